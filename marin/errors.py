@@ -1,0 +1,130 @@
+"""Every exception that Marin raises on purpose, and how an entry point reports one.
+
+    MarinError                        something a person can act on; its message says what, where, expected, next
+    ├── ConfigError                   a config field, flag or environment variable has a value that cannot work
+    ├── HardwareError                 a device that the catalogue does not know, or that is not there
+    ├── StorageError                  a path that cannot be read or written
+    │   └── LeaseHeldError            another live process holds the path
+    ├── ExecutionError                the executor cannot go on
+    │   ├── FingerprintError          a config value has no stable encoding
+    │   ├── FingerprintCollisionError two different configs meet at one output path
+    │   ├── PreviousStepFailedError   a step failed in an earlier run and was not told to run again
+    │   └── StepFailedError           a step failed in this run
+    ├── DataError                     documents, tokenizers and token caches
+    │   ├── CorpusError               the installed packages do not give the named corpus
+    │   └── CacheError                a token cache is incomplete or corrupt
+    ├── TrainingError                 a training run cannot go on
+    │   ├── CheckpointError           a checkpoint is incomplete, corrupt, or of another model
+    │   └── NonFiniteLossError        the loss or a gradient is NaN or infinite
+    └── ResultsError                  a results file is malformed or inconsistent
+
+Errors that users cause are also `ValueError` or `OSError`, so that library callers can catch them by their usual kin.
+Bugs of ours stay `assert`s and keep their traceback.
+"""
+
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+
+
+class MarinError(Exception):
+    """Something a person can act on."""
+
+
+class ConfigError(MarinError, ValueError):
+    """A config field, flag or environment variable has a value that cannot work."""
+
+
+class HardwareError(MarinError, ValueError):
+    """A device that the catalogue does not know, or that is not there."""
+
+
+class StorageError(MarinError, OSError):
+    """A path that cannot be read or written."""
+
+
+class LeaseHeldError(StorageError):
+    """Another live process holds the path."""
+
+
+class ExecutionError(MarinError, RuntimeError):
+    """The executor cannot go on."""
+
+
+class FingerprintError(ExecutionError, ValueError):
+    """A config value has no stable encoding."""
+
+
+class FingerprintCollisionError(ExecutionError):
+    """Two different configs meet at one output path."""
+
+
+class PreviousStepFailedError(ExecutionError):
+    """A step failed in an earlier run and was not told to run again."""
+
+
+class StepFailedError(ExecutionError):
+    """A step failed in this run."""
+
+
+class DataError(MarinError, ValueError):
+    """Documents, tokenizers and token caches."""
+
+
+class CorpusError(DataError):
+    """The installed packages do not give the named corpus."""
+
+
+class CacheError(DataError):
+    """A token cache is incomplete or corrupt."""
+
+
+class TrainingError(MarinError, RuntimeError):
+    """A training run cannot go on."""
+
+
+class CheckpointError(TrainingError):
+    """A checkpoint is incomplete, corrupt, or of another model."""
+
+
+class NonFiniteLossError(TrainingError):
+    """The loss or a gradient is NaN or infinite."""
+
+
+class ResultsError(MarinError, ValueError):
+    """A results file is malformed or inconsistent."""
+
+
+class Terminated(BaseException):
+    """SIGTERM, raised in the main thread by `clean_exit` so that `finally` blocks run."""
+
+
+def _raise_terminated(signum: int, frame: object) -> None:
+    raise Terminated
+
+
+@contextlib.contextmanager
+def clean_exit() -> Iterator[None]:
+    """For entry points: turns errors that a person can act on into one message and an exit status.
+
+    Exit status 2 for a `MarinError`, 130 for Ctrl-C, 143 for SIGTERM. Anything else is our bug and keeps its traceback.
+    """
+    try:
+        previous = signal.signal(signal.SIGTERM, _raise_terminated)
+    except ValueError:  # signals belong to the main thread
+        previous = None
+    try:
+        yield
+    except MarinError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("\ninterrupted; run the same command again to continue", file=sys.stderr)
+        raise SystemExit(130) from None
+    except Terminated:
+        print("\nterminated; run the same command again to continue", file=sys.stderr)
+        raise SystemExit(143) from None
+    finally:
+        if previous is not None:
+            signal.signal(signal.SIGTERM, previous)
