@@ -1,0 +1,17 @@
+"""The embedded corpus, tokenized: data for a first run that needs no network."""
+
+from marin.data.cache import tokenize_step
+from marin.data.corpora.python_docs import python_docs_step
+from marin.data.tokenizer import train_tokenizer_step
+from marin.execution.step import ExecutorStep
+
+python_docs = python_docs_step()
+
+
+def tokenized(vocab_size: int) -> ExecutorStep:
+    """The training documents as a token cache, with a byte-level BPE of `vocab_size` trained on them."""
+    tokenizer = train_tokenizer_step(python_docs / "train.jsonl.zst", vocab_size)
+    return tokenize_step(f"python_docs-{vocab_size}", python_docs / "train.jsonl.zst", tokenizer)
+
+
+python_docs_tokenized = tokenized(2048)

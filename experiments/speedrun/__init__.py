@@ -1,0 +1,1 @@
+"""Speedruns: one directory each, with the file that ran and the results it gave."""

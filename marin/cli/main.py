@@ -1,0 +1,79 @@
+"""The `marin` command.
+
+Each subcommand is a file beside this one that defines `HELP`, `add_arguments(parser)` and `run(args) -> int`. The table
+below is all that `marin --help` reads, so that help costs no import of JAX, numpy or any subcommand. To add a
+command, write its file and add its line.
+"""
+
+import argparse
+import difflib
+import importlib
+import os
+import sys
+import types
+from typing import NoReturn
+
+import marin
+from marin.errors import clean_exit
+
+COMMANDS = {  # name -> what it does, in one line; the module is marin.cli.<name>
+    "init": "start a speedrun of your own: copy the template and fill in the author",
+    "doctor": "say what this machine can do and what to fix",
+    "leaderboard": "build the leaderboard page from a directory of results",
+}
+
+
+def _overview() -> argparse.ArgumentParser:
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:<{width}}  {line}" for name, line in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="marin",
+        usage="marin COMMAND [ARGUMENTS]",
+        description="An open lab for language-model training in one repository.",
+        epilog=f"commands:\n{commands}\n\n`marin COMMAND --help` tells more about one of them.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"marin {marin.__version__}")
+    return parser
+
+
+def _command_parser(name: str, module: types.ModuleType) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"marin {name}",
+        description=module.HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(parser)
+    return parser
+
+
+def dispatch(argv: list[str]) -> int:
+    """Runs one subcommand and returns its exit status; `argv` excludes the program's name."""
+    if not argv:
+        _overview().print_help()
+        return 0
+    name, *rest = argv
+    if name.startswith("-"):
+        _overview().parse_args([name])
+        return 0
+    if name not in COMMANDS:
+        close = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.4)
+        hint = f"did you mean `marin {close[0]}`?" if close else f"commands are {', '.join(COMMANDS)}"
+        print(f"error: unknown command {name!r}: {hint} (`marin --help` lists all)", file=sys.stderr)
+        return 2
+    module = importlib.import_module(f"marin.cli.{name.replace('-', '_')}")
+    return int(module.run(_command_parser(name, module).parse_args(rest)))
+
+
+def main() -> NoReturn:
+    """Entry point of the `marin` command."""
+    status = 0
+    with clean_exit():
+        try:
+            try:
+                status = dispatch(sys.argv[1:])
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError:  # the reader (`marin ... | head`) has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status)

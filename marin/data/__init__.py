@@ -1,0 +1,1 @@
+"""Documents, corpora, tokenizers, token caches and batches. Nothing here imports JAX."""

@@ -1,0 +1,195 @@
+"""Documents on disk: one JSON object a line (`id`, `text`, `source`), zstd-compressed, in a fixed order.
+
+Both directions stream, so memory is bounded by the longest line. The same documents give the same bytes: level and
+flags of the frame are fixed and no time is stored. A file is written beside its name and renamed when complete, and its
+frame carries a checksum, so a reader never takes a part of a file for the whole: a cut or damaged one is a `DataError`.
+Bad lines are refused, not skipped.
+"""
+
+import codecs
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+import zstandard
+
+from marin.errors import DataError, StorageError
+from marin.storage import files
+
+# 9 MB of docstrings: 2.29 MB in 0.04 s at level 3, 2.00 MB in 0.22 s at level 9, 1.79 MB in 8.3 s at level 19 (n=1).
+_LEVEL = 9
+_BLOCK = 1 << 20
+_FIELDS = ("id", "text", "source")
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text with a name that is unique in its file, and the name of where it came from."""
+
+    id: str
+    text: str
+    source: str
+
+
+def write_documents(path: str, documents: Iterable[Document]) -> int:
+    """Writes a `.jsonl.zst` file, whole or not at all; returns the number of documents.
+
+    Raises:
+        DataError: a document cannot be written as UTF-8 (it holds a lone surrogate).
+    """
+    count = 0
+    compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+    with writing(path) as raw, compressor.stream_writer(raw, closefd=False) as stream:
+        for document in documents:
+            try:
+                stream.write(_encode_line(document))
+            except UnicodeEncodeError as error:
+                raise DataError(
+                    f"{path}: document {document.id!r} cannot be written as UTF-8 ({error}): "
+                    f"replace its lone surrogates first"
+                ) from None
+            count += 1
+    return count
+
+
+def read_documents(path: str) -> Iterator[Document]:
+    """The documents of a `.jsonl.zst` file in order.
+
+    Raises:
+        DataError: the file is absent, truncated or damaged, or a line is not a document; the message has file and line.
+    """
+    number = 0
+    for number, line in enumerate(_lines(path), start=1):
+        yield _parse_line(line, f"{path}:{number}")
+    if number == 0:
+        raise DataError(f"{path} holds no documents: run the step that writes it again")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether `text` can be encoded, that is, holds no lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def writing(path: str) -> Iterator[IO[bytes]]:
+    """A stream whose content appears at `path` only when the block ends without an error, flushed to the disk."""
+    if not files.is_local(path):
+        import fsspec  # kept off the path of programs that only use local files
+
+        with tempfile.TemporaryDirectory() as scratch:
+            local = os.path.join(scratch, "content")
+            with open(local, "wb") as stream:
+                yield stream
+            filesystem, target = fsspec.core.url_to_fs(path)
+            filesystem.put_file(local, target)
+        return
+    target_path = files.local_path(path)
+    temporary = target_path.with_name(files.temporary_name(target_path.name))
+    try:
+        target_path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, target_path)
+        files.sync_path(target_path.parent)
+    except OSError as error:
+        raise StorageError(
+            f"{path} cannot be written ({error.strerror or error}): free some space or choose another --prefix"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _encode_line(document: Document) -> bytes:
+    fields = {name: getattr(document, name) for name in _FIELDS}
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _parse_line(line: str, where: str) -> Document:
+    try:
+        row: Any = json.loads(line)
+    except ValueError as error:
+        raise DataError(
+            f"{where} is not JSON ({error}): expected one object with {', '.join(_FIELDS)} on each line"
+        ) from None
+    if not isinstance(row, dict):
+        raise DataError(f"{where} holds a {type(row).__name__}: expected an object with {', '.join(_FIELDS)}")
+    for name in _FIELDS:
+        if not isinstance(row.get(name), str):
+            found = f"a {type(row[name]).__name__}" if name in row else f"absent (fields: {', '.join(row) or 'none'})"
+            raise DataError(f"{where}: field `{name}` is {found}: expected a string")
+        if not is_unicode(row[name]):
+            raise DataError(
+                f"{where}: field `{name}` holds a lone surrogate (\\ud800 to \\udfff): replace it, it is no text"
+            )
+    return Document(row["id"], row["text"], row["source"])
+
+
+def _lines(path: str) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    rest: list[str] = []
+    number = 1
+    for block in _decompressed(path):
+        try:
+            text = decoder.decode(block)
+        except UnicodeDecodeError as error:
+            number += error.object[: error.start].count(b"\n")
+            raise DataError(f"{path}:{number} is not UTF-8 ({error.reason}): write the file again as UTF-8") from None
+        *lines, last = text.split("\n")
+        if lines:
+            number += len(lines)
+            yield "".join([*rest, lines[0]])
+            yield from lines[1:]
+            rest = []
+        rest.append(last)
+    if decoder.getstate()[0]:
+        raise DataError(f"{path}:{number} ends inside a UTF-8 character: write the file again")
+    if any(rest):
+        raise DataError(
+            f"{path}:{number} has no newline at its end, so the last document may be cut short: write the file again"
+        )
+
+
+def _decompressed(path: str) -> Iterator[bytes]:
+    """The content in blocks. Ends of frames are checked here: the library takes a cut file for a whole one."""
+    decompressor: Any = zstandard.ZstdDecompressor().decompressobj()
+    frames, started = 0, False
+    with _open(path) as stream:
+        while data := stream.read(_BLOCK // 8):
+            while data:
+                try:
+                    block = decompressor.decompress(data)
+                except zstandard.ZstdError as error:
+                    raise DataError(
+                        f"{path} is not readable zstd ({error}): it is damaged or not a .jsonl.zst file, "
+                        f"remove it and run its step again"
+                    ) from None
+                started, data = True, b""
+                if decompressor.eof:
+                    frames, started, data = frames + 1, False, decompressor.unused_data
+                    decompressor = zstandard.ZstdDecompressor().decompressobj()
+                yield block
+    if started or frames == 0:
+        raise DataError(
+            f"{path} is cut short (its zstd frame has no end): remove it and run the step that writes it again"
+        )
+
+
+def _open(path: str) -> Any:
+    import fsspec
+
+    try:
+        return open(files.local_path(path), "rb") if files.is_local(path) else fsspec.open(path, "rb").open()
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be opened ({error.strerror or error}): run the step that writes it first"
+        ) from None

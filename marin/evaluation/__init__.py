@@ -1,0 +1,6 @@
+"""Measuring models: bits per byte on named documents, and what general compressors need for the same bytes."""
+
+from marin.evaluation.bits_per_byte import BitsPerByte, EvalSet, bits_per_byte
+from marin.evaluation.compressors import compressor_bits_per_byte
+
+__all__ = ["BitsPerByte", "EvalSet", "bits_per_byte", "compressor_bits_per_byte"]

@@ -1,0 +1,217 @@
+"""Digests of the code that users write, so that an edited model is a different model.
+
+Code of Marin, the standard library and installed packages is named, not digested: its version is recorded elsewhere.
+Everything else is user space: experiment files and `__main__`. There, a class or function stands for its definition
+and every top-level definition that it refers to by name, transitively, also through imports of other user files.
+
+The digest is taken over the syntax tree without comments, docstrings and layout, and does not depend on the Python
+version or on whether the file was imported or run as a script. `if __name__ == "__main__":` blocks do not count.
+It sees names, not behaviour: a name looked up with `getattr` or changed from another module goes unseen.
+"""
+
+import ast
+import functools
+import hashlib
+import importlib.util
+import inspect
+import os
+import pathlib
+import sys
+import sysconfig
+from collections.abc import Iterator
+from typing import Any
+
+from marin.errors import FingerprintError
+
+_OMITTED_FIELDS = frozenset({"ctx", "type_comment", "kind", "type_ignores"})
+
+
+def is_user_space(definition: Any) -> bool:
+    """Whether a class or function is defined outside Marin, the standard library and installed packages."""
+    return getattr(definition, "__module__", None) == "__main__" or _is_user_file(source_file(definition))
+
+
+def source_file(definition: Any) -> str | None:
+    """The file that a class or function is defined in; None for built-in ones."""
+    code = getattr(inspect.unwrap(definition), "__code__", None)
+    if code is not None and os.path.isfile(code.co_filename):
+        return os.path.realpath(code.co_filename)
+    return _module_file(getattr(definition, "__module__", None) or "")
+
+
+def code_digest(definition: Any) -> str:
+    """SHA-256 in hex of the code that a user-space class or function stands for.
+
+    Raises:
+        FingerprintError: there is no source file, or the definition is not found in it.
+    """
+    file = source_file(definition)
+    name = definition.__qualname__.split(".")[0]
+    if file is None or name not in _definitions(file):
+        raise FingerprintError(
+            f"`{definition.__qualname__}` has no definition in a source file: define it in a file with `class` or `def`"
+        )
+    return _digest(file, name)
+
+
+@functools.cache
+def _digest(file: str, name: str) -> str:
+    digest = hashlib.sha256()
+    for part in sorted(_reachable(file, name)):
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()
+
+
+def _reachable(file: str, name: str) -> set[bytes]:
+    """The dumps of all statements that the definition of `name` in `file` needs."""
+    parts: set[bytes] = set()
+    visited: set[tuple[str, str]] = set()
+    waiting = [(file, name)]
+    while waiting:
+        here = waiting.pop()
+        if here in visited:
+            continue
+        visited.add(here)
+        for statement in _definitions(here[0]).get(here[1], ()):
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                waiting.extend(_imported(here[0], statement, here[1]))
+                continue
+            parts.add(_dump(statement))
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Name):
+                    waiting.append((here[0], node.id))
+                elif isinstance(node, ast.Import | ast.ImportFrom):
+                    waiting.extend(_imported(here[0], node, None))
+    return parts
+
+
+@functools.cache
+def _definitions(file: str) -> dict[str, list[ast.stmt]]:
+    """Every top-level statement of the file under each name that it binds or changes."""
+    tree = ast.parse(pathlib.Path(file).read_bytes(), file)
+    definitions: dict[str, list[ast.stmt]] = {}
+    for statement in tree.body:
+        if _is_main_block(statement):
+            continue
+        for name in set(_bound_names(statement)):
+            definitions.setdefault(name, []).append(statement)
+    return definitions
+
+
+def _bound_names(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield statement.name
+    elif isinstance(statement, ast.Import | ast.ImportFrom):
+        for alias in statement.names:
+            yield alias.asname or alias.name.split(".")[0]
+    elif isinstance(statement, ast.If | ast.Try | ast.With | ast.For | ast.While | ast.Match):
+        for child in ast.walk(statement):
+            if child is not statement and isinstance(child, ast.stmt):
+                yield from _bound_names(child)
+    elif isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete):
+        targets = [statement.target] if isinstance(statement, ast.AugAssign | ast.AnnAssign) else statement.targets
+        for target in targets:
+            yield from (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
+
+
+def _is_main_block(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.If)
+        and isinstance(statement.test, ast.Compare)
+        and isinstance(statement.test.left, ast.Name)
+        and statement.test.left.id == "__name__"
+    )
+
+
+def _imported(file: str, statement: ast.Import | ast.ImportFrom, name: str | None) -> Iterator[tuple[str, str]]:
+    """The user-space definitions that an import brings in (those bound to `name`, if given): pairs (file, name)."""
+    for alias in statement.names:
+        if name is not None and (alias.asname or alias.name.split(".")[0]) != name:
+            continue
+        if isinstance(statement, ast.Import):
+            target, submodule = None, _module_file(alias.name)
+        elif statement.level:
+            package = pathlib.Path(file).parents[statement.level - 1].joinpath(*(statement.module or "").split("."))
+            target, submodule = _file_at(package), _file_at(package / alias.name)
+        else:
+            module = statement.module or ""
+            target, submodule = _module_file(module), _module_file(f"{module}.{alias.name}")
+        if target and _is_user_file(target) and alias.name in _definitions(target):
+            yield target, alias.name
+        elif submodule and _is_user_file(submodule):
+            yield from ((submodule, defined) for defined in _definitions(submodule))
+
+
+def _file_at(path: pathlib.Path) -> str | None:
+    """The file of the module that lies at `path` (without its suffix)."""
+    for candidate in (path.with_name(path.name + ".py"), path / "__init__.py"):
+        if candidate.is_file():
+            return os.path.realpath(candidate)
+    return None
+
+
+@functools.cache
+def _module_file(module: str) -> str | None:
+    """The file of a module, found without importing anything but the packages of a user-space module."""
+    loaded = sys.modules.get(module)
+    if loaded is not None:
+        file = getattr(loaded, "__file__", None)
+        return os.path.realpath(file) if file else None
+    top = module.split(".")[0]
+    if top != module and not _is_user_package(top):
+        return None
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return None
+    return os.path.realpath(spec.origin) if spec and spec.has_location and spec.origin else None
+
+
+def _is_user_package(name: str) -> bool:
+    spec = importlib.util.find_spec(name) if name not in sys.modules else sys.modules[name].__spec__
+    if spec is None:
+        return False
+    return all(_is_user_file(os.path.join(path, "x")) for path in spec.submodule_search_locations or ())
+
+
+@functools.cache
+def _library_roots() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    roots = {os.path.realpath(paths[key]) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return (*roots, str(pathlib.Path(__file__).resolve().parents[1]))
+
+
+@functools.cache
+def _is_user_file(file: str | None) -> bool:
+    if file is None:
+        return False
+    parts = pathlib.PurePath(file)
+    if {"site-packages", "dist-packages"} & set(parts.parts):
+        return False
+    return not any(parts.is_relative_to(root) for root in _library_roots())
+
+
+def _dump(node: Any) -> bytes:
+    """A syntax tree as text that is the same on every Python version: empty fields and layout are left out."""
+    if isinstance(node, ast.AST):
+        fields = []
+        for field, value in sorted(ast.iter_fields(node)):
+            if field in _OMITTED_FIELDS or value is None or value == []:
+                continue
+            if field == "body" and isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                value = value[1:] if _is_docstring(value[0]) else value
+            if isinstance(node, ast.JoinedStr):  # Python 3.12 ends some f-strings with an empty part, 3.11 does not
+                value = [part for part in value if not (isinstance(part, ast.Constant) and part.value == "")]
+            fields.append(f"{field}=".encode() + _dump(value))
+        return type(node).__name__.encode() + b"(" + b",".join(fields) + b")"
+    if isinstance(node, list):
+        return b"[" + b",".join(_dump(item) for item in node) + b"]"
+    return f"{type(node).__name__}:{node!r}".encode(errors="surrogatepass")
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )

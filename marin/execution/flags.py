@@ -1,0 +1,104 @@
+"""The flags of `executor_main`, with one clear message for whatever is wrong with them."""
+
+import argparse
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+from typing import NoReturn
+
+from marin.errors import ConfigError
+
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+@dataclasses.dataclass(frozen=True)
+class ExecutorMainConfig:
+    """How to run a graph of steps; nothing here is part of a step's identity.
+
+    Args:
+        prefix: directory or URL below which outputs lie; None takes `MARIN_PREFIX`, then `local_store`.
+        executor_info_base_path: where the record of the run goes; None takes `{prefix}/experiments`.
+        dry_run: only say what would be done.
+        force_run_failed: run steps again that failed in an earlier run.
+        run_only: regular expressions; only steps whose name has a match, and what they depend on.
+        max_concurrent: accepted for compatibility; steps run in this process one after the other.
+    """
+
+    prefix: str | None = None
+    executor_info_base_path: str | None = None
+    dry_run: bool = False
+    force_run_failed: bool = True
+    run_only: tuple[str, ...] | None = None
+    max_concurrent: int = 1
+
+    def __post_init__(self) -> None:
+        if self.max_concurrent < 1:
+            raise ConfigError(f"`--max_concurrent` is {self.max_concurrent}: use a whole number of at least 1")
+        for pattern in self.run_only or ():
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ConfigError(f"`--run_only` has {pattern!r}, which is no regular expression: {error}") from None
+
+
+def parse_flags(arguments: Sequence[str], description: str | None = None) -> ExecutorMainConfig:
+    """The config that the command line asks for; `--help` prints and exits.
+
+    Raises:
+        ConfigError: an unknown flag, or a value that a flag does not take.
+    """
+    parser = _Parser(description=description, allow_abbrev=False)
+    defaults = ExecutorMainConfig()
+
+    def add(name: str, help_text: str, **options: object) -> None:
+        spellings = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
+        parser.add_argument(*spellings, default=getattr(defaults, name), help=help_text, **options)  # type: ignore[arg-type]
+
+    boolean = {"nargs": "?", "const": True, "type": _parse_boolean, "metavar": "BOOL"}
+    add("prefix", "directory or URL below which outputs lie (default: $MARIN_PREFIX, then local_store)")
+    add("executor_info_base_path", "where the record of the run goes (default: PREFIX/experiments)")
+    add("dry_run", "say what would be done, and write nothing", **boolean)
+    add("force_run_failed", "run steps again that failed in an earlier run (default: true)", **boolean)
+    add(
+        "run_only",
+        "run only steps whose names match, and what they depend on: a regular expression or a JSON list of them",
+        type=_parse_patterns,
+        metavar="REGEX",
+    )
+    add(
+        "max_concurrent",
+        "how many steps may run at once; this version runs them in this process one after the other",
+        type=_parse_count,
+        metavar="N",
+    )
+    return ExecutorMainConfig(**vars(parser.parse_args(list(arguments))))
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; --help lists the flags")
+
+
+def _parse_boolean(text: str) -> bool:
+    try:
+        return _BOOLEANS[text.lower()]
+    except KeyError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false") from None
+
+
+def _parse_count(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+
+
+def _parse_patterns(text: str) -> tuple[str, ...]:
+    try:
+        patterns = json.loads(text)
+    except ValueError:
+        return (text,)
+    if isinstance(patterns, list) and all(isinstance(pattern, str) for pattern in patterns):
+        return tuple(patterns)
+    return (text,)

@@ -1,0 +1,55 @@
+"""What the executor prints: the dry run's list and the table at the end of a run."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from marin.execution.graph import Node
+from marin.execution.plan import Action, Decision
+from marin.execution.runner import Outcome
+
+_WOULD = {
+    Action.RUN: "would run",
+    Action.SKIP: "would skip",
+    Action.WAIT: "would wait",
+    Action.BLOCKED: "would not run",
+}
+_WIDTH_WITHOUT_TERMINAL = 240
+_REASON_SHOWN = 160
+
+
+def print_dry_run(decisions: Mapping[Node, Decision], prefix: str) -> None:
+    """Each step in order: what would be done, why, and the whole output path on a line of its own for copying."""
+    for node, decision in decisions.items():
+        print(f"{_WOULD[decision.action]:<13} {node.name}: {decision.reason}")
+        print(f"{'':<13} {node.output_path}")
+    counts = Counter(decision.action for decision in decisions.values())
+    parts = [f"{counts[action]} {_WOULD[action]}" for action in Action if counts[action]]
+    print(f"dry run: {len(decisions)} steps under {prefix}: {', '.join(parts) or 'none'}; nothing was run or written")
+
+
+def print_summary(outcomes: Sequence[Outcome]) -> None:
+    """One line when there was nothing to do, else a table with a row a step."""
+    if all(outcome.kind == "skipped" for outcome in outcomes):
+        print(f"nothing to do: all {len(outcomes)} steps are done")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("step", "outcome", "reason")
+    table.add_column("seconds", justify="right")
+    table.add_column("path", overflow="fold")
+    for outcome in outcomes:
+        seconds = f"{outcome.seconds:.1f}" if outcome.seconds else ""
+        reason = outcome.reason.partition("\n")[0]
+        reason = reason if len(reason) <= _REASON_SHOWN else f"{reason[:_REASON_SHOWN]}..."
+        table.add_row(*map(_plain_text, (outcome.node.name, outcome.kind, reason, seconds, outcome.node.output_path)))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH_WITHOUT_TERMINAL
+    console.print(table)
+
+
+def _plain_text(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

@@ -1,0 +1,58 @@
+"""What a language model must offer, and no more: activations and a head.
+
+Scoring belongs to the framework, so that no submission scores itself. A model turns token ids into one vector a position;
+the framework multiplies by `lm_head_DV` and computes the loss.
+"""
+
+from typing import Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+
+@runtime_checkable
+class LmModel(Protocol):
+    """An Equinox module whose arrays are its parameters."""
+
+    @property
+    def lm_head_DV(self) -> Float[Array, "D V"]:
+        """The matrix from activations to logits."""
+        ...
+
+    @property
+    def logit_softcap(self) -> float | None:
+        """Logits become `softcap * tanh(logits / softcap)`; None leaves them."""
+        ...
+
+    def activations(self, tokens_BT: Int[Array, "B T"], segment_ids_BT: Int[Array, "B T"] | None) -> Float[Array, "B T D"]:
+        """One vector a position, from tokens at or before it in the same segment."""
+        ...
+
+
+@runtime_checkable
+class LmConfig(Protocol):
+    """A frozen dataclass that says which model to build and what it costs."""
+
+    @property
+    def max_seq_len(self) -> int:
+        """The longest context that the model is trained on."""
+        ...
+
+    def build(self, vocab_size: int, *, key: PRNGKeyArray) -> LmModel:
+        """The model with its initial values."""
+        ...
+
+    def flops_per_token(self, vocab_size: int, context_length: int) -> float:
+        """FLOPs of the forward pass for one token (see `marin.models.flops`)."""
+        ...
+
+    def total_trainable_params(self, vocab_size: int) -> int:
+        """How many numbers training changes."""
+        ...
+
+
+def count_parameters(model: object) -> int:
+    """Elements of all arrays in a model, or in the shapes that `eqx.filter_eval_shape` gives."""
+    leaves = jax.tree.leaves(eqx.filter(model, lambda leaf: eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)))
+    return sum(int(leaf.size) for leaf in leaves)

@@ -1,0 +1,31 @@
+"""Functions and small modules that models are made of.
+
+The letters of shape suffixes, here and everywhere: `B` batch, `T` tokens, `D` model width, `H` query heads, `K` key/value
+heads, `C` head width, `F` feed-forward width, `V` vocabulary, `L` layers, `I`/`O` the inputs and outputs of a matrix.
+"""
+
+from marin.nn.attention import AttentionBackend, attention, reference_attention
+from marin.nn.linear import Embedding, Linear
+from marin.nn.loss import cross_entropy, weighted_cross_entropy
+from marin.nn.mlp import ACTIVATIONS, GatedMlp
+from marin.nn.norm import RmsNorm, RmsNormConfig
+from marin.nn.precision import Precision
+from marin.nn.rotary import RotaryConfig, apply_rotary, rotary_angles
+
+__all__ = [
+    "ACTIVATIONS",
+    "AttentionBackend",
+    "Embedding",
+    "GatedMlp",
+    "Linear",
+    "Precision",
+    "RmsNorm",
+    "RmsNormConfig",
+    "RotaryConfig",
+    "apply_rotary",
+    "attention",
+    "cross_entropy",
+    "reference_attention",
+    "rotary_angles",
+    "weighted_cross_entropy",
+]

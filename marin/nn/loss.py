@@ -1,0 +1,137 @@
+"""Next-token loss, computed a block of tokens at a time so that the whole [B, T, V] logits never exist.
+
+Training uses `weighted_cross_entropy`, a weighted sum whose gradients are computed in the same pass as the loss: the
+weights are known beforehand, so nothing has to be recomputed, and of the four matrix products that recomputing would
+take, three remain. Evaluation uses `cross_entropy`, the loss of each token. Both work in float32 on the logits.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+Block = tuple[Array, Array, Array]
+
+
+def cross_entropy(
+    x_BTD: Float[Array, "B T D"],
+    head_DV: Float[Array, "D V"],
+    target_BT: Int[Array, "B T"],
+    *,
+    block: int,
+    softcap: float | None = None,
+) -> Float[Array, "B T"]:
+    """Loss of each token in nats; its gradient recomputes each block's logits.
+
+    Args:
+        block: the most tokens whose logits exist at once (a block is whole columns of the batch, at least one).
+        softcap: logits become `softcap * tanh(logits / softcap)`.
+    """
+
+    @jax.checkpoint
+    def block_loss(x_BtD: Array, target_Bt: Array) -> Array:
+        logits, _ = _logits(x_BtD, head_DV, softcap)
+        return jax.nn.logsumexp(logits, axis=-1) - _picked(logits, target_Bt)
+
+    xs = (_columns(x_BTD, block), _columns(target_BT, block))
+    loss_nBt = jax.lax.map(lambda pair: block_loss(*pair), xs)
+    return jnp.moveaxis(loss_nBt, 0, 1).reshape(target_BT.shape)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
+def weighted_cross_entropy(
+    x_BTD: Float[Array, "B T D"],
+    head_DV: Float[Array, "D V"],
+    target_BT: Int[Array, "B T"],
+    weight_BT: Float[Array, "B T"],
+    block: int,
+    softcap: float | None = None,
+    z_loss_weight: float = 0.0,
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Sum over tokens of weight x nats, and the z-loss sum of weight x z_loss_weight x logsumexp^2 (PaLM, arXiv:2204.02311).
+
+    The sum to minimize is that of both results. Only `x_BTD` and `head_DV` receive gradients; both results must have the
+    same cotangent, as they do when they are added and scaled.
+    """
+
+    def step(total: Array, inputs: Block) -> tuple[Array, None]:
+        x_BtD, target_Bt, weight_Bt = inputs
+        logits, _ = _logits(x_BtD, head_DV, softcap)
+        log_z = jax.nn.logsumexp(logits, axis=-1)
+        nats = jnp.sum(weight_Bt * (log_z - _picked(logits, target_Bt)))
+        return total + jnp.stack([nats, z_loss_weight * jnp.sum(weight_Bt * jnp.square(log_z))]), None
+
+    total, _ = jax.lax.scan(step, jnp.zeros((2,), jnp.float32), _blocks(x_BTD, target_BT, weight_BT, block))
+    return total[0], total[1]
+
+
+def _forward_with_gradients(
+    x_BTD: Array, head_DV: Array, target_BT: Array, weight_BT: Array, block: int, softcap: float | None, z_loss: float
+) -> tuple[tuple[Array, Array], Block]:
+    vocab = jnp.arange(head_DV.shape[1], dtype=target_BT.dtype)[None, None, :]
+
+    def step(carry: tuple[Array, Array], inputs: Block) -> tuple[tuple[Array, Array], Array]:
+        total, grad_head_DV = carry
+        x_BtD, target_Bt, weight_Bt = inputs
+        logits, slope = _logits(x_BtD, head_DV, softcap)
+        top = jnp.max(logits, axis=-1, keepdims=True)
+        exp = jnp.exp(logits - top)
+        sum_exp = jnp.sum(exp, axis=-1, keepdims=True)
+        log_z = (jnp.log(sum_exp) + top)[..., 0]
+        nats = jnp.sum(weight_Bt * (log_z - _picked(logits, target_Bt)))
+        penalty = z_loss * jnp.sum(weight_Bt * jnp.square(log_z))
+        # d/dlogits of nats is softmax - onehot, of the penalty 2 z log_z softmax.
+        scale = (weight_Bt * (1.0 + 2.0 * z_loss * log_z))[..., None] / sum_exp
+        grad_logits = exp * scale - jnp.where(target_Bt[..., None] == vocab, weight_Bt[..., None], 0.0)
+        if slope is not None:
+            grad_logits = grad_logits * slope
+        grad_logits = grad_logits.astype(x_BtD.dtype)
+        grad_x_BtD = jnp.einsum("btv,dv->btd", grad_logits, head_DV)
+        grad_head_DV += jnp.einsum("btd,btv->dv", x_BtD, grad_logits, preferred_element_type=jnp.float32)
+        return (total + jnp.stack([nats, penalty]), grad_head_DV), grad_x_BtD
+
+    start = (jnp.zeros((2,), jnp.float32), jnp.zeros(head_DV.shape, jnp.float32))
+    (total, grad_head_DV), grad_x_nBtD = jax.lax.scan(step, start, _blocks(x_BTD, target_BT, weight_BT, block))
+    grad_x_BTD = jnp.moveaxis(grad_x_nBtD, 0, 1).reshape(x_BTD.shape)
+    return (total[0], total[1]), (grad_x_BTD, grad_head_DV.astype(head_DV.dtype), weight_BT)
+
+
+def _backward(
+    block: int, softcap: float | None, z_loss: float, saved: Block, cotangent: tuple[Array, Array]
+) -> tuple[Array, Array, None, None]:
+    grad_x_BTD, grad_head_DV, _ = saved
+    scale = cotangent[0]
+    return grad_x_BTD * scale.astype(grad_x_BTD.dtype), grad_head_DV * scale.astype(grad_head_DV.dtype), None, None
+
+
+weighted_cross_entropy.defvjp(_forward_with_gradients, _backward)
+
+
+def _logits(x: Array, head_DV: Array, softcap: float | None) -> tuple[Float[Array, "... V"], Array | None]:
+    """Float32 logits and, where they are capped, the slope of the cap."""
+    logits = jnp.einsum("...d,dv->...v", x, head_DV, preferred_element_type=jnp.float32)
+    if softcap is None:
+        return logits, None
+    bounded = jnp.tanh(logits / softcap)
+    return softcap * bounded, 1.0 - jnp.square(bounded)
+
+
+def _picked(logits: Float[Array, "... V"], target: Int[Array, "..."]) -> Float[Array, "..."]:
+    return jnp.take_along_axis(logits, target[..., None], axis=-1)[..., 0]
+
+
+def _blocks(x_BTD: Array, target_BT: Array, weight_BT: Array, block: int) -> Block:
+    return _columns(x_BTD, block), _columns(target_BT, block), _columns(weight_BT.astype(jnp.float32), block)
+
+
+def _columns(array: Array, block: int) -> Array:
+    """[B, T, ...] as [n, B, T / n, ...] with the fewest n for which a block holds at most `block` tokens.
+
+    Cutting along T leaves the batch dimension whole, so that rows stay on the device that holds them.
+    """
+    batch_size, num_tokens = array.shape[:2]
+    wide = max(1, min(num_tokens, block // batch_size))
+    while num_tokens % wide:
+        wide -= 1
+    return jnp.moveaxis(array.reshape(batch_size, num_tokens // wide, wide, *array.shape[2:]), 1, 0)

@@ -1,0 +1,81 @@
+"""What every optimizer config shares: the schedule's fields, weight-decay masks, and how parameters are told apart."""
+
+import dataclasses
+import re
+from collections.abc import Callable
+
+import jax
+import optax
+
+from marin.errors import ConfigError
+from marin.optim.schedule import Schedule, build_schedule
+
+OMIT_DEFAULT = {"marin.omit_default": True}
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """Learning rate, schedule and weight decay.
+
+    Args:
+        warmup, decay, rewarmup: stages of the schedule, fractions up to 1 or steps above (see `marin.optim.schedule`).
+        weight_decay_modules: regular expressions; a parameter decays if one is found in its path. None for the default mask.
+        default_weight_decay_mask: True or None decays matrices only; False decays every parameter.
+    """
+
+    learning_rate: float = 6e-4
+    weight_decay: float = 0.1
+    min_lr_ratio: float = 0.1
+    warmup: float = 0.01
+    decay: float | None = None
+    rewarmup: float = 0.0
+    weight_decay_modules: list[str] | str | None = None
+    default_weight_decay_mask: bool | None = None
+    lr_schedule: str = dataclasses.field(default="cosine", kw_only=True, metadata=OMIT_DEFAULT)
+    cycles: int | None = dataclasses.field(default=None, kw_only=True, metadata=OMIT_DEFAULT)
+    cycle_length: float | list[int] | None = dataclasses.field(default=None, kw_only=True, metadata=OMIT_DEFAULT)
+
+    def build(self, model: object, num_train_steps: int) -> optax.GradientTransformation:
+        """The transformation from gradients to updates for a model of these parameters."""
+        raise AssertionError("an OptimizerConfig subclass defines build")
+
+    def schedule(self, num_train_steps: int, peak: float | None = None) -> Schedule:
+        """The learning rate by step; `peak` takes the place of `learning_rate` for a group of its own."""
+        peak = self.learning_rate if peak is None else peak
+        if not peak > 0:
+            raise ConfigError(f"`learning_rate` is {peak}: use a number above 0")
+        return build_schedule(
+            peak=peak,
+            num_train_steps=num_train_steps,
+            kind=self.lr_schedule,
+            warmup=self.warmup,
+            decay=self.decay,
+            rewarmup=self.rewarmup,
+            min_lr_ratio=self.min_lr_ratio,
+            cycles=self.cycles,
+            cycle_length=self.cycle_length,
+        )
+
+    def decay_mask(self) -> Callable[[object], object]:
+        """A function from parameters to a tree of booleans: which ones weight decay applies to."""
+        patterns = [self.weight_decay_modules] if isinstance(self.weight_decay_modules, str) else self.weight_decay_modules
+
+        def decays(path: str, leaf: jax.Array) -> bool:
+            if patterns is not None:
+                return any(re.search(pattern, path) for pattern in patterns)
+            return self.default_weight_decay_mask is False or leaf.ndim >= 2
+
+        return lambda params: map_with_path(decays, params)
+
+
+def map_with_path(fn: Callable[[str, jax.Array], object], tree: object) -> object:
+    """Maps over leaves with their path, such as "blocks.0.attention.query.weight_IO"."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: fn(jax.tree_util.keystr(path, simple=True, separator="."), leaf), tree
+    )
+
+
+def is_hidden_matrix(path: str, leaf: jax.Array) -> bool:
+    """Whether a parameter is a matrix between hidden activations: neither embedding nor head, and of two dimensions."""
+    parts = path.lower().split(".")
+    return leaf.ndim == 2 and not any("embed" in part or part == "lm_head" for part in parts)

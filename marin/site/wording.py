@@ -1,0 +1,112 @@
+"""How figures, names and links are written on pages.
+
+Text and links may come from strangers' files. Escaping is the template engine's; here invisible and direction-changing
+characters are made visible, lengths are capped, and a link that is not plain http(s) is dropped.
+"""
+
+import math
+import re
+import unicodedata
+from urllib.parse import urlsplit
+
+import markupsafe
+
+_HOST = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}(:\d{1,5})?(?=[/?#]|$)")
+_LONGEST_URL = 2000
+_LONG_PART = 16
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_MINUTE, _HOUR = 60, 3600
+
+
+def clean(text: str, limit: int = 300) -> str:
+    """`text` on one line, without control and bidirectional characters, at most `limit` characters long."""
+    text = " ".join(text[: 4 * limit].split())
+    # Cc, Cf: controls, zero-width and direction marks that make one name look like another. Co, Cs, Cn: no glyph.
+    text = "".join(
+        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in ("Cc", "Cf", "Co", "Cs", "Cn") else c for c in text
+    )
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def breakable(text: str, limit: int = 160) -> markupsafe.Markup:
+    """A name, escaped, that may break after a slash, and in long parts after a dash or underscore; the last part stands out."""
+    group, slash, leaf = clean(text, limit).rpartition("/")
+
+    def parts(name: str) -> markupsafe.Markup:
+        whole = (str(markupsafe.escape(part)) for part in name.split("/"))
+        broken = (re.sub(r"([_-])(?=.)", r"\1<wbr>", part) if len(part) > _LONG_PART else part for part in whole)
+        return markupsafe.Markup("/<wbr>".join(broken))
+
+    shown = markupsafe.Markup('<span class="leaf">{}</span>').format(parts(leaf))
+    return (
+        markupsafe.Markup('<span class="group">{}</span>').format(parts(group + slash))
+        + markupsafe.Markup("<wbr>")
+        + shown
+        if slash
+        else shown
+    )
+
+
+def safe_url(url: str | None) -> str | None:
+    """An http(s) link, or None. A link without a scheme that begins like a host gets https."""
+    url = (url or "").strip()
+    if not url or len(url) > _LONGEST_URL or not url.isprintable() or re.search(r"[\s\\<>\"'`{}|^]", url):
+        return None
+    if url.startswith("//"):
+        url = f"https:{url}"
+    elif _HOST.match(url):
+        url = f"https://{url}"
+    try:
+        parts = urlsplit(url)
+        port_is_valid = parts.port is None or parts.port > 0
+    except ValueError:
+        return None
+    if parts.scheme.lower() not in ("http", "https") or not parts.hostname or not port_is_valid:
+        return None
+    return None if "@" in parts.netloc else url  # a user name before the host hides where the link leads
+
+
+def count(value: float | None) -> str | None:
+    """Such as "154 M" or "1.43 B"."""
+    if value is None:
+        return None
+    for limit, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if abs(value) >= 0.9995 * limit:
+            return f"{_three_digits(value / limit)} {unit}"
+    return f"{value:g}"
+
+
+def flops(value: float | None) -> str | None:
+    """Such as "8.26×10¹⁸"."""
+    if value is None or value == 0 or not math.isfinite(value):
+        return None if value is None else f"{value:g}"
+    mantissa, exponent = f"{value:.2e}".split("e")
+    return f"{mantissa}×10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+
+
+def power_of_ten(exponent: int, mantissa: float = 1) -> str:
+    """Such as "10¹⁸" or "5×10¹⁸"."""
+    return f"{f'{mantissa:g}×' if mantissa != 1 else ''}10{str(exponent).translate(_SUPERSCRIPTS)}"
+
+
+def duration(seconds: float | None) -> str | None:
+    """Such as "31 s", "18.7 min" or "15.1 h"."""
+    if seconds is None:
+        return None
+    if abs(seconds) < 2 * _MINUTE:
+        return f"{_three_digits(seconds)} s"
+    if abs(seconds) < 2 * _HOUR:
+        return f"{_three_digits(seconds / _MINUTE)} min"
+    return f"{_three_digits(seconds / _HOUR)} h"
+
+
+def percent(value: float | None) -> str | None:
+    return None if value is None else f"{value:.1%}".replace("%", " %")
+
+
+def bits(value: float | None) -> str | None:
+    return None if value is None else f"{value:.4f}" if abs(value) < 1e4 else f"{value:.3g}"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"

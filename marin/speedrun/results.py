@@ -1,0 +1,229 @@
+"""`speedrun_results.json`: what a run claims, in the public contest's schema.
+
+`{"runs": [{"run_info": {...}}]}`, indented by 2, keys sorted. Files of every era are read, also a bare run without the
+`runs` list; keys that this version does not know are kept. A figure that is absent or null is `None`, "unknown", and is
+never taken for zero. Reading executes nothing and believes nothing: whether the figures fit together is the business of
+`marin.speedrun.consistency`.
+
+Fields that hold a whole config stay plain JSON objects, since the configs of other people's experiments have no schema.
+"""
+
+import json
+import os
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from marin.errors import ResultsError
+from marin.speedrun import strict_json
+from marin.storage import files
+
+SCHEMA_VERSION = 1
+FILE_NAME = "speedrun_results.json"
+C4_EN_BPB = "eval/paloma/c4_en/bpb"
+
+_MAX_LISTED_ERRORS = 5
+_NEXT_STEP = "copy the file again from the run directory, unedited, or run `results_from_run` again"
+
+
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+# Strict: a number is never taken from a string or a boolean. JSON does not tell 1 from 1.0, so whole numbers are floats.
+Number = Annotated[float, BeforeValidator(_number)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(
+        strict=True, extra="allow", frozen=True, populate_by_name=True, allow_inf_nan=False, protected_namespaces=()
+    )
+
+
+class Author(_Record):
+    name: str
+    affiliation: str
+    url: str | None = None
+
+
+class Evaluation(_Record):
+    """Bits per byte on one fixed, named set of documents."""
+
+    name: str
+    digest: str | None = Field(default=None, description="SHA-256 of the evaluation documents")
+    bits_per_byte: Number | None = Field(default=None, description="sum of nats / (ln 2 x sum of bytes)")
+    levanter_bits_per_byte: Number | None = Field(default=None, description="token-weighted mean over batches")
+    bytes: int | None = None
+    tokens: int | None = None
+    documents: int | None = None
+
+
+class Compressors(_Record):
+    """What general compressors need for the same bytes, in bits per byte."""
+
+    gzip_9: Number | None = None
+    xz_9: Number | None = None
+    zstd_19: Number | None = None
+
+
+class Digests(_Record):
+    """SHA-256 of what went in and of the log that came out."""
+
+    config: str | None = None
+    data: str | None = None
+    tokenizer: str | None = None
+    evaluation_set: str | None = None
+    metrics_log: str | None = None
+
+
+class RunInfo(_Record):
+    """One run. Construct it by attribute names; files use the aliases where the two differ."""
+
+    schema_version: int | None = Field(default=SCHEMA_VERSION, description="null for files from before there was one")
+
+    author: Author
+    description: str
+    model: dict[str, Any] | None = Field(
+        default=None, validation_alias="model_config", serialization_alias="model_config"
+    )
+    train_config: dict[str, Any] | None = None
+    tokenized_dataset: str | None = None
+    resources: dict[str, Any] | None = None
+
+    model_size: int | None = Field(default=None, description="trainable parameters")
+    total_tokens: int | None = Field(default=None, description="batch x steps x sequence length")
+    num_train_steps: int | None = None
+    model_flops: Number | None = Field(default=None, description="3 x model_flops_per_token x total_tokens")
+    model_flops_per_token: Number | None = Field(default=None, description="forward pass, by the config's own formula")
+    counted_flops_per_token: Number | None = Field(
+        default=None, description="forward pass, as the traced program counts"
+    )
+
+    device_name: str | None = None
+    platform: str | None = None
+    num_devices: int | None = None
+    num_chips: int | None = None
+    device_flops: Number | None = Field(default=None, description="peak FLOP/s of one chip")
+    training_time: Number | None = Field(default=None, description="seconds on the clock")
+    compile_time: Number | None = None
+    wasted_time: Number | None = Field(default=None, description="seconds of work done twice because of interruptions")
+    training_hardware_flops: Number | None = Field(default=None, description="training_time x num_chips x device_flops")
+    mfu: Number | None = Field(default=None, description="model_flops / training_hardware_flops")
+    peak_memory_bytes: int | None = None
+
+    c4_en_bpb: Number | None = Field(default=None, validation_alias=C4_EN_BPB, serialization_alias=C4_EN_BPB)
+    evaluation: Evaluation | None = None
+    compressors: Compressors | None = None
+    sample: str | None = Field(default=None, description="text that the trained model wrote")
+
+    run_completion_timestamp: str | None = Field(default=None, description="YYYY-MM-DD HH:MM:SS UTC")
+    wandb_run_link: str | None = None
+    seed: int | None = None
+    resumed: bool | None = None
+    num_resumes: int | None = None
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+    digests: Digests | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The run as a JSON object under the file's own keys, unknown values as null."""
+        return self.model_dump(mode="python", by_alias=True)
+
+
+class RunEntry(_Record):
+    run_info: RunInfo
+
+
+class SpeedrunResults(_Record):
+    """The whole file."""
+
+    runs: list[RunEntry] = Field(min_length=1)
+
+
+def load_results(path: str | os.PathLike[str]) -> list[RunInfo]:
+    """The runs in a results file, in its order.
+
+    Raises:
+        ResultsError: if the file is not strict JSON of this schema; says where, what was expected and what to do.
+    """
+    return parse_results(strict_json.read_json(path), os.fspath(path))
+
+
+def parse_results(value: Any, path: str) -> list[RunInfo]:
+    """The runs in an already parsed results file; `path` is only named in errors.
+
+    Raises:
+        ResultsError: if the value does not fit the schema.
+    """
+    if not isinstance(value, dict):
+        raise ResultsError(f'{path}: expected an object with a list "runs", got {_kind(value)}: {_NEXT_STEP}')
+    if "runs" not in value:
+        value = {"runs": [value if "run_info" in value else {"run_info": value}]}
+    runs = value["runs"]
+    for entry in runs if isinstance(runs, list) else ():
+        info = entry.get("run_info") if isinstance(entry, dict) else None
+        if isinstance(info, dict):
+            info.setdefault("schema_version", None)
+            version = info["schema_version"]
+            if isinstance(version, int) and version > SCHEMA_VERSION:
+                raise ResultsError(
+                    f"{path}: schema_version is {version}, this Marin reads up to {SCHEMA_VERSION}: update Marin"
+                )
+    try:
+        return [entry.run_info for entry in SpeedrunResults.model_validate(value).runs]
+    except ValidationError as error:
+        raise ResultsError(f"{path}: {explain(error)}: {_NEXT_STEP}") from None
+
+
+def write_results(path: str | os.PathLike[str], run_info: RunInfo) -> None:
+    """Writes one run as `path`, whole or not at all; equal runs give equal bytes.
+
+    Raises:
+        ResultsError: if a config in it holds a value that JSON has no form for, such as NaN.
+        StorageError: if the path cannot be written.
+    """
+    files.write_bytes(os.fspath(path), dump_results([run_info], os.fspath(path)))
+
+
+def dump_results(run_infos: list[RunInfo], path: str = FILE_NAME) -> bytes:
+    """The bytes of a results file; `path` is only named in errors."""
+    value = {"runs": [{"run_info": info.to_json()} for info in run_infos]}
+    try:
+        text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ResultsError(
+            f"{path}: cannot be written ({error}): give configs of finite numbers, strings, lists and string keys"
+        ) from None
+    return (text + "\n").encode("utf-8")
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a results file."""
+    return SpeedrunResults.model_json_schema(by_alias=True)
+
+
+def explain(error: ValidationError) -> str:
+    """A validation error in one line: each field by its path in the file, what stands there, what was expected."""
+    found = error.errors(include_url=False, include_context=False)
+    parts = [_explain_one(item) for item in found[:_MAX_LISTED_ERRORS]]
+    if len(found) > _MAX_LISTED_ERRORS:
+        parts.append(f"and {len(found) - _MAX_LISTED_ERRORS} more")
+    return "; ".join(parts)
+
+
+def _explain_one(item: Any) -> str:
+    field = ""
+    for part in item["loc"]:
+        field += f"[{part}]" if isinstance(part, int) else f"{'.' if field else ''}{part}"
+    if item["type"] == "missing":
+        return f"field `{field}` is missing"
+    message = str(item["msg"]).removeprefix("Input should be ")
+    return f"field `{field}` is {_kind(item['input'])}, expected {message}"
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else f"a list of {len(value)}"
+    return json.dumps(value)[:60]

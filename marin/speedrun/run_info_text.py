@@ -1,0 +1,70 @@
+"""The text of `print_run_info`: a config as JSON in the public tutorial's brace style, and what training it costs."""
+
+import json
+from typing import Any
+
+_START = "----- START OF PRINT RUN INFO -----"
+_END = "----- END OF PRINT RUN INFO -----"
+_ASSUMED_MFU = (0.5, 0.2)
+
+
+def run_info_text(
+    config: dict[str, Any],
+    *,
+    model_flops: float,
+    model_size: int,
+    num_devices: int,
+    num_chips: int,
+    device_flops: float,
+) -> str:
+    """All lines of the dry run's summary, without a trailing newline."""
+    best, worst = (f"{model_flops / mfu:.2e}" for mfu in _ASSUMED_MFU)
+    return "\n".join(
+        [
+            _START,
+            "Speedrun Configuration:",
+            brace_style_json(config),
+            "The rough estimated compute (calculated as (total model FLOPs / Assumed MFU)) for your run is probably between:",
+            f"      * {best} FLOPs assuming an MFU of {_ASSUMED_MFU[0]}, and",
+            f"      * {worst} FLOPs assuming an MFU of {_ASSUMED_MFU[1]}.",
+            "",
+            "This is calculated based on assumed MFU values and can be used as a rough estimate to guide your "
+            "config/training setup.",
+            "Hardware and Model FLOPS Information:",
+            f"Number of devices: {num_devices}",
+            f"Number of chips: {num_chips}",
+            f"Device FLOPs: {device_flops:.2e} FLOP/s",
+            f"Total peak hardware FLOPs: {num_chips * device_flops:.2e} FLOP/s",
+            f"Model FLOPs: {model_flops:.2e} FLOP",
+            f"Model size: {model_size / 1e6:.2f} million parameters",
+            _END,
+        ]
+    )
+
+
+def brace_style_json(value: Any, indent: int = 0) -> str:
+    """JSON indented by two whose braces and brackets stand on lines of their own."""
+    pad = " " * indent
+    if isinstance(value, dict) and value:
+        inner = ",\n".join(f"{pad}  {json.dumps(key)}:{_after_key(item, indent + 2)}" for key, item in value.items())
+        return f"{pad}{{\n{inner}\n{pad}}}" if indent else f"{{\n{inner}\n}}"
+    if isinstance(value, list) and value:
+        inner = ",\n".join(f"{pad}  {brace_style_json(item, indent + 2).lstrip()}" for item in value)
+        return f"{pad}[\n{inner}\n{pad}]"
+    return _scalar(value)
+
+
+def _after_key(value: Any, indent: int) -> str:
+    if isinstance(value, dict | list) and value:
+        return "\n" + brace_style_json(value, indent)
+    return " " + _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    """As JSON, with small floats in full (0.00001) down to 1E-5 and in capital exponents below."""
+    if isinstance(value, float):
+        text = json.dumps(value)
+        if "e" in text:
+            return f"{value:.12f}".rstrip("0") if 1e-5 <= abs(value) < 1 else text.upper()
+        return text
+    return json.dumps(value)

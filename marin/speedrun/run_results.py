@@ -1,0 +1,127 @@
+"""From a run directory to its results: a pure function of the files that the run and its evaluation left.
+
+`results_from_run(directory)` reads `run.json`, `metrics.jsonl` and `evaluation.json` and recomputes every figure; it can
+be run again at any time and gives the same file.
+"""
+
+import dataclasses
+import datetime
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from marin.errors import ResultsError
+from marin.speedrun.results import Author, Compressors, Digests, Evaluation, RunInfo
+from marin.tracking.run_record import METRICS_FILE, RUN_FILE, RunRecord
+
+EVALUATION_FILE = "evaluation.json"
+C4_EN_SET = "paloma/c4_en"
+
+
+@dataclasses.dataclass(frozen=True)
+class SubmissionInfo:
+    """What a results file says that the run directory does not: whose it is, and what the config claims."""
+
+    author: dict[str, Any] | None
+    description: str
+    model_config: dict[str, Any]
+    train_config: dict[str, Any]
+    resources: dict[str, Any]
+    tokenized_dataset: str
+    vocab_size: int
+    context_length: int
+    model_flops_per_token: float
+    counted_flops_per_token: float
+
+
+def results_from_run(run_directory: str | Path, evaluation_directory: str | Path, submission: SubmissionInfo) -> RunInfo:
+    """The results of a finished and evaluated run.
+
+    Raises:
+        ResultsError: if the run is not complete, steps are missing from its log, or the evaluation is of another run.
+    """
+    directory = Path(run_directory)
+    record = RunRecord.open(directory)
+    steps = record.steps()
+    _check_steps(record, steps, directory)
+    evaluation, compressors, sample = _read_evaluation(Path(evaluation_directory) / EVALUATION_FILE)
+    info = record.info
+    starts = record.of("start")
+    total_tokens = sum(step["tokens"] for step in steps)
+    training_time = sum(step["step_time"] for step in steps)
+    hardware_flops = training_time * info["num_chips"] * info["device_flops"]
+    model_flops = 3 * submission.model_flops_per_token * total_tokens
+    author = submission.author or {"name": "(none given)", "affiliation": "(none given)", "url": None}
+    end = record.of("end")[-1]
+    return RunInfo(
+        author=Author(**author),
+        description=submission.description,
+        model=submission.model_config,
+        train_config=submission.train_config,
+        tokenized_dataset=submission.tokenized_dataset,
+        resources=submission.resources,
+        model_size=info["num_parameters"],
+        total_tokens=total_tokens,
+        num_train_steps=len(steps),
+        model_flops=model_flops,
+        model_flops_per_token=submission.model_flops_per_token,
+        counted_flops_per_token=submission.counted_flops_per_token,
+        device_name=info["device_name"],
+        platform=info["platform"],
+        num_devices=info["num_devices"],
+        num_chips=info["num_chips"],
+        device_flops=info["device_flops"],
+        training_time=training_time,
+        compile_time=sum(start["compile_time"] for start in starts),
+        wasted_time=sum(step["step_time"] for step in record.superseded()),
+        training_hardware_flops=hardware_flops,
+        mfu=model_flops / hardware_flops,
+        peak_memory_bytes=end["peak_memory_bytes"],
+        c4_en_bpb=evaluation.levanter_bits_per_byte if evaluation.name == C4_EN_SET else None,
+        evaluation=evaluation,
+        compressors=compressors,
+        sample=sample,
+        run_completion_timestamp=_timestamp(end["time"]),
+        wandb_run_link=next((entry["wandb_url"] for entry in record.of("mirror") if entry.get("wandb_url")), None),
+        seed=info["seeds"]["model"],
+        resumed=len(starts) > 1,
+        num_resumes=len(starts) - 1,
+        git_commit=info["git"]["commit"],
+        git_dirty=info["git"]["dirty"],
+        digests=Digests(
+            config=info["digests"]["config"],
+            data=info["digests"]["data"],
+            tokenizer=info["digests"]["tokenizer"],
+            evaluation_set=evaluation.digest,
+            metrics_log=hashlib.sha256((directory / METRICS_FILE).read_bytes()).hexdigest(),
+        ),
+    )
+
+
+def _check_steps(record: RunRecord, steps: list[dict[str, Any]], directory: Path) -> None:
+    if not record.is_complete:
+        raise ResultsError(f"the run in {directory} has not ended: run the same command again to continue it")
+    numbers = [step["step"] for step in steps]
+    expected = record.of("end")[-1]["steps"]
+    if numbers != list(range(expected)):
+        missing = next((i for i, number in enumerate(numbers) if i != number), len(numbers))
+        raise ResultsError(
+            f"{directory / METRICS_FILE} has {len(numbers)} steps of {expected}, the first gap at step {missing}: the log was"
+            " changed after it was written, so no result can be made from it"
+        )
+    for key in ("num_chips", "device_flops", "num_parameters", "seeds", "git", "digests"):
+        if key not in record.info:
+            raise ResultsError(f"{directory / RUN_FILE} has no `{key}`: it was changed after it was written")
+
+
+def _read_evaluation(path: Path) -> tuple[Evaluation, Compressors, str | None]:
+    try:
+        content = json.loads(path.read_text())
+        return Evaluation(**content["evaluation"]), Compressors(**content["compressors"]), content["sample"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ResultsError(f"{path} cannot be read ({error}): run the evaluation step again") from None
+
+
+def _timestamp(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

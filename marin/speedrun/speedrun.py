@@ -1,0 +1,108 @@
+"""The contest's front door: what a submission imports.
+
+`default_speedrun` turns a `SpeedrunConfig` into executor steps: everything that the dataset needs, training, evaluation,
+and `speedrun_results.json`.
+"""
+
+from collections.abc import Sequence
+
+from marin.execution.step import ExecutorStep, InputName, this_output_path
+from marin.speedrun.config import Author, HardwareConfig, SpeedrunConfig
+from marin.speedrun.flops import counted_flops_per_token
+from marin.speedrun.run_results import SubmissionInfo
+from marin.speedrun.steps import (
+    EvaluateConfig,
+    ResultsConfig,
+    SpeedrunTrainConfig,
+    evaluate_speedrun,
+    train_speedrun,
+    write_speedrun_results,
+)
+from marin.training.config import SPEEDRUN_DATA_SEED, SPEEDRUN_STEPS_PER_EVAL, TrainLmConfig
+
+__all__ = ["Author", "HardwareConfig", "SpeedrunConfig", "default_speedrun"]
+
+# W&B cuts run names here; so do we, everywhere, that one name means one run.
+_MAX_NAME = 64
+
+
+def default_speedrun(
+    name: str,
+    config: SpeedrunConfig,
+    tags: Sequence[str] = (),
+    override_output_path: str | None = None,
+) -> list[ExecutorStep]:
+    """The steps of a speedrun, in order: training, evaluation, results. Steps of its dataset come along by themselves.
+
+    Args:
+        name: of the run; its output is `checkpoints/speedrun/{name}-{8 hex}` below the prefix.
+        tags: labels for trackers, next to "speedrun".
+        override_output_path: of the training step.
+    """
+    dataset = config.dataset
+    train_config = config.train_config.replace(
+        data_seed=SPEEDRUN_DATA_SEED if config.train_config.data_seed is None else config.train_config.data_seed,
+        steps_per_eval=config.train_config.steps_per_eval or SPEEDRUN_STEPS_PER_EVAL,
+    )
+    name = name[:_MAX_NAME]
+    train = TrainLmConfig(
+        model=config.model_config,
+        train=train_config,
+        data=dataset.cache,
+        tokenizer=dataset.tokenizer,
+        vocab_size=dataset.vocab_size,
+        output_path=this_output_path(),
+        run_name=name,
+        tags=("speedrun", *tags),
+    )
+    train_step = ExecutorStep(
+        name=f"checkpoints/speedrun/{name}",
+        fn=train_speedrun,
+        config=SpeedrunTrainConfig(train, dataset.evaluation_set, dataset.evaluation_documents, config.run_info),
+        description=config.description,
+        override_output_path=override_output_path,
+        resources=config.resources,
+    )
+    evaluate_step = ExecutorStep(
+        name=f"evaluation/speedrun/{name}",
+        fn=evaluate_speedrun,
+        config=EvaluateConfig(
+            run=train_step,
+            model=config.model_config,
+            vocab_size=dataset.vocab_size,
+            tokenizer=dataset.tokenizer,
+            evaluation_set=dataset.evaluation_set,
+            evaluation_documents=dataset.evaluation_documents,
+            precision=train.precision,
+            ema=train_config.ema_beta is not None,
+            batch_size=train_config.per_device_eval_parallelism,
+        ),
+        description=f"bits per byte of {name}",
+        resources=config.resources,
+    )
+    described = config.as_json()
+    submission = SubmissionInfo(
+        author=described["author"],
+        description=config.description,
+        model_config=described["model_config"],
+        train_config=described["train_config"],
+        resources=described["resources"],
+        tokenized_dataset="",
+        vocab_size=dataset.vocab_size,
+        context_length=config.model_config.max_seq_len,
+        model_flops_per_token=config.flops_per_token,
+        counted_flops_per_token=counted_flops_per_token(config.model_config, dataset.vocab_size),
+    )
+    results_step = ExecutorStep(
+        name=f"speedrun/{name}-speedrun_results",
+        fn=write_speedrun_results,
+        config=ResultsConfig(
+            run=train_step,
+            evaluation=evaluate_step,
+            submission=submission,
+            tokenized_dataset=dataset.cache,
+            prefix=InputName.hardcoded(""),
+        ),
+        description=f"results of {name}",
+    )
+    return [train_step, evaluate_step, results_step]

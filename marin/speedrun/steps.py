@@ -1,0 +1,190 @@
+"""The functions that a speedrun's steps run: train, evaluate, results, page. Each takes its resolved config."""
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from marin.data.tokenizer import Tokenizer
+from marin.errors import ResultsError
+from marin.evaluation import EvalSet, bits_per_byte, compressor_bits_per_byte
+from marin.execution.step import placement, this_output_path
+from marin.inference import sample_text
+from marin.speedrun.results import FILE_NAME, RunInfo, load_results, write_results
+from marin.speedrun.run_results import EVALUATION_FILE, SubmissionInfo, results_from_run
+from marin.storage import files
+from marin.tracking.console import duration
+from marin.training import checkpoint as checkpoints
+from marin.training.config import TrainLmConfig
+from marin.training.loop import Evaluate, train_lm
+
+_SAMPLE_TOKENS = 160
+
+
+@dataclasses.dataclass(frozen=True)
+class SpeedrunTrainConfig:
+    """A training run, and the documents that it is scored on as it goes."""
+
+    marin_resumable = True
+
+    train: TrainLmConfig
+    evaluation_set: str
+    evaluation_documents: Any
+    run_info: Callable[[], str] | None = placement(default=None, repr=False)
+
+    def dry_run_info(self) -> str | None:
+        return None if self.run_info is None else self.run_info()
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateConfig:
+    """Scoring a finished run. `num_bytes_compressed` limits what compressors are given of a large set."""
+
+    run: Any
+    model: Any
+    vocab_size: int
+    tokenizer: Any
+    evaluation_set: str
+    evaluation_documents: Any
+    precision: Any
+    ema: bool
+    batch_size: int | None = None
+    num_bytes_compressed: int = 16_000_000
+    output_path: str = this_output_path()
+
+
+@dataclasses.dataclass(frozen=True)
+class ResultsConfig:
+    """Writing `speedrun_results.json` of an evaluated run, and publishing it where people look."""
+
+    run: Any
+    evaluation: Any
+    submission: SubmissionInfo
+    tokenized_dataset: Any
+    prefix: Any
+    output_path: str = this_output_path()
+
+
+def train_speedrun(config: SpeedrunTrainConfig) -> None:
+    """Trains, measuring bits per byte every `steps_per_eval` steps."""
+    train = config.train
+    started = time.perf_counter()
+    tokenizer = Tokenizer.load(train.tokenizer)
+    eval_set = EvalSet.read(config.evaluation_set, config.evaluation_documents)
+    train_lm(train, evaluate=_evaluator(config, eval_set, tokenizer))
+    print(f"trained {train.train.num_train_steps:,} steps in {duration(time.perf_counter() - started)} of wall time in this process")
+
+
+def _evaluator(config: SpeedrunTrainConfig, eval_set: EvalSet, tokenizer: Tokenizer) -> Evaluate:
+    train = config.train
+    per_device = train.train.per_device_eval_parallelism
+
+    def evaluate(model: Any, max_batches: int | None) -> dict[str, float]:
+        measured = bits_per_byte(
+            model,
+            eval_set,
+            tokenizer,
+            train.model.max_seq_len,
+            precision=train.precision,
+            max_batches=max_batches,
+            batch_size=_eval_batch_size(per_device),
+        )
+        return {"bits_per_byte": measured.value}
+
+    return evaluate
+
+
+def _eval_batch_size(per_device: int | None) -> int:
+    return 16 if per_device is None else per_device * len(jax.devices())
+
+
+def evaluate_speedrun(config: EvaluateConfig) -> None:
+    """Loads the last checkpoint, scores it on every evaluation document, and lets it write a little."""
+    tokenizer = Tokenizer.load(config.tokenizer)
+    eval_set = EvalSet.read(config.evaluation_set, config.evaluation_documents)
+    model = load_model(config)
+    context = config.model.max_seq_len
+    measured = bits_per_byte(
+        model, eval_set, tokenizer, context, precision=config.precision, batch_size=_eval_batch_size(config.batch_size)
+    )
+    data = eval_set.text_bytes()[: config.num_bytes_compressed]
+    compressors = compressor_bits_per_byte(data)
+    sample = sample_text(
+        model,
+        tokenizer,
+        context_length=min(context, 512),
+        precision=config.precision,
+        prompt="Return the ",
+        num_tokens=_SAMPLE_TOKENS,
+    )
+    content = {
+        "evaluation": {
+            "name": measured.set_name,
+            "digest": measured.digest,
+            "bits_per_byte": measured.value,
+            "levanter_bits_per_byte": measured.levanter,
+            "bytes": measured.num_bytes,
+            "tokens": measured.num_tokens,
+            "documents": measured.num_documents,
+        },
+        "compressors": compressors,
+        "sample": "Return the " + sample,
+    }
+    files.write_json(files.join(config.output_path, EVALUATION_FILE), content)
+    print(
+        f"bits per byte on {measured.num_bytes:,} held-out bytes: {measured.value:.4f}"
+        + "".join(f"   {name.replace('_', ' -')} {value:.3f}" for name, value in compressors.items())
+    )
+
+
+def load_model(config: EvaluateConfig) -> Any:
+    """The trained model of a run: the average of its weights where one was kept."""
+    found = checkpoints.find(str(config.run))
+    model = config.model.build(config.vocab_size, key=jax.random.key(0))
+    params, static = eqx.partition(model, eqx.is_array)
+    return eqx.combine(checkpoints.restore(found, params, prefix="average." if config.ema else "model."), static)
+
+
+def write_speedrun_results(config: ResultsConfig) -> None:
+    """Writes the results, and the newest of them where the documented `cp` commands look."""
+    submission = dataclasses.replace(config.submission, tokenized_dataset=str(config.tokenized_dataset))
+    info = results_from_run(config.run, config.evaluation, submission)
+    write_results(files.join(config.output_path, FILE_NAME), info)
+    prefix = str(config.prefix)
+    for place in (str(config.run), files.join(prefix, "checkpoints", "speedrun"), prefix):
+        write_results(files.join(place, FILE_NAME), info)
+    print(summary(info, files.join(config.output_path, FILE_NAME)))
+
+
+def read_one_result(path: str | Path) -> RunInfo:
+    """Raises:
+    ResultsError: if the file does not hold exactly one run.
+    """
+    runs = load_results(path)
+    if len(runs) != 1:
+        raise ResultsError(f"{path} holds {len(runs)} runs, expected 1: give the results of one run")
+    return runs[0]
+
+
+def summary(info: RunInfo, path: str) -> str:
+    """What a person wants to know when a run is done."""
+    assert info.evaluation is not None and info.compressors is not None
+    bpb, best = info.evaluation.bits_per_byte, info.compressors.xz_9
+    assert bpb is not None and best is not None and info.training_time is not None and info.mfu is not None
+    lines = [
+        f"  bits per byte      {bpb:.4f}   ({bpb / best:.2f} of what xz -9 needs for the same {info.evaluation.bytes:,} bytes)",
+        f"  gzip -9, xz -9, zstd -19   {info.compressors.gzip_9:.3f}, {best:.3f}, {info.compressors.zstd_19:.3f}",
+        f"  training time      {duration(info.training_time)}   compile {info.compile_time:.1f} s   MFU {info.mfu:.1%}",
+        f"  hardware FLOPs     {info.training_hardware_flops:.3e}   model FLOPs {info.model_flops:.3e}",
+        f"  parameters         {info.model_size:,}   tokens {info.total_tokens:,}",
+        f"  peak memory        {(info.peak_memory_bytes or 0) / 2**30:.2f} GiB",
+    ]
+    if info.resumed:
+        lines.append(f"  resumed            {info.num_resumes} times; {duration(info.wasted_time or 0)} of work was done twice")
+    sample = json.dumps((info.sample or "")[:300], ensure_ascii=False)
+    return "\n".join([*lines, f"  the model writes   {sample}", f"  results            {path}"])

@@ -1,0 +1,42 @@
+"""The prefix: the directory or store under which every step's output lies.
+
+`--prefix` wins over `MARIN_PREFIX`, which wins over `local_store` in the working directory. A local prefix is made
+absolute at once, so that a later change of directory cannot part a run's status from its data.
+"""
+
+import os
+
+from marin.errors import ConfigError, StorageError
+from marin.storage import files
+
+DEFAULT_PREFIX = "local_store"
+
+
+def resolve_prefix(flag: str | None = None) -> str:
+    """The prefix to use, absolute when local and without a trailing slash; nothing is created.
+
+    Raises:
+        ConfigError: the flag or the environment variable is blank.
+    """
+    source, value = "--prefix", flag
+    if value is None:
+        source, value = "MARIN_PREFIX", os.environ.get("MARIN_PREFIX") or DEFAULT_PREFIX
+    if not value.strip():
+        raise ConfigError(f"`{source}` is blank: give a directory or a URL such as gs://bucket/path")
+    if files.is_local(value):
+        return os.path.abspath(os.path.expanduser(str(files.local_path(value))))
+    return value.rstrip("/")
+
+
+def check_writable(prefix: str) -> None:
+    """Creates the prefix and proves, with a file that is removed again, that it can be written.
+
+    Raises:
+        StorageError: it cannot; the message says what to do.
+    """
+    probe = files.join(prefix, files.temporary_name("write_check"))
+    try:
+        files.write_bytes(probe, b"")
+        files.remove_file(probe)
+    except StorageError as error:
+        raise StorageError(f"the prefix {prefix} cannot be written: {error}") from error

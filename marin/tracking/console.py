@@ -1,0 +1,75 @@
+"""The progress of training as a person watches it: one live line on a terminal, a line now and then in a log file."""
+
+import time
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+# A log that nobody watches gets a line this often.
+_LOG_INTERVAL = 15.0
+
+
+def duration(seconds: float) -> str:
+    """1:05 for 65 seconds, 2:03:04 above an hour."""
+    whole = round(seconds)
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+class TrainingProgress:
+    """Shows step, loss, rate, MFU and time left. A context manager; `update` once a step."""
+
+    def __init__(
+        self, *, num_steps: int, first_step: int, tokens_per_step: int, flops_per_token: float, peak_flops: float
+    ) -> None:
+        self._num_steps = num_steps
+        self._done = first_step
+        self._tokens = tokens_per_step
+        self._flops = flops_per_token
+        self._peak = peak_flops
+        self._console = Console(highlight=False)
+        self._live = Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
+        self._last_log = time.monotonic()
+        # Averages over about the last 20 steps, so that the figures settle but follow.
+        self._step_time = 0.0
+        self._loss = 0.0
+        self._seen = 0
+
+    def __enter__(self) -> "TrainingProgress":
+        if self._live:
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._live:
+            self._live.__exit__(None, None, None)
+        if self._seen:
+            self._console.print(self._line(), soft_wrap=True)
+
+    def update(self, step: int, loss: float, step_time: float) -> None:
+        """After step `step` (0-based) took `step_time` seconds."""
+        self._seen += 1
+        share = max(1.0 / self._seen, 0.05)
+        self._step_time += share * (step_time - self._step_time)
+        self._loss += share * (loss - self._loss)
+        self._done = step + 1
+        if self._live:
+            self._live.update(Text(self._line()))
+        elif time.monotonic() - self._last_log > _LOG_INTERVAL:
+            self._last_log = time.monotonic()
+            self._console.print(self._line(), soft_wrap=True)
+
+    def note(self, message: str) -> None:
+        """A line that stays above the live one."""
+        (self._live.console if self._live else self._console).print(message, soft_wrap=True)
+
+    def _line(self) -> str:
+        rate = self._tokens / self._step_time if self._step_time else 0.0
+        mfu = 3 * self._flops * rate / self._peak
+        left = (self._num_steps - self._done) * self._step_time
+        width = len(str(self._num_steps))
+        return (
+            f"step {self._done:>{width}}/{self._num_steps}  loss {self._loss:.3f}  "
+            f"{rate:,.0f} tokens/s  MFU {mfu:.1%}  left {duration(left)}"
+        )

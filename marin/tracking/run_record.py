@@ -1,0 +1,148 @@
+"""A run directory's two files, opened for appending (`RunWriter`) or reading (`RunRecord`).
+
+`run.json` says what ran and is written once. `metrics.jsonl` is append-only, one JSON object a line, each with an `event`:
+
+    start      a process began (host, devices, compile_time); a resumed one also has `from_step`
+    step       one training step: step, loss, grad_norm, learning_rate, tokens, step_time, and what was watched
+    pause      time that training does not count: reason, seconds
+    evaluation a measurement at a step
+    end        the last step is done and its checkpoint is safe
+
+Nothing is ever removed: steps that a killed process took beyond its last checkpoint stay in the file, and a later
+`start` with `from_step` supersedes them. `RunRecord.steps()` gives the steps that the parameters went through;
+`RunRecord.superseded()` those whose work was lost.
+"""
+
+import dataclasses
+import json
+import math
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from marin.errors import ResultsError
+from marin.storage import files
+
+RUN_FILE = "run.json"
+METRICS_FILE = "metrics.jsonl"
+
+
+def _encode(event: dict[str, Any]) -> bytes:
+    """One line; NaN and infinities become strings, since JSON has none."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, float) and not math.isfinite(value):
+            return repr(value)
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        return value
+
+    return json.dumps(plain(event), separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+class RunWriter:
+    """Appends to a run's record. A torn last line, left by a kill, is cut off when the file is opened."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / METRICS_FILE
+        if path.exists():
+            content = path.read_bytes()
+            if content and not content.endswith(b"\n"):
+                with path.open("r+b") as torn:
+                    torn.truncate(content.rfind(b"\n") + 1)
+        self._file = path.open("ab")
+
+    def write_info(self, info: dict[str, Any]) -> None:
+        """Writes `run.json`, once: an existing one is kept, since it says what the first process began."""
+        if not (self.directory / RUN_FILE).exists():
+            files.write_json(str(self.directory / RUN_FILE), info)
+
+    def append(self, event: str, **fields: Any) -> None:
+        self._file.write(_encode({"event": event, **fields, "time": round(time.time(), 3)}))
+        self._file.flush()
+
+    def sync(self) -> None:
+        """Makes every appended line survive a power cut."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self.sync()
+        self._file.close()
+
+
+@dataclasses.dataclass(frozen=True)
+class RunRecord:
+    """A run directory opened for reading."""
+
+    directory: Path
+    info: dict[str, Any]
+    events: tuple[dict[str, Any], ...]
+
+    @staticmethod
+    def open(directory: str | Path) -> "RunRecord":
+        """Reads both files.
+
+        Raises:
+            ResultsError: naming the file and line that is missing or is not what this module writes.
+        """
+        directory = Path(directory)
+        return RunRecord(directory, _read_info(directory / RUN_FILE), tuple(_read_events(directory / METRICS_FILE)))
+
+    def steps(self) -> list[dict[str, Any]]:
+        """The steps that led to the final parameters, in order."""
+        return self._split()[0]
+
+    def superseded(self) -> list[dict[str, Any]]:
+        """Steps that were taken and lost: a kill came before the next checkpoint."""
+        return self._split()[1]
+
+    def of(self, event: str) -> list[dict[str, Any]]:
+        return [entry for entry in self.events if entry["event"] == event]
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.events) and any(entry["event"] == "end" for entry in self.events)
+
+    def _split(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        kept: list[dict[str, Any]] = []
+        lost: list[dict[str, Any]] = []
+        for entry in self.events:
+            if entry["event"] == "start":
+                first = entry.get("from_step", 0)
+                lost += [step for step in kept if step["step"] >= first]
+                kept = [step for step in kept if step["step"] < first]
+            elif entry["event"] == "step":
+                kept.append(entry)
+        return kept, lost
+
+
+def _read_info(path: Path) -> dict[str, Any]:
+    try:
+        info = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise ResultsError(f"{path} is not there: give the output directory of a training run") from None
+    except ValueError as error:
+        raise ResultsError(f"{path} is not JSON ({error}): run the training step again") from None
+    if not isinstance(info, dict):
+        raise ResultsError(f"{path} holds {type(info).__name__}, expected an object")
+    return info
+
+
+def _read_events(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        raise ResultsError(f"{path} is not there: give the output directory of a training run") from None
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            entry = json.loads(line)
+        except ValueError as error:
+            raise ResultsError(f"{path}:{number} is not JSON ({error}): the file was changed after it was written") from None
+        if not isinstance(entry, dict) or not isinstance(entry.get("event"), str):
+            raise ResultsError(f'{path}:{number} is {line[:60]!r}, expected an object with an "event"')
+        yield entry

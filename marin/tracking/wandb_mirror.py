@@ -1,0 +1,85 @@
+"""A copy of a run's metrics on Weights & Biases, where a login is found; never needed, never the truth.
+
+A key in `WANDB_API_KEY` or a stored login (`wandb login`) turns it on, and so does `WANDB_MODE=offline`;
+`WANDB_MODE=disabled` turns it off. `WANDB_ENTITY` and `WANDB_PROJECT` say where the run goes. A fault of W&B never
+stops training: it is reported once.
+"""
+
+import contextlib
+import netrc
+import os
+from collections.abc import Iterator
+from typing import Any
+
+DEFAULT_PROJECT = "marin"
+
+
+def has_login() -> bool:
+    """Whether `WANDB_API_KEY` or a stored login of api.wandb.ai is there."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    host = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai").removeprefix("https://").removeprefix("http://")
+    host = host.split("/")[0].split(":")[0]
+    try:
+        return netrc.netrc(os.environ.get("NETRC")).authenticators(host) is not None
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+def is_wanted() -> bool:
+    """Whether a run should be copied: W&B is installed, and asked for by a login or by `WANDB_MODE`."""
+    mode = os.environ.get("WANDB_MODE", "").lower()
+    if mode in ("disabled", "dryrun") or (mode != "offline" and not has_login()):
+        return False
+    import importlib.util
+
+    return importlib.util.find_spec("wandb") is not None
+
+
+class WandbMirror:
+    """One W&B run that follows a local one; every method is safe to call whatever W&B does."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        self._failed = False
+
+    @property
+    def url(self) -> str | None:
+        return getattr(self._run, "url", None)
+
+    def log(self, step: int, metrics: dict[str, Any]) -> None:
+        if self._failed:
+            return
+        try:
+            self._run.log(metrics, step=step)
+        except Exception as error:  # W&B raises many kinds; none may stop training
+            self._failed = True
+            print(f"W&B stopped taking metrics ({error}); training goes on, metrics.jsonl is complete")
+
+
+@contextlib.contextmanager
+def wandb_mirror(run_id: str, config: dict[str, Any], directory: str) -> Iterator[WandbMirror | None]:
+    """The mirror of this run, or None where W&B is not wanted or does not start."""
+    if not is_wanted():
+        yield None
+        return
+    import wandb
+
+    try:
+        run = wandb.init(
+            id=run_id[:64],
+            name=run_id[:64],
+            project=os.environ.get("WANDB_PROJECT", DEFAULT_PROJECT),
+            entity=os.environ.get("WANDB_ENTITY"),
+            config=config,
+            dir=directory,
+            resume="allow",
+        )
+    except Exception as error:  # no network, wrong key: training does not need W&B
+        print(f"W&B did not start ({error}); training goes on without it")
+        yield None
+        return
+    try:
+        yield WandbMirror(run)
+    finally:
+        run.finish()

@@ -1,0 +1,228 @@
+"""The two configs of a training run: `SimpleTrainConfig`, which people write, and `TrainLmConfig`, which the engine takes.
+
+Every field of `SimpleTrainConfig` does what it says; a value that the engine cannot honour is refused when the config is
+made, with what to use instead.
+"""
+
+import dataclasses
+from typing import Any
+
+from marin.errors import ConfigError
+from marin.execution.step import placement
+from marin.nn.precision import Precision
+from marin.optim import AdamConfig, OptimizerConfig
+from marin.optim.config import OMIT_DEFAULT
+from marin.resources import Resources
+
+# What `default_speedrun` fixes for every run, so that results compare.
+SPEEDRUN_DATA_SEED = 42
+SPEEDRUN_STEPS_PER_EVAL = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class WatchConfig:
+    """Norms to write into `metrics.jsonl` every `interval` steps.
+
+    Args:
+        watch_targets: any of "grads", "params", "updates".
+        include_norms: the norm of each whole target.
+        include_per_parameter_norms: the norm of every parameter.
+        include_histograms: not supported; norms are.
+        split_scan_layers: name layers one by one; this engine stores them so, and False is refused.
+        interval: steps between two records.
+    """
+
+    watch_targets: list[str] = dataclasses.field(default_factory=lambda: ["grads", "params"])
+    include_norms: bool = True
+    include_per_parameter_norms: bool = True
+    include_histograms: bool = False
+    split_scan_layers: bool = True
+    interval: int = 10
+
+    def __post_init__(self) -> None:
+        unknown = set(self.watch_targets) - {"grads", "params", "updates"}
+        if unknown:
+            raise ConfigError(f"`watch.watch_targets` names {sorted(unknown)}: use 'grads', 'params', 'updates'")
+        if self.include_histograms:
+            raise ConfigError("`watch.include_histograms` is not supported: use `include_per_parameter_norms`")
+        if not self.split_scan_layers:
+            raise ConfigError("`watch.split_scan_layers` is False, but layers are stored one by one: leave it True")
+        if not isinstance(self.interval, int) or self.interval < 1:
+            raise ConfigError(f"`watch.interval` is {self.interval!r}: use a whole number of steps, at least 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class SimpleTrainConfig:
+    """What most experiments say about training.
+
+    `optimizer_config` wins where it is given; the optimizer fields here (`weight_decay` to `cycle_length`) then must be
+    None or say the same.
+
+    Args:
+        train_batch_size: sequences a step.
+        learning_rate: peak rate; also that of `optimizer_config` where one is given.
+        z_loss_weight: weight of logsumexp^2 in the loss.
+        ema_beta: keep an exponential moving average of the weights and evaluate it.
+        skip_bad_steps: leave out updates whose loss or gradient is far from usual, or not finite.
+        steps_per_eval: steps between evaluations; None for every 1,000.
+        steps_per_export: steps between checkpoints that are kept for good.
+        steps_per_task_eval: not supported yet; leave None.
+        steps_per_hf_export: not supported yet; -1 or None for never.
+        per_device_eval_parallelism: sequences on a device in evaluation; None chooses.
+        max_eval_batches: limits evaluations during training, never the final one.
+        initialize_from_checkpoint_path: start from the weights of this run or checkpoint.
+        initialize_from_hf: not supported yet; leave None.
+        reset_data_loader_on_init: with a checkpoint to start from, begin the data anew (True) or where it stopped.
+        allow_partial_checkpoint: parameters that the checkpoint lacks keep their initial values.
+        int8: not supported; leave False.
+        profiler: trace `profiler_num_steps` steps from `profiler_start_step` on.
+        precision: number format of the forward and backward pass; None for float32 on CPU, bfloat16 elsewhere.
+        checkpoint_interval: seconds between checkpoints to resume from.
+        seed: of the initial weights.
+    """
+
+    resources: Resources
+    train_batch_size: int
+    num_train_steps: int
+    learning_rate: float
+    data_seed: int | None = None
+    weight_decay: float | None = None
+    beta1: float | None = None
+    beta2: float | None = None
+    epsilon: float | None = None
+    max_grad_norm: float | None = None
+    warmup: float | None = None
+    decay: float | None = None
+    rewarmup: float | None = None
+    lr_schedule: str | None = None
+    min_lr_ratio: float | None = None
+    cycle_length: int | list[int] | None = None
+    z_loss_weight: float | None = None
+    ema_beta: float | None = None
+    skip_bad_steps: bool = False
+    steps_per_eval: int | None = None
+    steps_per_export: int = 10000
+    steps_per_task_eval: int | None = None
+    steps_per_hf_export: int | None = None
+    per_device_eval_parallelism: int | None = None
+    max_eval_batches: int | None = None
+    initialize_from_checkpoint_path: str | None = None
+    initialize_from_hf: str | None = None
+    reset_data_loader_on_init: bool = True
+    allow_partial_checkpoint: bool = False
+    int8: bool = False
+    optimizer_config: OptimizerConfig | None = None
+    watch: WatchConfig = dataclasses.field(default_factory=WatchConfig)
+    profiler: bool = False
+    profiler_start_step: int = 5
+    profiler_num_steps: int = 100
+    precision: Precision | None = dataclasses.field(default=None, kw_only=True, metadata=OMIT_DEFAULT)
+    checkpoint_interval: float = placement(default=600.0, kw_only=True, metadata=OMIT_DEFAULT)
+    seed: int = dataclasses.field(default=0, kw_only=True, metadata=OMIT_DEFAULT)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.resources, Resources):
+            raise ConfigError(
+                f"`resources` is {self.resources!r}: use CpuOnlyConfig(), GpuConfig(...) or TpuPodConfig(...) of marin.resources"
+            )
+        for field in ("train_batch_size", "num_train_steps", "steps_per_export", "profiler_num_steps"):
+            _check_whole(field, getattr(self, field), 1)
+        for field in ("data_seed", "seed", "profiler_start_step"):
+            if getattr(self, field) is not None:
+                _check_whole(field, getattr(self, field), 0)
+        for field in ("steps_per_eval", "per_device_eval_parallelism", "max_eval_batches"):
+            if getattr(self, field) is not None:
+                _check_whole(field, getattr(self, field), 1)
+        if not _is_number(self.learning_rate) or not self.learning_rate > 0:
+            raise ConfigError(f"config field `learning_rate` is {self.learning_rate!r}: use a number above 0")
+        if self.ema_beta is not None and not (_is_number(self.ema_beta) and 0 < self.ema_beta < 1):
+            raise ConfigError(f"config field `ema_beta` is {self.ema_beta!r}: use a number between 0 and 1, such as 0.995")
+        if self.z_loss_weight is not None and not (_is_number(self.z_loss_weight) and self.z_loss_weight >= 0):
+            raise ConfigError(f"config field `z_loss_weight` is {self.z_loss_weight!r}: use a number of at least 0, such as 1e-4")
+        if not _is_number(self.checkpoint_interval) or self.checkpoint_interval <= 0:
+            raise ConfigError(f"config field `checkpoint_interval` is {self.checkpoint_interval!r}: use seconds above 0")
+        for field in ("skip_bad_steps", "reset_data_loader_on_init", "allow_partial_checkpoint", "int8", "profiler"):
+            if not isinstance(getattr(self, field), bool):
+                raise ConfigError(f"config field `{field}` is {getattr(self, field)!r}: use True or False")
+        self._refuse_unsupported()
+        self.build_optimizer()
+
+    def _refuse_unsupported(self) -> None:
+        if self.int8:
+            raise ConfigError("config field `int8` is True: this engine has no int8 training; set it to False")
+        if self.steps_per_task_eval is not None:
+            raise ConfigError("config field `steps_per_task_eval` is set: task evaluation is not there yet; leave it None")
+        if self.steps_per_hf_export not in (None, -1):
+            raise ConfigError("config field `steps_per_hf_export` is set: exporting is not there yet; use -1 or None")
+        if self.initialize_from_hf is not None:
+            raise ConfigError(
+                "config field `initialize_from_hf` is set: importing is not there yet; use `initialize_from_checkpoint_path`"
+            )
+        if self.initialize_from_checkpoint_path is None and self.allow_partial_checkpoint:
+            raise ConfigError("`allow_partial_checkpoint` is True without `initialize_from_checkpoint_path`: set both or neither")
+
+    def build_optimizer(self) -> OptimizerConfig:
+        """The optimizer that the fields name.
+
+        Raises:
+            ConfigError: if a field contradicts `optimizer_config`.
+        """
+        names = "weight_decay beta1 beta2 epsilon max_grad_norm warmup decay rewarmup lr_schedule min_lr_ratio cycle_length"
+        given = {name: getattr(self, name) for name in names.split() if getattr(self, name) is not None}
+        if self.optimizer_config is None:
+            return AdamConfig(learning_rate=self.learning_rate, **given)
+        if not isinstance(self.optimizer_config, OptimizerConfig):
+            raise ConfigError(f"`optimizer_config` is {self.optimizer_config!r}: use a config of marin.optim, or None")
+        for name, value in {"learning_rate": self.learning_rate, **given}.items():
+            theirs = getattr(self.optimizer_config, name, None)
+            if theirs != value:
+                raise ConfigError(
+                    f"config field `{name}` is {value} and `optimizer_config.{name}` is {theirs}: set one of them to the other"
+                )
+        return self.optimizer_config
+
+    def replace(self, **changes: Any) -> "SimpleTrainConfig":
+        return dataclasses.replace(self, **changes)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainLmConfig:
+    """All that decides a training run's numbers, and where it runs and writes.
+
+    `data`, `tokenizer` and `output_path` are paths once the executor has resolved them. `model` keeps the `LmConfig`
+    protocol. Fields marked as placement take no part in the run's identity.
+    """
+
+    marin_resumable = True
+
+    model: Any
+    train: SimpleTrainConfig
+    data: Any
+    tokenizer: Any
+    vocab_size: int
+    output_path: Any
+    run_name: str = placement(default="run")
+    tags: tuple[str, ...] = placement(default=())
+
+    @property
+    def precision(self) -> Precision:
+        if self.train.precision is not None:
+            return self.train.precision
+        return Precision("f32" if self.train.resources.platform == "cpu" else "bf16")
+
+    @property
+    def data_seed(self) -> int:
+        return SPEEDRUN_DATA_SEED if self.train.data_seed is None else self.train.data_seed
+
+    @property
+    def tokens_per_step(self) -> int:
+        return int(self.train.train_batch_size * self.model.max_seq_len)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_whole(field: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(f"config field `{field}` is {value!r}: use a whole number of at least {least}")

@@ -1,0 +1,109 @@
+"""The training state, and the step that takes it forward: one pure function, compiled once.
+
+    forward -> loss -> backward -> (clip, optimizer) -> new weights, average, metrics
+
+Everything that a later step depends on is in `TrainState`, so a checkpoint of it resumes to the bit.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from marin.nn.loss import weighted_cross_entropy
+from marin.nn.precision import Precision
+from marin.training.config import WatchConfig
+from marin.training.watch import watched_norms
+
+# Tokens whose logits exist at once, where the model's config does not say. 512 keeps a block of a small vocabulary in
+# the cache of a CPU core; accelerators want wider products.
+_CPU_BLOCK, _ACCELERATOR_BLOCK = 512, 8192
+
+Metrics = dict[str, Array]
+
+
+class TrainState(eqx.Module):
+    """Model, optimizer state, step count and the average of the weights: all that a checkpoint holds."""
+
+    model: Any
+    opt_state: optax.OptState
+    step: Int[Array, ""]
+    average: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class StepConfig:
+    """What the compiled step is specialized to."""
+
+    precision: Precision
+    loss_block: int | None = None
+    z_loss_weight: float = 0.0
+    ema_beta: float | None = None
+    watch: WatchConfig | None = None
+
+
+def init_state(model: Any, optimizer: optax.GradientTransformation, ema_beta: float | None) -> TrainState:
+    params = eqx.filter(model, eqx.is_array)
+    # A copy: donated buffers must not be shared between two leaves of the state.
+    average = jax.tree.map(jnp.copy, params) if ema_beta is not None else None
+    return TrainState(model, optimizer.init(params), jnp.zeros((), jnp.int32), average)
+
+
+def evaluation_model(state: TrainState) -> Any:
+    """The model to score: the average of the weights where one is kept, else the weights."""
+    return state.model if state.average is None else eqx.combine(state.average, state.model)
+
+
+def loss_block(config: StepConfig) -> int:
+    return config.loss_block or (_CPU_BLOCK if jax.default_backend() == "cpu" else _ACCELERATOR_BLOCK)
+
+
+def make_train_step(
+    optimizer: optax.GradientTransformation, schedule: Callable[[Array], Array], config: StepConfig
+) -> Callable[[TrainState, Any], tuple[TrainState, Metrics]]:
+    """The function from (state, batch) to (state, metrics); metrics are float32 scalars.
+
+    The loss that is reported is nats per token without the z-loss. The gradient is that of their sum.
+    """
+    optimizer = optax.with_extra_args_support(optimizer)
+    block = loss_block(config)
+
+    def loss_fn(params: Any, static: Any, batch: Any) -> tuple[Float[Array, ""], Metrics]:
+        model = eqx.combine(config.precision.cast(params), static)
+        x_BTD = model.activations(batch.tokens_BT, batch.segment_ids_BT)
+        nats, penalty = weighted_cross_entropy(
+            x_BTD,
+            model.lm_head_DV,
+            batch.targets_BT,
+            batch.weight_BT,
+            block,
+            model.logit_softcap,
+            config.z_loss_weight,
+        )
+        num_tokens = jnp.maximum(jnp.sum(batch.weight_BT), 1.0)
+        return (nats + penalty) / num_tokens, {"loss": nats / num_tokens, "z_loss": penalty / num_tokens}
+
+    def train_step(state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
+        params, static = eqx.partition(state.model, eqx.is_array)
+        (_, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(params, static, batch)
+        updates, opt_state = optimizer.update(grads, state.opt_state, params, loss=metrics["loss"])
+        new_params = optax.apply_updates(params, updates)
+        average = state.average
+        if config.ema_beta is not None:
+            average = optax.incremental_update(new_params, average, 1.0 - config.ema_beta)
+        if config.z_loss_weight == 0.0:
+            del metrics["z_loss"]
+        metrics |= {"grad_norm": optax.tree.norm(grads), "learning_rate": schedule(state.step)}
+        if hasattr(opt_state, "skipped"):
+            metrics["skipped_steps"] = opt_state.skipped
+        if config.watch is not None:
+            metrics |= watched_norms(config.watch, state.step, {"grads": grads, "params": new_params, "updates": updates})
+        metrics = {name: value.astype(jnp.float32) for name, value in metrics.items()}
+        return TrainState(eqx.combine(new_params, static), opt_state, state.step + 1, average), metrics
+
+    return train_step

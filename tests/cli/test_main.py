@@ -1,0 +1,83 @@
+"""The `marin` command itself: help, version, unknown commands, and how fast it starts."""
+
+import importlib
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+import marin as package
+from marin.cli.main import COMMANDS
+
+Marin = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_help_lists_every_command_with_its_line(marin: Marin) -> None:
+    done = marin("--help")
+    assert done.returncode == 0
+    for name, line in COMMANDS.items():
+        assert any(row.split()[:1] == [name] and row.endswith(line) for row in done.stdout.splitlines())
+    assert marin().stdout == done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_command_in_the_table_has_the_three_parts_and_its_own_help(name: str, marin: Marin) -> None:
+    module = importlib.import_module(f"marin.cli.{name}")
+    assert module.HELP and callable(module.add_arguments) and callable(module.run)
+    done = marin(name, "--help")
+    assert done.returncode == 0 and f"marin {name}" in done.stdout
+
+
+def test_version_is_the_package_version(marin: Marin) -> None:
+    assert marin("--version").stdout.strip() == f"marin {package.__version__}"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("docter", "marin doctor"), ("initialise", "marin init"), ("xyzzy", "doctor")]
+)
+def test_unknown_command_names_the_closest_and_exits_2(typed: str, meant: str, marin: Marin) -> None:
+    done = marin(typed)
+    assert done.returncode == 2
+    assert meant in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("statement", ["import marin", "import marin.cli.main as m; m.dispatch(['--help'])"])
+def test_start_imports_no_heavy_package_and_takes_under_300_ms(statement: str) -> None:
+    heavy = (
+        "jax",
+        "numpy",
+        "rich",
+        "pydantic",
+        "fsspec",
+        "marin.cli.init",
+        "marin.cli.doctor",
+        "marin.cli.leaderboard",
+    )
+    wrapped = f"import sys\ntry:\n    exec({statement!r})\nexcept SystemExit:\n    pass\n"
+    code = f"{wrapped}print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        seconds.append(time.perf_counter() - start)
+        assert done.stderr.strip() == "[]"
+    assert statistics.median(seconds) < 0.3
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["init", "idea"]])
+def test_output_to_a_reader_that_has_stopped_ends_quietly(
+    arguments: list[str], clone: pathlib.Path, environment: dict[str, str]
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "marin", *arguments],
+        cwd=clone, env=environment, stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert done.stderr == ""

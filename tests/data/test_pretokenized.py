@@ -1,0 +1,192 @@
+import hashlib
+import http.server
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import urllib.parse
+
+import numpy as np
+import pytest
+
+from marin.data.cache import TokenCache, write_cache
+from marin.data.pretokenized import PretokenizedCacheDownloadConfig, download_pretokenized_cache, known_vocab_size
+from marin.errors import ConfigError
+from marin.execution.step import this_output_path
+
+REPO = "some-lab/tiny-pretokenized"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+DOWNLOAD = """
+import sys
+from marin.errors import MarinError
+from marin.data.pretokenized import PretokenizedCacheDownloadConfig, _actually_download_pretokenized_cache
+try:
+    _actually_download_pretokenized_cache(PretokenizedCacheDownloadConfig(sys.argv[1], "gpt2", sys.argv[2]))
+except MarinError as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+class FakeHub:
+    """As much of the hub as a download asks for, over real HTTP on this machine."""
+
+    def __init__(self, root: pathlib.Path):
+        self.root = root
+        self.names = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+        self.fail_on: str | None = None
+        self.fetched: list[str] = []
+        hub = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_HEAD(self) -> None:
+                hub.answer(self, body=False)
+
+            def do_GET(self) -> None:
+                hub.answer(self, body=True)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}"
+
+    def answer(self, request: http.server.BaseHTTPRequestHandler, body: bool) -> None:
+        path = urllib.parse.unquote(urllib.parse.urlparse(request.path).path)
+        if path.startswith(f"/api/datasets/{REPO}/tree/"):
+            return self.send_json(request, [self.entry(name) for name in self.names])
+        if path.startswith(f"/api/datasets/{REPO}"):
+            siblings = [{"rfilename": name} for name in self.names]
+            return self.send_json(request, {"id": REPO, "sha": COMMIT, "siblings": siblings, "private": False})
+        if path.startswith(f"/datasets/{REPO}/resolve/{COMMIT}/"):
+            name = path.split(f"/resolve/{COMMIT}/", 1)[1]
+            if body and name == self.fail_on:
+                return request.send_error(404)
+            data = (self.root / name).read_bytes()
+            if body:
+                self.fetched.append(name)
+            return self.send(
+                request, data if body else b"", "application/octet-stream", len(data), self.entry(name)["oid"]
+            )
+        request.send_response(401)
+        request.send_header("X-Error-Code", "RepoNotFound")
+        request.send_header("Content-Length", "0")
+        request.end_headers()
+
+    def entry(self, name: str) -> dict[str, object]:
+        data = (self.root / name).read_bytes()
+        return {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+
+    def send_json(self, request: http.server.BaseHTTPRequestHandler, value: object) -> None:
+        data = json.dumps(value).encode()
+        self.send(request, data, "application/json", len(data), None)
+
+    def send(
+        self, request: http.server.BaseHTTPRequestHandler, data: bytes, kind: str, size: int, etag: object
+    ) -> None:
+        request.send_response(200)
+        request.send_header("Content-Type", kind)
+        request.send_header("Content-Length", str(size))
+        if etag:
+            request.send_header("ETag", f'"{etag}"')
+            request.send_header("X-Repo-Commit", COMMIT)
+        request.end_headers()
+        request.wfile.write(data)
+
+
+@pytest.fixture
+def hub(tmp_path):
+    write_cache(str(tmp_path / "published" / "train"), [[0, 5, 6], [0, 7], [0]], tokenizer_digest="t", vocab_size=8)
+    fake = FakeHub(tmp_path / "published")
+    yield fake
+    fake.server.shutdown()
+    fake.server.server_close()
+
+
+def download(target: pathlib.Path, repo: str, endpoint: str, home: pathlib.Path) -> str:
+    environment = {
+        **os.environ,
+        "HF_ENDPOINT": endpoint,
+        "HF_HOME": str(home),
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "PYTHONPATH": os.getcwd(),
+    }
+    environment.pop("HF_TOKEN", None)
+    done = subprocess.run(
+        [sys.executable, "-c", DOWNLOAD, str(target), repo],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_download_interrupted_then_repeated_fetches_only_what_is_missing(hub, tmp_path):
+    target = tmp_path / "out"
+    hub.fail_on = "train/input_ids/data/c/0"
+    message = download(target, REPO, hub.url, tmp_path / "home")
+    assert message.startswith("DataError") and "run the same command again" in message
+
+    hub.fail_on, before = None, set(hub.fetched)
+    assert download(target, REPO, hub.url, tmp_path / "home") == ""
+    cache = TokenCache.open(str(target))
+    np.testing.assert_array_equal(cache.tokens[:], [0, 5, 6, 0, 7, 0])
+    assert sorted(hub.fetched) == sorted(hub.names) and "train/input_ids/data/c/0" not in before
+
+
+def test_download_of_an_unknown_repository_says_what_to_check(hub, tmp_path):
+    message = download(tmp_path / "out", "some-lab/other", hub.url, tmp_path / "home")
+    assert message.startswith("DataError") and "some-lab/other" in message and "HF_TOKEN" in message
+
+
+def test_download_without_network_says_what_to_fetch_and_where_to_put_it(hub, tmp_path):
+    target = tmp_path / "out"
+    message = download(target, REPO, "http://127.0.0.1:9", tmp_path / "home")
+    assert message.startswith("DataError")
+    assert (
+        f"hf download {REPO} --repo-type dataset --local-dir DIR" in message
+        and f"copy DIR's content to {target}" in message
+    )
+
+    shutil.copytree(hub.root, target, dirs_exist_ok=True)
+    assert download(target, REPO, "http://127.0.0.1:9", tmp_path / "home") == ""
+
+
+def test_download_step_for_the_published_set_prints_as_documented():
+    step = download_pretokenized_cache(
+        "fineweb-edu-10B", "marin-community/fineweb-edu-pretokenized-10B", "marin-community/marin-tokenizer"
+    )
+    assert re.sub(r" at 0x[0-9a-f]+", "", repr(step)) == (
+        "ExecutorStep(name='tokenized/subcache/fineweb-edu-10B', fn=<function _actually_download_pretokenized_cache>, "
+        "config=PretokenizedCacheDownloadConfig(cache_path=OutputName(name=None), "
+        "tokenizer=VersionedValue(value='marin-community/marin-tokenizer'), "
+        "hf_repo_id=VersionedValue(value='marin-community/fineweb-edu-pretokenized-10B'), "
+        "hf_revision=VersionedValue(value=None), hf_repo_type_prefix='datasets', hf_token=None, "
+        "format=TextLmDatasetFormat(text_key='text'), cache_options=None, tags=[]), description=None, "
+        "override_output_path=None, pip_dependency_groups=None)"
+    )
+
+
+@pytest.mark.parametrize(
+    "field, value", [("hf_token", "secret"), ("cache_options", {}), ("hf_repo_type_prefix", "dataset")]
+)
+def test_download_config_with_an_unsupported_value_is_refused_by_name(field, value):
+    with pytest.raises(ConfigError, match=field) as caught:
+        PretokenizedCacheDownloadConfig(this_output_path(), "gpt2", REPO, **{field: value})
+    assert "secret" not in str(caught.value)
+
+
+def test_known_vocab_size_of_an_unknown_tokenizer_is_refused():
+    assert known_vocab_size("marin-community/marin-tokenizer") == 128_256
+    with pytest.raises(ConfigError, match="some-lab/unknown"):
+        known_vocab_size("some-lab/unknown")

@@ -1,0 +1,187 @@
+import dataclasses
+import itertools
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from marin.data.documents import Document, write_documents
+from marin.data.tokenizer import (
+    BOS_TOKEN,
+    TOKENIZER_FILE,
+    Tokenizer,
+    TrainTokenizerConfig,
+    text_batches,
+    train_tokenizer,
+    train_tokenizer_step,
+)
+from marin.errors import ConfigError, DataError
+
+VOCAB_SIZE = 400
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
+WORDS = ["matrix", "return the sum", "Parameters", "def f(x):", "12345", "naïve", "数学", "🙂", "don't", "\n\n    "]
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("documents") / "train.jsonl.zst")
+    generator = np.random.default_rng(0)
+    texts = [" ".join(generator.choice(WORDS, 60)) + f" {number} {number * number}" for number in range(200)]
+    write_documents(path, [Document(str(i), text, "test") for i, text in enumerate(texts)])
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(documents, tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("tokenizer"))
+    train_tokenizer(TrainTokenizerConfig(documents, VOCAB_SIZE, path))
+    return Tokenizer.load(path)
+
+
+def edited(tokenizer, tmp_path, **changes):
+    spec = json.loads(tokenizer._hf.to_str())
+    (tmp_path / TOKENIZER_FILE).write_text(json.dumps({**spec, **changes}))
+    return Tokenizer.load(str(tmp_path))
+
+
+def test_trained_tokenizer_has_exactly_the_vocabulary_asked_for(tokenizer):
+    assert tokenizer.vocab_size == VOCAB_SIZE
+    assert tokenizer.bos_id == 0
+
+
+def test_training_twice_gives_the_same_bytes_whatever_the_number_of_threads(documents, tokenizer, tmp_path):
+    code = (
+        "import sys; from marin.data.tokenizer import *;"
+        f"train_tokenizer(TrainTokenizerConfig(sys.argv[1], {VOCAB_SIZE}, sys.argv[2]))"
+    )
+    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "7"}
+    subprocess.run([sys.executable, "-c", code, documents, str(tmp_path)], check=True, env=environment)
+    assert Tokenizer.load(str(tmp_path)).digest == tokenizer.digest
+
+
+def test_training_records_what_it_was_trained_on(documents, tmp_path):
+    train_tokenizer(TrainTokenizerConfig(documents, 300, str(tmp_path)))
+    info = json.loads((tmp_path / "tokenizer_info.json").read_text())
+    assert info["digest"] == Tokenizer.load(str(tmp_path)).digest
+    assert (info["vocab_size"], info["bos_id"], info["trained_on"]["documents"]) == (300, 0, 200)
+
+
+@given(TEXT)
+@example("emoji 👩‍👩‍👧‍👦 🇨🇭, CJK 漢字かな한국어, combining é ñ̃, control \x00\x01\x7f\x85, \u200b\ufeff\u2028, RTL שלום")
+@example("  leading\t\ttabs \r\n\r\n  and trailing   ")
+@example(f"{BOS_TOKEN} 123456789 don't SHOULDN'T" + "a" * 300 + " " * 300 + "\n" * 50)
+@example("")
+def test_encode_keeps_the_text_and_its_byte_count(tokenizer, text):
+    ids = tokenizer.encode(text)
+    assert int(tokenizer.token_bytes[np.array(ids, np.int64)].sum()) == len(text.encode())
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.bos_id not in ids
+
+
+@given(st.lists(TEXT, max_size=6))
+def test_encode_batch_gives_what_encode_gives(tokenizer, texts):
+    assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
+
+
+def test_token_bytes_are_zero_for_the_special_token_and_one_for_each_byte(tokenizer):
+    assert tokenizer.token_bytes.dtype == np.int32 and tokenizer.token_bytes.shape == (VOCAB_SIZE,)
+    assert tokenizer.token_bytes[0] == 0
+    assert (tokenizer.token_bytes[1:257] == 1).all() and (tokenizer.token_bytes[257:] >= 2).all()
+
+
+def test_numbers_are_split_after_two_digits(tokenizer):
+    pieces = [tokenizer.decode([token]) for token in tokenizer.encode("1234567")]
+    assert max(map(len, pieces)) <= 2
+
+
+def test_decode_of_a_part_of_a_character_gives_the_replacement_character(tokenizer):
+    ids = tokenizer.encode("🤖")
+    assert len(ids) > 1 and "\ufffd" in tokenizer.decode(ids[:1])
+
+
+def test_encode_of_a_lone_surrogate_is_refused(tokenizer):
+    with pytest.raises(DataError, match="lone surrogates"):
+        tokenizer.encode_batch(["fine", "bad \ud800"])
+
+
+def test_training_with_too_small_a_vocabulary_is_refused(documents, tmp_path):
+    with pytest.raises(ConfigError, match="`vocab_size` is 256"):
+        train_tokenizer(TrainTokenizerConfig(documents, 256, str(tmp_path)))
+
+
+def test_training_on_too_little_text_is_refused_and_writes_nothing(documents, tmp_path):
+    with pytest.raises(DataError, match="smaller vocabulary or more documents"):
+        train_tokenizer(TrainTokenizerConfig(documents, 60_000, str(tmp_path)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tokenizer_with_a_prefix_space_or_normalizer_refuses_to_count_bytes(tokenizer, tmp_path):
+    prefix_space = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    for changes, problem in (
+        ({"pre_tokenizer": prefix_space}, "adds a space"),
+        ({"normalizer": {"type": "NFC"}}, "normalizes"),
+        ({"pre_tokenizer": None}, "not byte-level"),
+    ):
+        with pytest.raises(DataError, match=problem):
+            _ = edited(tokenizer, tmp_path, **changes).token_bytes
+
+
+def test_tokenizer_made_elsewhere_is_used_with_its_own_special_and_added_tokens(tokenizer, tmp_path):
+    def added(token_id, content, special):
+        return {
+            "id": token_id,
+            "content": content,
+            "special": special,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+        }
+
+    vocab = json.loads(tokenizer._hf.to_str())["model"]
+    vocab["vocab"]["<|endoftext|>"] = vocab["vocab"].pop(BOS_TOKEN)
+    other = edited(
+        tokenizer,
+        tmp_path,
+        model=vocab,
+        added_tokens=[added(0, "<|endoftext|>", True), added(VOCAB_SIZE, "<tööl>", False)],
+    )
+    assert (other.bos_id, other.vocab_size) == (0, VOCAB_SIZE + 1)
+    text = "x<tööl>y<|endoftext|>"
+    ids = other.encode(text)
+    assert VOCAB_SIZE in ids and 0 not in ids
+    assert int(other.token_bytes[ids].sum()) == len(text.encode())
+
+
+def test_tokenizer_without_a_beginning_token_says_which_it_looked_for(tokenizer, tmp_path):
+    with pytest.raises(DataError, match=r"<\|bos\|>, <\|begin_of_text\|>"):
+        _ = edited(tokenizer, tmp_path, added_tokens=[]).bos_id
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff\xfe", b'{"model": {"type": "Unheard"}}'])
+def test_loading_a_malformed_tokenizer_is_refused_with_its_path(tmp_path, content):
+    (tmp_path / TOKENIZER_FILE).write_bytes(content)
+    with pytest.raises(DataError, match=TOKENIZER_FILE):
+        Tokenizer.load(str(tmp_path))
+
+
+def test_loading_an_absent_tokenizer_is_refused_with_its_path(tmp_path):
+    with pytest.raises(DataError, match=TOKENIZER_FILE):
+        Tokenizer.load(str(tmp_path))
+
+
+def test_text_batches_keep_order_and_lose_nothing(documents):
+    batches = list(text_batches(documents, max_chars=2000))
+    assert len(batches) > 10 and all(batches)
+    assert list(itertools.chain(*batches)) == next(text_batches(documents, max_chars=10**9))
+
+
+def test_tokenizer_step_is_named_and_asks_for_what_it_is_given():
+    step = train_tokenizer_step("/data/train.jsonl.zst", 512)
+    assert step.name == "tokenizers/bpe" and step.fn is train_tokenizer
+    assert dataclasses.asdict(step.config)["vocab_size"] == 512

@@ -1,0 +1,130 @@
+"""What counts as a change of a user's code."""
+
+import itertools
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from marin.execution.code_digest import code_digest, is_user_space
+
+SOURCE = '''
+"""An experiment."""
+import dataclasses
+import functools
+from marin.execution import ExecutorStep, this_output_path
+from LIBRARY import helper
+
+WIDTH = 4
+
+def unused():
+    return 1
+
+def double(x):
+    """Twice."""
+    return 2 * x + WIDTH  # why not
+
+class Base:
+    def build(self):
+        return double(1) + helper()
+
+@dataclasses.dataclass(frozen=True)
+class Model(Base):
+    layers: int = 2
+
+@functools.lru_cache
+def run(config):
+    return Model().build()
+'''
+LIBRARY = "SCALE = 3\n\ndef helper():\n    return SCALE\n\ndef other():\n    return 0\n"
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def digest(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Imports the source, with one text replaced by another, and returns the digest of one of its definitions."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def measure(old: str = "", new: str = "", name: str = "run") -> str:
+        number = next(_numbers)
+        library = LIBRARY.replace(old, new) if old else LIBRARY
+        source = SOURCE.replace(old, new) if old else SOURCE
+        (tmp_path / f"digest_library_{number}.py").write_text(library)
+        (tmp_path / f"digest_experiment_{number}.py").write_text(source.replace("LIBRARY", f"digest_library_{number}"))
+        module = __import__(f"digest_experiment_{number}")
+        return code_digest(getattr(module, name))
+
+    return measure
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("# why not", "# because"),
+        ('"""Twice."""', ""),
+        ("An experiment", "Another"),
+        ("2 * x + WIDTH", "(2 * x\n            + WIDTH)"),
+        ("def unused():\n    return 1", "def unused():\n    return 2"),
+        ("def other():\n    return 0", "def other():\n    return 1"),
+    ],
+)
+def test_digest_of_an_edit_that_changes_nothing_is_the_same(digest: Callable[..., str], old: str, new: str) -> None:
+    assert digest(old, new) == digest()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("WIDTH = 4", "WIDTH = 5"),
+        ("2 * x", "3 * x"),
+        ("layers: int = 2", "layers: int = 3"),
+        ("double(1)", "double(2)"),
+        ("lru_cache", "cache"),
+        ("SCALE = 3", "SCALE = 4"),
+    ],
+)
+def test_digest_of_an_edit_that_counts_differs(digest: Callable[..., str], old: str, new: str) -> None:
+    assert digest(old, new) != digest()
+
+
+def test_digest_is_the_same_on_every_python_version(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "digest_golden.py").write_text(
+        "import functools\nNAMES = {'a': [1, 2.5, 1j, b'x', None, ...], **{}}\n"
+        "class Outer:\n    'Doc.'\n    x: int = 3\n    async def f(self, a, /, b=1, *c, d, **e):\n        await self\n"
+        "@functools.cache\ndef run(config: dict[str, int]) -> str:\n    total = (lambda y: -y)(2)\n"
+        "    match config:\n        case {'a': [first, *_]} if (n := first) > 1:\n            return f'{n!r:>{total}} {n=} {{}}' 'tail'\n"
+        "    try:\n        return [v for v in NAMES if v][::2]\n    except (ValueError, Outer) as error:\n        raise error from None\n"
+    )
+    module = __import__("digest_golden")
+    assert code_digest(module.run) == "0c557013786ac519d7438bfadacd78689ef47da95b322dafe5dd8abcc674f56c"
+
+
+def test_digest_of_a_definition_that_an_edit_does_not_reach_is_the_same(digest: Callable[..., str]) -> None:
+    assert digest("layers: int = 2", "layers: int = 3", name="double") == digest(name="double")
+
+
+def test_user_space_is_what_lies_outside_marin_and_installed_packages() -> None:
+    assert is_user_space(test_user_space_is_what_lies_outside_marin_and_installed_packages)
+    assert not any(is_user_space(thing) for thing in (code_digest, pathlib.Path, pytest.raises, len, int))
+
+
+def test_fingerprint_of_a_file_run_as_a_script_and_imported_is_one(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "both_ways.py").write_text(
+        "import dataclasses\nfrom marin.execution import ExecutorStep\nfrom marin.execution.graph import Graph\n"
+        "@dataclasses.dataclass\nclass Config:\n    x: int = 1\n"
+        "def run(config):\n    return Config\n"
+        "def show():\n    step = ExecutorStep('a', run, Config())\n    print(Graph([step], '/p').node(step).fingerprint)\n"
+        "if __name__ == '__main__':\n    x = 1\n    show()\n"
+    )
+    printed = []
+    for arguments in (["both_ways.py"], ["-m", "both_ways"], ["-c", "import both_ways; both_ways.show()"]):
+        command = [sys.executable, *arguments]
+        environment = {"PYTHONPATH": str(pathlib.Path.cwd())}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        printed.append(done.stdout)
+    assert len(set(printed)) == 1
+    assert len(printed[0]) == 65

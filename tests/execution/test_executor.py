@@ -1,0 +1,270 @@
+"""The executor in one process: what runs, what is skipped, what is refused, and what is recorded."""
+
+import dataclasses
+import json
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+
+from marin.errors import (
+    ConfigError,
+    ExecutionError,
+    FingerprintCollisionError,
+    PreviousStepFailedError,
+    StepFailedError,
+    Terminated,
+)
+from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, this_output_path
+from marin.execution.plan import Action
+from marin.execution.status import ERROR_NAME, INFO_NAME, STATUS_NAME, Status, read_status, write_status
+
+CALLS: list[str] = []
+FAILURES: dict[str, BaseException] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    label: str
+    inputs: Any = ()
+    rate: float = 0.1
+    hf_token: str | None = None
+    output_path: str = this_output_path()
+
+    def dry_run_info(self) -> str | None:
+        return f"info of {self.label}" if self.label == "c" else None
+
+
+@dataclasses.dataclass(frozen=True)
+class ResumableConfig(Config):
+    marin_resumable: ClassVar[bool] = True
+
+
+def work(config: Config) -> None:
+    CALLS.append(config.label)
+    path = pathlib.Path(config.output_path, "log.txt")
+    before = path.read_text() if path.exists() else ""
+    path.write_text(f"{before}{config.label}\n")
+    if config.label in FAILURES:
+        raise FAILURES[config.label]
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    CALLS.clear()
+    FAILURES.clear()
+
+
+@pytest.fixture
+def executor(tmp_path: pathlib.Path) -> Callable[..., Executor]:
+    return lambda **options: Executor(ExecutorMainConfig(prefix=str(tmp_path / "store"), **options), "a test")
+
+
+def step(label: str, *inputs: ExecutorStep, kind: type[Config] = Config, **options: Any) -> ExecutorStep:
+    rate = options.pop("rate", 0.1)
+    return ExecutorStep(f"steps/{label}", work, kind(label, inputs, rate), **options)
+
+
+def diamond() -> ExecutorStep:
+    a = step("a")
+    return step("d", step("b", a), step("c", a))
+
+
+def kinds(outcomes: list[Any]) -> dict[str, str]:
+    return {outcome.node.name[-1]: outcome.kind for outcome in outcomes}
+
+
+def test_run_runs_each_step_once_in_order_and_a_second_time_none(executor: Any, capsys: Any) -> None:
+    assert kinds(executor().run([diamond()])) == dict.fromkeys("abcd", "ran")
+    assert CALLS == ["a", "b", "c", "d"]
+    capsys.readouterr()
+    assert kinds(executor().run([diamond()])) == dict.fromkeys("abcd", "skipped")
+    assert len(CALLS) == 4
+    assert "nothing to do: all 4 steps are done" in capsys.readouterr().out
+
+
+def test_run_of_a_changed_config_makes_a_new_output(executor: Any) -> None:
+    paths = {executor().run([step("a", rate=rate)])[0].node.output_path for rate in (0.1, 0.2, 0.1)}
+    assert len(paths) == 2
+    assert CALLS == ["a", "a"]
+
+
+def test_run_does_not_run_what_only_finished_steps_use(executor: Any) -> None:
+    outcomes = executor().run([diamond()])
+    (pathlib.Path(outcomes[0].node.output_path) / STATUS_NAME).unlink()
+    assert kinds(executor().run([diamond()])) == dict.fromkeys("abcd", "skipped")
+
+
+def test_failure_stops_dependents_only_and_a_second_run_continues(executor: Any, capsys: Any) -> None:
+    FAILURES["b"] = ZeroDivisionError("by zero")
+    with pytest.raises(StepFailedError, match=r"2 of 4 steps are not done; step `steps/b`: ZeroDivisionError: by zero"):
+        executor().run([diamond()])
+    assert CALLS == ["a", "b", "c"]
+    statuses = {node.name[-1]: read_status(node.output_path) for node in executor().dry_run([diamond()])}
+    assert statuses == {"a": Status.SUCCESS, "b": Status.FAILED, "c": Status.SUCCESS, "d": Status.DEP_FAILED}
+    error_file = pathlib.Path(executor().output_path(step("b", step("a"))), ERROR_NAME)
+    assert "Traceback" in error_file.read_text()
+    assert str(error_file) in capsys.readouterr().out
+    FAILURES.clear()
+    assert kinds(executor().run([diamond()])) == {"a": "skipped", "b": "ran", "c": "skipped", "d": "ran"}
+    assert not error_file.exists()
+
+
+def test_failed_step_is_not_run_again_when_told_so(executor: Any) -> None:
+    FAILURES["b"] = SystemExit("gave up")
+    with pytest.raises(StepFailedError):
+        executor().run([diamond()])
+    FAILURES.clear()
+    decisions = executor(force_run_failed=False).dry_run([diamond()])
+    assert [decision.action for decision in decisions.values()] == [
+        Action.SKIP, Action.BLOCKED, Action.SKIP, Action.BLOCKED
+    ]  # fmt: skip
+    with pytest.raises(PreviousStepFailedError, match=r"--force_run_failed true"):
+        executor(force_run_failed=False).run([diamond()])
+    assert CALLS.count("b") == 1
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt(), Terminated()])
+@pytest.mark.parametrize("kind", [Config, ResumableConfig])
+def test_interrupted_step_continues_only_when_it_is_resumable(
+    executor: Any, interruption: BaseException, kind: type[Config]
+) -> None:
+    FAILURES["a"] = interruption
+    with pytest.raises(type(interruption)):
+        executor().run([step("a", kind=kind)])
+    (decision,) = executor().dry_run([step("a", kind=kind)]).values()
+    assert decision.action is Action.RUN
+    assert decision.reason.startswith("interrupted")
+    FAILURES.clear()
+    (outcome,) = executor().run([step("a", kind=kind)])
+    attempts = pathlib.Path(outcome.node.output_path, "log.txt").read_text().splitlines()
+    assert attempts == ["a", "a"] if kind is ResumableConfig else ["a"]
+
+
+def test_dry_run_writes_nothing_and_tells_what_and_why(executor: Any, tmp_path: pathlib.Path, capsys: Any) -> None:
+    decisions = executor().dry_run([diamond()])
+    assert not (tmp_path / "store").exists()
+    printed = capsys.readouterr().out
+    assert printed.startswith("info of c\n")
+    for node in decisions:
+        assert f"would run     {node.name}: never ran\n              {node.output_path}\n" in printed
+    assert "4 would run" in printed.splitlines()[-1]
+    executor().run([step("a")])
+    before = sorted(tmp_path.rglob("*"))
+    capsys.readouterr()
+    executor().dry_run([diamond()])
+    assert sorted(tmp_path.rglob("*")) == before
+    assert "would skip    steps/a: already done, succeeded on " in capsys.readouterr().out
+
+
+def test_run_only_runs_matches_and_what_they_depend_on(executor: Any) -> None:
+    assert kinds(executor(run_only=("b$",)).run([diamond()])) == {"a": "ran", "b": "ran"}
+    with pytest.raises(ConfigError, match="matches no step: the steps are steps/a"):
+        executor(run_only=("zzz",)).run([diamond()])
+
+
+def test_record_of_another_fingerprint_at_a_hashed_path_is_a_collision(executor: Any) -> None:
+    (outcome,) = executor().run([step("a")])
+    info_path = pathlib.Path(outcome.node.output_path, INFO_NAME)
+    info = json.loads(info_path.read_text())
+    info["fingerprint"] = info["fingerprint"][:8] + "0" * 56
+    info_path.write_text(json.dumps(info))
+    with pytest.raises(FingerprintCollisionError, match="rename the step"):
+        executor().run([step("a")])
+
+
+def test_overridden_path_with_another_config_is_never_served(executor: Any) -> None:
+    executor().run([step("a", override_output_path="fixed")])
+    assert kinds(executor().run([step("a", override_output_path="fixed")])) == {"a": "skipped"}
+    with pytest.raises(ExecutionError, match=r"`config.rate` was 0.1 and is 0.2.*choose another"):
+        executor().run([step("a", override_output_path="fixed", rate=0.2)])
+    assert CALLS == ["a"]
+
+
+def test_leftovers_of_another_unfinished_config_are_cleared(executor: Any) -> None:
+    FAILURES["a"] = ValueError()
+    with pytest.raises(StepFailedError):
+        executor().run([step("a", kind=ResumableConfig, override_output_path="fixed")])
+    FAILURES.clear()
+    (outcome,) = executor().run([step("a", kind=ResumableConfig, override_output_path="fixed", rate=0.2)])
+    assert pathlib.Path(outcome.node.output_path, "log.txt").read_text() == "a\n"
+
+
+def test_files_that_no_step_recorded_are_never_removed(executor: Any, tmp_path: pathlib.Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years")
+    with pytest.raises(ExecutionError, match=r"holds files that no step has recorded \(such as 'thesis.txt'\)"):
+        executor().run([step("a", override_output_path=str(mine))])
+    assert (mine / "thesis.txt").read_text() == "years"
+
+
+def test_output_whose_lease_was_lost_is_not_committed(executor: Any, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(StepFailedError, match="was lost"):
+        executor().run([ExecutorStep("thief", steal_lease, Config("x"))])
+    (output,) = (tmp_path / "store").glob("thief-*")
+    assert read_status(str(output)) is Status.RUNNING
+
+
+def steal_lease(config: Config) -> None:
+    pathlib.Path(config.output_path, ".executor_status.lock").write_text('{"worker_id": "thief", "timestamp": 0}')
+
+
+def test_records_say_what_ran_and_hide_secrets(executor: Any, tmp_path: pathlib.Path) -> None:
+    a = ExecutorStep("a", work, Config("a", hf_token="hf_abc"), "words")
+    outcomes = executor().run([step("b", a)])
+    info = json.loads(pathlib.Path(outcomes[1].node.output_path, INFO_NAME).read_text())
+    assert info["dependencies"] == [outcomes[0].node.output_path]
+    assert info["config"]["inputs"] == [outcomes[0].node.output_path]
+    assert info["fingerprint"] == outcomes[1].node.fingerprint
+    assert info["version"]["config"]["config.rate"] == "0.1"
+    (record_path,) = (tmp_path / "store" / "experiments").iterdir()
+    record = json.loads(record_path.read_text())
+    assert {"worker_id", "git_commit", "git_dirty", "caller_path", "created_date", "user", "prefix"} <= set(record)
+    assert [item["name"] for item in record["steps"]] == ["a", "steps/b"]
+    assert not any(b"hf_abc" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("SUCCESS", Status.SUCCESS),
+        ("DEP_FAILED\n", Status.DEP_FAILED),
+        (
+            '{"status": "WAITING"}\n{"date": "x", "status": "RUNNING"}\n{"status": "SUCCESS", "message": null}\n',
+            Status.SUCCESS,
+        ),
+        ('{"status": "RUNNING"}\n{"status": "FAILED"}\n', Status.FAILED),
+        ('{"status": "WAITING"}\n', None),
+        ("", None),
+    ],
+)
+def test_status_is_read_in_both_forms_of_the_reference(tmp_path: pathlib.Path, content: str, expected: Any) -> None:
+    (tmp_path / STATUS_NAME).write_text(content)
+    assert read_status(str(tmp_path)) is expected
+
+
+@pytest.mark.parametrize("content", ["SUCCES", "{", '{"a": 1}', '["SUCCESS"]', "\x00"])
+def test_status_that_is_none_is_refused(tmp_path: pathlib.Path, content: str) -> None:
+    (tmp_path / STATUS_NAME).write_text(content)
+    with pytest.raises(ExecutionError, match="is no status"):
+        read_status(str(tmp_path))
+
+
+def test_output_of_the_reference_without_fingerprint_is_served(executor: Any, tmp_path: pathlib.Path) -> None:
+    output = tmp_path / "store" / "theirs"
+    output.mkdir(parents=True)
+    (output / "data").write_text("x")
+    (output / INFO_NAME).write_text(json.dumps({"name": "theirs", "version": {"config": {}}}))
+    write_status(str(output), Status.SUCCESS)
+    assert kinds(executor().run([step("a", override_output_path="theirs")])) == {"a": "skipped"}
+
+
+def test_run_on_a_memory_store_commits(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    monkeypatch.setattr("marin.storage.lease._SETTLE", 0.0)
+    executor = Executor(ExecutorMainConfig(prefix=f"memory://{tmp_path}"))
+    nothing = ExecutorStep("nothing", os.path.basename, "a/b")
+    assert [outcome.kind for outcome in executor.run([nothing])] == ["ran"]
+    assert [outcome.kind for outcome in executor.run([nothing])] == ["skipped"]

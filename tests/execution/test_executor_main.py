@@ -1,0 +1,199 @@
+"""Experiment files as people run them: flags, exit statuses, kills and races, each in real processes."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from marin.errors import ConfigError
+from marin.execution.flags import ExecutorMainConfig, parse_flags
+
+EXPERIMENT = """
+import dataclasses, os, pathlib, sys, time
+from typing import ClassVar
+from marin.execution import ExecutorStep, executor_main, this_output_path
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    source: str = ""
+    output_path: str = this_output_path()
+
+@dataclasses.dataclass(frozen=True)
+class SlowConfig(Config):
+    marin_resumable: ClassVar[bool] = True
+
+def make(config):
+    with open(os.environ["RAN"], "a") as log:
+        log.write("make\\n")
+    time.sleep(float(os.environ.get("MAKE_SECONDS", "0")))
+    pathlib.Path(config.output_path, "data").write_text("whole")
+
+def slow(config):
+    done = pathlib.Path(config.output_path, "done")
+    start = len(done.read_text()) if done.exists() else 0
+    assert pathlib.Path(config.source).read_text() == "whole"
+    with open(os.environ["RAN"], "a") as log:
+        log.write(f"slow from {start}\\n")
+    for index in range(start, 10):
+        with open(done, "a") as stream:
+            stream.write(str(index))
+        time.sleep(float(os.environ.get("SLOW_SECONDS", "0")))
+
+MAKE = ExecutorStep("make", make, Config())
+SLOW = ExecutorStep("slow", slow, SlowConfig(MAKE / "data"))
+if __name__ == "__main__":
+    executor_main(steps=[SLOW])
+"""
+
+
+class Experiment:
+    """The experiment file in a directory of its own."""
+
+    def __init__(self, directory: pathlib.Path):
+        self.directory = directory
+        self.store = directory / "store"
+        self.log = directory / "ran"
+        self.log.touch()
+        (directory / "main.py").write_text(EXPERIMENT)
+
+    def start(self, *flags: str, **environment: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "main.py", "--prefix", "store", *flags],
+            cwd=self.directory,
+            env={**os.environ, "PYTHONPATH": str(pathlib.Path.cwd()), "RAN": str(self.log), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *flags: str, **environment: str) -> tuple[int, str, str]:
+        process = self.start(*flags, **environment)
+        out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+    def wait_for(self, text: str) -> None:
+        deadline = time.monotonic() + 20
+        while text not in self.log.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def only(self, pattern: str) -> pathlib.Path:
+        (path,) = self.store.glob(pattern)
+        return path
+
+
+@pytest.fixture
+def experiment(tmp_path: pathlib.Path) -> Experiment:
+    return Experiment(tmp_path)
+
+
+def test_dry_run_writes_nothing_and_imports_nothing_heavy(experiment: Experiment) -> None:
+    code, out, err = experiment.run("--dry_run", "true", PYTHONVERBOSE="1")
+    assert code == 0
+    assert out.count("would run") == 3
+    assert sorted(os.listdir(experiment.directory)) == ["main.py", "ran"]
+    imported = {line.split()[1].strip("'") for line in err.splitlines() if line.startswith("import ")}
+    assert "marin.execution.executor" in imported
+    assert not imported & {"jax", "numpy", "rich", "fsspec"}
+
+
+def test_run_killed_in_a_step_continues_where_it_was(experiment: Experiment) -> None:
+    process = experiment.start(SLOW_SECONDS="0.1")
+    experiment.wait_for("slow from 0")
+    done = experiment.only("slow-*/") / "done"
+    while not done.exists() or len(done.read_text()) < 3:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    written = len(done.read_text())
+    assert (done.parent / ".executor_status").read_text() == "RUNNING\n"
+    code, out, err = experiment.run()
+    assert (code, err) == (0, "")
+    assert "interrupted; continues" in out
+    assert experiment.log.read_text().splitlines() == ["make", "slow from 0", f"slow from {written}"]
+    assert done.read_text() == "0123456789"
+
+
+def test_run_killed_before_a_step_is_whole_makes_it_again(experiment: Experiment) -> None:
+    process = experiment.start(MAKE_SECONDS="30")
+    experiment.wait_for("make")
+    (experiment.only("make-*/") / "data").write_text("ha")
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    code, _, _ = experiment.run()
+    assert code == 0
+    assert experiment.log.read_text().splitlines() == ["make", "make", "slow from 0"]
+    assert (experiment.only("make-*/") / "data").read_text() == "whole"
+
+
+@pytest.mark.parametrize(("signal_number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_run_interrupted_exits_cleanly_and_releases_its_lease(
+    experiment: Experiment, signal_number: int, expected: int
+) -> None:
+    process = experiment.start(SLOW_SECONDS="5")
+    experiment.wait_for("slow from 0")
+    process.send_signal(signal_number)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == expected
+    assert "run the same command again to continue" in err
+    assert "Traceback" not in err
+    assert not (experiment.only("slow-*/") / ".executor_status.lock").exists()
+    assert experiment.run()[0] == 0
+
+
+def test_two_processes_on_one_prefix_run_each_step_once(experiment: Experiment) -> None:
+    processes = [experiment.start(MAKE_SECONDS="0.5", SLOW_SECONDS="0.02") for _ in range(2)]
+    printed = [process.communicate(timeout=60)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert experiment.log.read_text().splitlines() == ["make", "slow from 0"]
+    assert any("waiting for" in out for out in printed)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--dry_run", "maybe"], "'maybe' is neither true nor false"),
+        (["--no_such_flag"], "--no_such_flag"),
+        (["--max_concurrent", "0"], "at least 1"),
+        (["--max_concurrent", "two"], "'two' is no whole number"),
+        (["--run_only", "["], "no regular expression"),
+        (["--prefix"], "expected one argument"),
+    ],
+)
+def test_flags_that_are_wrong_are_refused(flags: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_flags(flags)
+
+
+def test_flags_in_every_spelling_are_read() -> None:
+    assert parse_flags([]) == ExecutorMainConfig(force_run_failed=True)
+    assert parse_flags(["--dry-run", "--force-run-failed", "NO", "--run_only", '["a", "b"]']) == ExecutorMainConfig(
+        dry_run=True, force_run_failed=False, run_only=("a", "b")
+    )
+    assert parse_flags(["--run_only", "[ab]", "--max-concurrent=3"]).run_only == ("[ab]",)
+    assert parse_flags(["--executor_info_base_path", "x"]).executor_info_base_path == "x"
+
+
+def test_main_with_a_wrong_flag_exits_2_with_one_line(experiment: Experiment) -> None:
+    code, out, err = experiment.run("--nope")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+
+
+def test_main_with_a_prefix_that_cannot_be_written_exits_2_with_the_next_step(experiment: Experiment) -> None:
+    code, _, err = experiment.run("--prefix", "main.py/store")
+    assert code == 2
+    assert "choose another --prefix" in err
+    assert "Traceback" not in err
+
+
+def test_main_writes_its_record_where_it_is_told(experiment: Experiment) -> None:
+    assert experiment.run("--executor_info_base_path", str(experiment.directory / "records"))[0] == 0
+    (record,) = (experiment.directory / "records").glob("main-*.json")
+    assert [step["name"] for step in json.loads(record.read_text())["steps"]] == ["make", "slow"]

@@ -1,0 +1,83 @@
+"""Figures, names and links as they are written on pages."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from marin.site import wording
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://example.org/a?b=c#d", "https://example.org/a?b=c#d"),
+        ("http://localhost:8000/", "http://localhost:8000/"),
+        ("WilliamHeld.com", "https://WilliamHeld.com"),
+        ("www.x.com/someone", "https://www.x.com/someone"),
+        ("example.org:8443/x", "https://example.org:8443/x"),
+        ("//example.org/x", "https://example.org/x"),
+        (None, None),
+        ("", None),
+        ("javascript:alert(1)", None),
+        ("JaVaScRiPt:alert(1)", None),
+        (" java\tscript:alert(1)", None),
+        ("javascript.com:alert(1)", None),
+        ("data:text/html,<script>", None),
+        ("vbscript:x", None),
+        ("file:///etc/passwd", None),
+        ("https://good.org@evil.org/", None),
+        ("https://", None),
+        ("https://a b.org", None),
+        ('https://a.org/"onmouseover="x', None),
+        ("https://a.org:99999/", None),
+        ("https://[::1", None),
+        ("https://a.org/\u202egpj.exe", None),
+        ("relative/path", None),
+        ("#anchor", None),
+        ("https://a.org/" + "x" * 3000, None),
+    ],
+)
+def test_safe_url_keeps_only_plain_web_links(url: str | None, expected: str | None) -> None:
+    assert wording.safe_url(url) == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=30) | st.text(alphabet="javscriptdata:/.@\\\t\n x", max_size=20))
+def test_safe_url_of_any_text_is_http_or_nothing(text: str) -> None:
+    url = wording.safe_url(text)
+    assert url is None or url.lower().startswith(("http://", "https://"))
+
+
+def test_clean_shows_direction_marks_and_controls_and_caps_the_length() -> None:
+    assert wording.clean("a\u202eb\x00c\u200bd\n e") == "a\ufffdb\ufffdc\ufffdd e"
+    assert wording.clean("x" * 500, 10) == "x" * 9 + "…"
+
+
+def test_breakable_escapes_every_part() -> None:
+    shown = str(wording.breakable("<b>/<img src=x onerror=alert(1)>_and-a-long-part/<i>"))
+    assert "<b>" not in shown
+    assert "<img" not in shown
+    assert "<i>" not in shown
+    assert "&lt;i&gt;" in shown
+
+
+@pytest.mark.parametrize(
+    ("write", "value", "expected"),
+    [
+        (wording.count, 154_147_328, "154 M"),
+        (wording.count, 1_431_373_824, "1.43 B"),
+        (wording.count, 999_999, "1.00 M"),
+        (wording.count, 12, "12"),
+        (wording.flops, 8.26e18, "8.26×10¹⁸"),
+        (wording.flops, 0.0, "0"),
+        (wording.duration, 31.42, "31.4 s"),
+        (wording.duration, 1124.8, "18.7 min"),
+        (wording.duration, 54527.1, "15.1 h"),
+        (wording.percent, 0.2152, "21.5 %"),
+        (wording.bits, 0.92724, "0.9272"),
+    ],
+)
+def test_figures_are_written_with_their_unit(write: object, value: float, expected: str) -> None:
+    assert callable(write)
+    assert write(value) == expected
+    assert write(None) is None

@@ -1,0 +1,164 @@
+"""Figures that fit together pass; each figure changed alone is named."""
+
+import copy
+import os
+import pathlib
+from typing import Any
+
+import pytest
+from example_runs import A100, SECONDS, run_info, run_json
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from marin.errors import ResultsError
+from marin.speedrun.consistency import Finding, check, status
+from marin.speedrun.results import load_results, parse_results
+
+
+def _errors(**changes: Any) -> dict[str, float | None]:
+    return {finding.field: finding.corrected for finding in check(run_info(**changes)) if finding.severity == "error"}
+
+
+def _problems(**changes: Any) -> list[Finding]:
+    return [finding for finding in check(run_info(**changes)) if finding.severity != "note"]
+
+
+def test_check_of_a_consistent_run_finds_nothing() -> None:
+    assert _problems() == []
+    assert status(check(run_info())) == "arithmetic checked"
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"total_tokens": 51_201}, "total_tokens"),
+        ({"model_flops": 1e12}, "model_flops"),
+        ({"training_hardware_flops": 0}, "training_hardware_flops"),
+        ({"training_hardware_flops": -1.0}, "training_hardware_flops"),
+        ({"training_hardware_flops": 2 * SECONDS * A100}, "training_hardware_flops"),
+        ({"training_time": -20.0}, "training_time"),
+        ({"num_chips": 4}, "num_chips"),
+        ({"device_flops": 71e12}, "device_flops"),
+        ({"resources": {"accelerator_type": "RTX 3090", "gpu_count": 1}}, "device_flops"),
+        ({"mfu": 0.5}, "mfu"),
+        ({"training_time": 1e-7, "training_hardware_flops": 1e-7 * A100}, "training_time"),
+        ({"eval/paloma/c4_en/bpb": 0.0}, "eval/paloma/c4_en/bpb"),
+        ({"num_train_steps": 51}, "num_train_steps"),
+        ({"compile_time": -1.0}, "compile_time"),
+        ({"evaluation": {"name": "x", "bits_per_byte": 1.0, "bytes": 0}}, "evaluation.bytes"),
+        ({"run_completion_timestamp": "yesterday"}, "run_completion_timestamp"),
+        ({"author": {"name": "__SUBMISSION_AUTHOR_NAME__", "affiliation": "x"}}, "author.name"),
+        ({"description": "__SUBMISSION_DESCRIPTION__ (130m)"}, "description"),
+        ({"author": {"name": " ", "affiliation": "x"}}, "author.name"),
+        ({"author": {"name": "(none given)", "affiliation": "x"}}, "author.name"),
+    ],
+)
+def test_check_of_one_changed_figure_names_its_field(changes: dict[str, Any], field: str) -> None:
+    assert field in _errors(**changes)
+
+
+def test_check_of_a_wrong_product_gives_the_corrected_value() -> None:
+    assert _errors(training_hardware_flops=2 * SECONDS * A100) == {
+        "training_hardware_flops": pytest.approx(SECONDS * A100)
+    }
+
+
+def test_check_of_tpu_cores_counted_as_chips_says_so() -> None:
+    seconds, peak = 20.0, 459e12
+    run = run_info(
+        resources={"tpu_type": "v5p-32", "slice_count": 1}, num_chips=None, num_devices=32, device_flops=None,
+        training_hardware_flops=seconds * 32 * peak,
+    )  # fmt: skip
+    (finding,) = [finding for finding in check(run) if finding.severity == "error"]
+    assert "cores were counted as chips" in finding.message
+    assert finding.corrected == pytest.approx(seconds * 16 * peak)
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        {"cpu": 1, "device": {"kind": "gpu", "variant": "A100", "count": 1}, "replicas": 1},
+        {"accelerator_type": "A100-80G", "gpu_count": 1},
+    ],
+)
+def test_check_reads_every_spelling_of_resources(resources: dict[str, Any]) -> None:
+    assert _problems(resources=resources) == []
+
+
+def test_check_of_an_auto_gpu_takes_the_stated_name_or_warns() -> None:
+    auto = {"accelerator_type": "auto", "gpu_count": 1}
+    assert _problems(resources=auto, device_name="A100-80G") == []
+    assert "device_flops" in _errors(resources=auto)
+
+
+def test_check_of_a_processor_takes_the_measured_peak_as_stated() -> None:
+    found = check(run_info(
+        resources={"num_cpus": 2}, platform="cpu", device_flops=1e11, training_hardware_flops=SECONDS * 1e11,
+        training_time=SECONDS,
+    ))  # fmt: skip
+    assert {finding.severity for finding in found} == {"note"}
+
+
+def test_check_of_an_unknown_architecture_is_unchecked_not_consistent() -> None:
+    found = check(run_info(model_config={"max_seq_len": 128, "num_experts": 8}))
+    assert status(found) == "claimed"
+    assert status(check(run_info(model_size=run_json()["model_size"] + 1))) == "claimed"
+
+
+def test_check_of_missing_figures_claims_nothing() -> None:
+    run = run_json()
+    for key in ("training_hardware_flops", "model_config", "train_config", "resources", "total_tokens"):
+        run[key] = None
+    found = check(parse_results(run, "x")[0])
+    assert status(found) == "claimed"
+    assert not [finding for finding in found if finding.severity == "error"]
+
+
+def test_check_of_counted_flops_that_disagree_warns() -> None:
+    found = check(run_info(counted_flops_per_token=2 * run_json()["model_flops_per_token"]))
+    assert [finding.field for finding in found if finding.severity == "warning"] == ["model_flops_per_token"]
+
+
+_ODD = st.one_of(
+    st.none(), st.booleans(), st.integers(-(10**39), 10**39), st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=6), st.sampled_from(["v5p-32", "v5p-3", "auto", "9" * 5000, "v5p-" + "9" * 5000]),
+    st.lists(st.integers(), max_size=2),
+)  # fmt: skip
+_PLACES = [(key,) for key in run_json()] + [
+    (key, inner) for key in ("author", "model_config", "train_config", "resources") for inner in run_json()[key]
+] + [("resources", "tpu_type"), ("resources", "device"), ("counted_flops_per_token",), ("mfu",)]  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(_PLACES), _ODD), min_size=1, max_size=4))
+def test_check_of_any_readable_file_never_raises(changes: list[tuple[tuple[str, ...], Any]]) -> None:
+    run = copy.deepcopy(run_json())
+    for place, value in changes:
+        target = run if len(place) == 1 else run[place[0]]
+        if isinstance(target, dict):
+            target[place[-1]] = value
+    try:
+        infos = parse_results(run, "x")
+    except ResultsError:
+        return
+    assert all(finding.message for finding in check(infos[0]))
+
+
+def _shared_results() -> pathlib.Path:
+    root = pathlib.Path(os.environ.get("MARIN_SHARED_DATA", pathlib.Path(__file__).parents[3] / "shared" / "data"))
+    if not (root / "leaderboard").is_dir():
+        pytest.skip("the shared data with real results files is not here (set MARIN_SHARED_DATA)")
+    return root / "leaderboard" / "results"
+
+
+def test_check_of_real_files_flags_the_two_known_bad_ones_and_no_other() -> None:
+    root = _shared_results()
+    found = {
+        path.parent.relative_to(root).as_posix(): check(load_results(path)[0])
+        for path in sorted(root.rglob("speedrun_results.json"))
+    }
+    bad = {name for name, findings in found.items() if status(findings) == "does not add up"}
+    assert len(found) == 5
+    assert bad == {"llama_50m_gpu", "adamw_llama_scaling/130m"}
+    assert any("184.5%" in finding.message for finding in found["llama_50m_gpu"])
+    assert all(status(found[name]) == "arithmetic checked" for name in set(found) - bad)

@@ -1,0 +1,183 @@
+"""Rows, copies, ranks and the Pareto frontier."""
+
+import itertools
+import json
+import os
+import pathlib
+import random
+from typing import Any
+
+import pytest
+from example_runs import run_info, run_json
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from marin.errors import ResultsError
+from marin.speedrun.leaderboard import build_board, collect, dominates, pareto_frontier
+from marin.speedrun.results import write_results
+from marin.speedrun.rows import C4_EN, NOT_EVALUATED, rows_of
+
+_VALUES = st.none() | st.integers(1, 6).map(float) | st.floats(0.1, 1e22)
+_POINTS = st.lists(st.tuples(_VALUES, _VALUES), max_size=25)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_POINTS)
+def test_frontier_members_are_mutually_non_dominated_and_dominate_all_others(points: list[tuple[Any, Any]]) -> None:
+    on = pareto_frontier(points)
+    members = [point for point, member in zip(points, on, strict=True) if member]
+    assert not any(dominates(a, b) for a, b in itertools.permutations(members, 2))
+    for point, member in zip(points, on, strict=True):
+        if None in point:
+            assert not member
+        elif not member:
+            assert any(dominates(other, point) for other in members)
+
+
+@settings(max_examples=100, deadline=None)
+@given(_POINTS, st.randoms(use_true_random=False))
+def test_frontier_does_not_depend_on_the_order(points: list[tuple[Any, Any]], source: random.Random) -> None:
+    order = list(range(len(points)))
+    source.shuffle(order)
+    shuffled = pareto_frontier([points[i] for i in order])
+    assert [shuffled[order.index(i)] for i in range(len(points))] == pareto_frontier(points)
+
+
+def test_frontier_of_equal_points_keeps_both_and_of_equal_cost_only_the_better() -> None:
+    assert pareto_frontier([(1.0, 2.0), (1.0, 2.0), (1.0, 3.0), (2.0, 2.0), (None, 1.0), (0.5, None)]) == [
+        True, True, False, False, False, False,
+    ]  # fmt: skip
+
+
+def _add(root: pathlib.Path, name: str, **changes: Any) -> None:
+    write_results(root / name / "speedrun_results.json", run_info(**changes))
+
+
+def _quality(bits: float, **more: Any) -> dict[str, Any]:
+    return {"eval/paloma/c4_en/bpb": bits, **more}
+
+
+def test_board_ranks_by_bits_per_byte_within_an_evaluation_set(tmp_path: pathlib.Path) -> None:
+    docs = {"name": "python_docs", "digest": "d1", "bits_per_byte": 1.2}
+    _add(tmp_path, "a", **_quality(1.4, description="a"))
+    _add(tmp_path, "b", **_quality(1.3, description="b"))
+    _add(tmp_path, "tie", **_quality(1.3, description="tie"))
+    _add(tmp_path, "docs", **_quality(None, evaluation=docs, description="docs"))  # type: ignore[arg-type]
+    _add(tmp_path, "other", **_quality(None, evaluation=docs | {"digest": "d2"}, description="other"))  # type: ignore[arg-type]
+    _add(tmp_path, "both", **_quality(1.5, evaluation=docs, description="both"))
+    _add(tmp_path, "none", **_quality(None, description="none"))  # type: ignore[arg-type]
+    board = collect([tmp_path])
+    shape = [(s.evaluation_set, s.evaluation_digest, [(r.run_name, r.rank) for r in s.rows]) for s in board.sections]
+    assert shape == [
+        (C4_EN, None, [("b", 1), ("tie", 1), ("a", 3), ("both", 4)]),
+        ("python_docs", "d1", [("both", 1), ("docs", 1)]),
+        ("python_docs", "d2", [("other", 1)]),
+        (NOT_EVALUATED, None, [("none", None)]),
+    ]
+
+
+def test_board_lists_a_contradictory_row_without_rank_and_off_the_frontier(tmp_path: pathlib.Path) -> None:
+    _add(tmp_path, "honest", **_quality(1.4))
+    _add(tmp_path, "zero", **_quality(0.9, training_hardware_flops=0.0))
+    rows = {row.run_name: row for row in collect([tmp_path]).rows}
+    assert (rows["zero"].rank, rows["zero"].on_frontier, rows["zero"].counts) == (None, False, False)
+    assert (rows["honest"].rank, rows["honest"].on_frontier) == (1, True)
+
+
+def test_board_with_an_unknown_cost_ranks_the_row_but_keeps_it_off_the_frontier(tmp_path: pathlib.Path) -> None:
+    _add(tmp_path, "unknown", **_quality(1.0, training_hardware_flops=None))
+    (row,) = collect([tmp_path]).rows
+    assert (row.rank, row.on_frontier, row.training_hardware_flops) == (1, False, None)
+
+
+def test_collect_shows_every_broken_file_with_its_reason(tmp_path: pathlib.Path) -> None:
+    _add(tmp_path, "good")
+    for name, data in {"cut": b'{"runs": [', "typed": b'{"description": 3}'}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "speedrun_results.json").write_bytes(data)
+    (tmp_path / "folder" / "speedrun_results.json").mkdir(parents=True)
+    (tmp_path / "link").mkdir()
+    secret = tmp_path.parent / f"{tmp_path.name}-outside.json"
+    secret.write_text(json.dumps(run_json()))
+    (tmp_path / "link" / "speedrun_results.json").symlink_to(secret)
+    (tmp_path / "rows.json").write_text(json.dumps([{"run_name": "x"}, 3, _public_row("kept")]))
+    board = collect([tmp_path], [tmp_path / "rows.json"])
+    reasons = {item.source: item.reason for item in board.unreadable}
+    assert sorted(row.run_name for row in board.rows) == ["good", "kept"]
+    assert "cut short" in reasons["cut/speedrun_results.json"]
+    assert "author" in reasons["typed/speedrun_results.json"]
+    assert "directory" in reasons["folder/speedrun_results.json"]
+    assert "symbolic link" in reasons["link/speedrun_results.json"]
+    assert {"rows.json, row 1", "rows.json, row 2"} <= set(reasons)
+
+
+def test_collect_of_a_missing_directory_or_list_raises(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ResultsError, match="no such directory"):
+        collect([tmp_path / "none"])
+    with pytest.raises(ResultsError, match="no such file"):
+        collect([], [tmp_path / "none.json"])
+
+
+def test_collect_of_copies_lists_the_run_once_under_its_own_directory(tmp_path: pathlib.Path) -> None:
+    for place in ("checkpoints/speedrun/mine-12345678", "checkpoints/speedrun", "."):
+        _add(tmp_path, place)
+    (row,) = collect([tmp_path]).rows
+    assert row.run_name == "mine-12345678"
+    assert row.also_at == ("checkpoints/speedrun/speedrun_results.json", "speedrun_results.json")
+
+
+def _public_row(name: str, **changes: Any) -> dict[str, Any]:
+    run = run_json()
+    row = {
+        "run_name": name, "results_filepath": f"experiments/speedrun/{name}", "author": run["author"], "description": "",
+        "model_size": run["model_size"], "training_hardware_flops": run["training_hardware_flops"],
+        "training_time": run["training_time"], "model_flops": run["model_flops"], "eval_paloma_c4_en_bpb": 1.5,
+        "wandb_link": f"https://example.org/{name}", "run_completion_timestamp": run["run_completion_timestamp"],
+    }  # fmt: skip
+    return row | changes
+
+
+def test_collect_merges_a_run_with_its_own_public_row_and_notes_a_differing_one(tmp_path: pathlib.Path) -> None:
+    _add(tmp_path / "tree", "same", wandb_run_link="https://example.org/same")
+    _add(tmp_path / "tree", "differs", wandb_run_link="https://example.org/differs")
+    rows = [_public_row("same"), _public_row("differs", training_hardware_flops=1e18)]
+    (tmp_path / "runs.json").write_text(json.dumps(rows))
+    found = collect([tmp_path / "tree"], [tmp_path / "runs.json"]).rows
+    assert sorted((row.run_name, row.status, row.also_at) for row in found) == [
+        ("differs", "arithmetic checked", ()),
+        ("differs", "claimed", ()),
+        ("same", "arithmetic checked", ("runs.json",)),
+    ]
+    notes = [finding.message for row in found for finding in row.findings if finding.field == "wandb_run_link"]
+    assert len(notes) == 2
+    assert all("with other figures" in note for note in notes)
+
+
+def test_board_is_the_same_whatever_the_order_of_the_rows() -> None:
+    rows = [
+        row
+        for number in range(8)
+        for row in rows_of(
+            run_info(**_quality(1 + number % 3 / 10, description=str(number))), f"run{number % 4}", f"{number}"
+        )
+    ]
+    assert build_board(rows) == build_board(reversed(rows))
+
+
+def test_public_rows_and_real_files_import_completely() -> None:
+    root = (
+        pathlib.Path(os.environ.get("MARIN_SHARED_DATA", pathlib.Path(__file__).parents[3] / "shared" / "data"))
+        / "leaderboard"
+    )
+    if not root.is_dir():
+        pytest.skip("the shared data with real results files is not here (set MARIN_SHARED_DATA)")
+    board = collect([root / "results"], [root / "runs.json"])
+    names = {row["run_name"] for row in json.loads((root / "runs.json").read_text())}
+    assert board.unreadable == ()
+    assert names <= {row.run_name for row in board.rows}
+    rows = [row for row in board.rows if row.counts]
+    points = [(row.training_hardware_flops or 0.0, row.bits_per_byte or 0.0) for row in rows]
+    for row, (cost, bits) in zip(rows, points, strict=True):
+        beaten = any(c <= cost and b <= bits and (c, b) != (cost, bits) for c, b in points)
+        assert row.on_frontier is not beaten
+        assert row.rank == 1 + sum(b < bits for _, b in points)
