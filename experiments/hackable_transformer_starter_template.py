@@ -155,9 +155,7 @@ class Attention(eqx.Module):
             config=config,
         )
 
-    def __call__(
-        self, x_BTD: Float[Array, "B T D"], segment_ids_BT: Int[Array, "B T"] | None
-    ) -> Float[Array, "B T D"]:
+    def __call__(self, x_BTD: Float[Array, "B T D"], segment_ids_BT: Int[Array, "B T"] | None) -> Float[Array, "B T D"]:
         config = self.config
         rows, tokens, _ = x_BTD.shape
         q_BTHC = self.query(x_BTD).reshape(rows, tokens, config.num_heads, config.actual_head_dim)
@@ -204,9 +202,7 @@ class Block(eqx.Module):
             ),
         )
 
-    def __call__(
-        self, x_BTD: Float[Array, "B T D"], segment_ids_BT: Int[Array, "B T"] | None
-    ) -> Float[Array, "B T D"]:
+    def __call__(self, x_BTD: Float[Array, "B T D"], segment_ids_BT: Int[Array, "B T"] | None) -> Float[Array, "B T D"]:
         x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), segment_ids_BT)
         return x_BTD + self.mlp(self.mlp_norm(x_BTD))
 
@@ -282,7 +278,12 @@ def _shape(hidden: int, intermediate: int, layers: int, heads: int, kv_heads: in
 
 
 def _muon(
-    learning_rate: float, adam_lr: float, *, momentum: float = 0.98, decay: float, max_grad_norm: float = 1,
+    learning_rate: float,
+    adam_lr: float,
+    *,
+    momentum: float = 0.98,
+    decay: float,
+    max_grad_norm: float = 1,
     epsilon: float = 1e-15,
 ) -> MuonConfig:
     return MuonConfig(

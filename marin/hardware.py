@@ -14,7 +14,7 @@ import pathlib
 import platform
 import re
 import subprocess
-import time
+import sys
 
 from marin.errors import ConfigError, HardwareError
 
@@ -298,17 +298,32 @@ def host_info() -> dict[str, object]:
     }
 
 
+# One core's best rate over square float32 products, printed as FLOP/s. Run with a single BLAS thread.
+_MEASURE_ONE_CORE = """
+import time, numpy
+a = numpy.full((1024, 1024), 0.5, numpy.float32)
+out, best, end = numpy.empty_like(a), 0.0, time.perf_counter() + 0.6
+while time.perf_counter() < end:
+    start = time.perf_counter()
+    numpy.matmul(a, a, out=out)
+    best = max(best, 2 * 1024**3 / (time.perf_counter() - start))
+print(best)
+"""
+_BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
+
 @functools.cache
 def measure_cpu_peak() -> float:
-    """float32 FLOP/s of this machine's processor, as numpy's BLAS reaches it on the cores that this process may use.
+    """float32 FLOP/s of this machine's processor: one core's best rate times the cores that this process may use.
 
-    The best of several square products of 1024 to 2048, in under a second. It is an attainable rate, measured once a
-    process: what a tuned library gets here, today, beside whatever else runs. It is not a data sheet's figure, it
-    differs by a few per cent from run to run, and it is no measure of bfloat16. `MARIN_CPU_PEAK_FLOPS` replaces it,
-    so that runs on one machine can share one denominator.
+    One core is measured in a process of its own with one BLAS thread, the best product of 0.6 seconds, so that other
+    work on the machine does not lower the figure: threads that wait for each other on a busy machine were seen to give a
+    hundredth of it. It is an attainable rate, not a data sheet's, and says nothing of bfloat16. `MARIN_CPU_PEAK_FLOPS`
+    replaces it, so that runs on one machine can share one denominator.
 
     Raises:
         ConfigError: if `MARIN_CPU_PEAK_FLOPS` is not a positive number.
+        HardwareError: if the measurement fails.
     """
     recorded = os.environ.get("MARIN_CPU_PEAK_FLOPS")
     if recorded:
@@ -319,17 +334,13 @@ def measure_cpu_peak() -> float:
         if not 0 < peak < float("inf"):
             raise ConfigError(f"MARIN_CPU_PEAK_FLOPS is {recorded!r}: give FLOP/s, such as 1.2e11, or unset it")
         return peak
-
-    import numpy as np  # the catalogue is read where numpy need not be loaded
-
-    best, deadline = 0.0, time.perf_counter() + 0.7
-    for size in (512, 1024, 1024, 1536, 1536, 2048, 2048, 2048):
-        flops = 2.0 * size**3
-        if best and time.perf_counter() + flops / best > deadline:
-            break
-        a = np.full((size, size), 0.5, np.float32)
-        out = np.empty_like(a)
-        start = time.perf_counter()
-        np.matmul(a, a, out=out)
-        best = max(best, flops / (time.perf_counter() - start))
-    return best
+    environment = os.environ | dict.fromkeys(_BLAS_THREADS, "1")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _MEASURE_ONE_CORE], env=environment, capture_output=True, timeout=60, check=True
+        )
+        return usable_cores() * float(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise HardwareError(
+            f"the processor's peak could not be measured ({error}): set MARIN_CPU_PEAK_FLOPS to its float32 FLOP/s"
+        ) from None

@@ -120,7 +120,9 @@ class TpuPodConfig(Resources):
 
     def __post_init__(self) -> None:
         if not isinstance(self.tpu_type, str) or not re.fullmatch(r"[a-z0-9]+-\d+", self.tpu_type):
-            raise ConfigError(f"`TpuPodConfig.tpu_type` is {self.tpu_type!r}: use a slice name such as 'v4-128' or 'v5p-8'")
+            raise ConfigError(
+                f"`TpuPodConfig.tpu_type` is {self.tpu_type!r}: use a slice name such as 'v4-128' or 'v5p-8'"
+            )
         _positive(self.slice_count, "TpuPodConfig.slice_count")
         _checked_override(self.device_flops_override, "TpuPodConfig.device_flops_override")
         hardware.tpu_chips(self.tpu_type)
@@ -154,13 +156,13 @@ class ResourceConfig:
     """The newer spelling of the same three requests."""
 
     @staticmethod
-    def with_gpu(accelerator_type: str = "auto", *, count: int = 1, device_flops_override: float | None = None) -> GpuConfig:
+    def with_gpu(
+        accelerator_type: str = "auto", *, count: int = 1, device_flops_override: float | None = None
+    ) -> GpuConfig:
         return GpuConfig(count, accelerator_type, device_flops_override)
 
     @staticmethod
-    def with_tpu(
-        tpu_type: str, *, slice_count: int = 1, device_flops_override: float | None = None
-    ) -> TpuPodConfig:
+    def with_tpu(tpu_type: str, *, slice_count: int = 1, device_flops_override: float | None = None) -> TpuPodConfig:
         return TpuPodConfig(tpu_type, slice_count, device_flops_override)
 
     @staticmethod

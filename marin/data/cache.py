@@ -202,7 +202,7 @@ class TokenCache:
 
     def windows(self, starts_B: Int64[np.ndarray, " B"], length: int) -> Int32[np.ndarray, "B length"]:
         """`tokens[start : start + length]` for each start; every window must lie inside the cache."""
-        if len(starts_B) and not (0 <= int(starts_B.min()) and int(starts_B.max()) + length <= self._num_tokens):
+        if len(starts_B) and not (int(starts_B.min()) >= 0 and int(starts_B.max()) + length <= self._num_tokens):
             raise IndexError(
                 f"windows of {length} from {int(starts_B.min())} to {int(starts_B.max())} "
                 f"leave range({self._num_tokens})"

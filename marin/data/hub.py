@@ -44,10 +44,16 @@ def download_repo_files(
     where = f"{repo_id} ({repo_type}{revised.replace(' --', ', ')})"
     try:
         snapshot_download(
-            repo_id, repo_type=repo_type, revision=revision, local_dir=directory, allow_patterns=list(patterns) if patterns else None
+            repo_id,
+            repo_type=repo_type,
+            revision=revision,
+            local_dir=directory,
+            allow_patterns=list(patterns) if patterns else None,
         )
     except hub_errors.GatedRepoError:
-        raise DataError(f"{where} is gated: accept its terms on the hub, then set HF_TOKEN or run `hf auth login`") from None
+        raise DataError(
+            f"{where} is gated: accept its terms on the hub, then set HF_TOKEN or run `hf auth login`"
+        ) from None
     except hub_errors.RevisionNotFoundError:
         raise DataError(f"{where}: the hub has no such revision: check the revision") from None
     except hub_errors.RepositoryNotFoundError:

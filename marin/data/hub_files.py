@@ -61,7 +61,9 @@ def download_hub_tokenizer(config: HubTokenizerConfig) -> None:
     """Raises:
     DataError: without network, saying which file to fetch and where to put it.
     """
-    download_repo_files(config.repo_id, config.output_path, revision=config.revision, patterns=["tokenizer.json"], repo_type="model")
+    download_repo_files(
+        config.repo_id, config.output_path, revision=config.revision, patterns=["tokenizer.json"], repo_type="model"
+    )
 
 
 def download_paloma(config: PalomaConfig) -> None:
@@ -76,7 +78,9 @@ def download_paloma(config: PalomaConfig) -> None:
     )
     sources = sorted(files.local_path(raw).rglob("*.jsonl.gz"))
     if not sources:
-        raise DataError(f"{PALOMA_REPO} has no {config.subset}/val/*.jsonl.gz at revision {config.revision}: name another subset")
+        raise DataError(
+            f"{PALOMA_REPO} has no {config.subset}/val/*.jsonl.gz at revision {config.revision}: name another subset"
+        )
     write_documents(files.join(config.output_path, "documents.jsonl.zst"), _paloma_documents(sources))
 
 
@@ -86,6 +90,10 @@ def _paloma_documents(sources: list[Path]) -> Iterator[Document]:
             for number, line in enumerate(lines, start=1):
                 try:
                     entry = json.loads(line)
-                    yield Document(str(entry.get("id", f"{source.name}:{number}")), entry["text"], str(entry.get("source", "")))
+                    yield Document(
+                        str(entry.get("id", f"{source.name}:{number}")), entry["text"], str(entry.get("source", ""))
+                    )
                 except (ValueError, KeyError, TypeError) as error:
-                    raise DataError(f"{source}:{number} is no JSON object with a text ({error}): remove it to fetch it again") from None
+                    raise DataError(
+                        f"{source}:{number} is no JSON object with a text ({error}): remove it to fetch it again"
+                    ) from None

@@ -129,7 +129,7 @@ class Tokenizer:
         try:
             self._hf = HfTokenizer.from_str(data.decode())
             self._spec: dict[str, Any] = json.loads(data)
-        except Exception as error:  # noqa: BLE001 - the library raises nothing more specific
+        except Exception as error:  # the library raises nothing more specific
             raise DataError(
                 f"{where} is not a tokenizer that the `tokenizers` library reads ({error}): restore the file, "
                 f"or remove it and run its step again"

@@ -13,7 +13,6 @@ import functools
 import hashlib
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -70,7 +69,11 @@ class EvalSet:
             pieces += [tokenizer.bos_id, *ids]
             segments += [index] * (len(ids) + 1)
         return EvalStream(
-            np.array(pieces, np.int32), np.array(segments, np.int32), tokenizer.token_bytes, context_length, self.num_bytes
+            np.array(pieces, np.int32),
+            np.array(segments, np.int32),
+            tokenizer.token_bytes,
+            context_length,
+            self.num_bytes,
         )
 
 
@@ -91,7 +94,9 @@ class EvalStream:
     def batches(self, batch_size: int, limit: int | None = None) -> Iterator[tuple[np.ndarray, ...]]:
         """(inputs, targets, segment ids, valid), each [batch_size, context_length]; the last rows are padded."""
         length = self.context_length
-        for start in range(0, self.num_windows if limit is None else min(self.num_windows, limit * batch_size), batch_size):
+        for start in range(
+            0, self.num_windows if limit is None else min(self.num_windows, limit * batch_size), batch_size
+        ):
             rows = np.zeros((3, batch_size, length), np.int32)
             valid = np.zeros((batch_size, length), bool)
             for row in range(min(batch_size, self.num_windows - start)):
@@ -153,7 +158,9 @@ def bits_per_byte(
         nats, num_bytes, num_tokens = nats + batch_nats, num_bytes + batch_bytes, num_tokens + batch_tokens
         levanter_sum += batch_tokens * batch_nats / (_LN2 * max(batch_bytes, 1))
     if not math.isfinite(nats):
-        raise DataError(f"the model's loss on `{eval_set.name}` is not finite: its weights are damaged or training diverged")
+        raise DataError(
+            f"the model's loss on `{eval_set.name}` is not finite: its weights are damaged or training diverged"
+        )
     return BitsPerByte(
         set_name=eval_set.name,
         digest=eval_set.digest,

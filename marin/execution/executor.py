@@ -8,7 +8,7 @@ time: a lease on each output path lets one of them work while the others wait.
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from marin import errors
 from marin.errors import ConfigError, StepFailedError
@@ -90,6 +90,8 @@ class Executor:
     def run(self, steps: Sequence[ExecutorStep]) -> list[Outcome]:
         """Runs what is not done yet, in order, and prints a line for each step and a table.
 
+        A config with a method `check_before_run()` can refuse, by raising, before any step has begun.
+
         Raises:
             StepFailedError: a step failed, now or in an earlier run; all that does not depend on it was run.
             ExecutionError: an output path belongs to another step; nothing was run.
@@ -99,6 +101,7 @@ class Executor:
         decisions = self._plan(graph)
         if any(decision.action is not Action.SKIP for decision in decisions.values()):
             check_writable(self.prefix)
+            _check_before_run(decisions)
             base_path = self._config.executor_info_base_path or files.join(self.prefix, "experiments")
             provenance.write_experiment_record(base_path, graph, list(decisions), self._description)
         outcomes: dict[Node, Outcome] = {}
@@ -136,6 +139,13 @@ class Executor:
         if decision.action is Action.BLOCKED:
             return Outcome(node, "not run", decision.reason)
         return run_step(node, graph, force_run_failed=self._config.force_run_failed, announce=_announce)
+
+
+def _check_before_run(decisions: Mapping[Node, Decision]) -> None:
+    for node, decision in decisions.items():
+        check = getattr(node.step.config, "check_before_run", None)
+        if decision.action is not Action.SKIP and callable(check):
+            check()
 
 
 def _announce(message: str) -> None:

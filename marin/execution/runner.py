@@ -73,7 +73,7 @@ def _attempt(node: Node, graph: Graph, lease: Lease, decision: Decision, announc
                 "long?), so its output is not committed: run the same command again"
             )
         write_status(node.output_path, Status.SUCCESS)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a step is others' code; its failure is an outcome
+    except (Exception, SystemExit) as error:
         reason = _record_failure(node, lease, error)
         seconds = time.monotonic() - start
         announce(f"FAILED {node.name} after {seconds:.1f} s: {reason}")

@@ -124,7 +124,12 @@ class LlamaAttention(eqx.Module):
     @staticmethod
     def init(config: LlamaConfig, *, key: PRNGKeyArray) -> "LlamaAttention":
         keys = jax.random.split(key, 4)
-        width, head_dim, std, bias = config.hidden_dim, config.actual_head_dim, config.initializer_range, config.use_bias
+        width, head_dim, std, bias = (
+            config.hidden_dim,
+            config.actual_head_dim,
+            config.initializer_range,
+            config.use_bias,
+        )
         queries, keys_values = config.num_heads * head_dim, config.num_kv_heads * head_dim
         return LlamaAttention(
             query=Linear.init(width, queries, key=keys[0], std=std, use_bias=bias),
@@ -137,9 +142,7 @@ class LlamaAttention(eqx.Module):
             config=config,
         )
 
-    def __call__(
-        self, x_BTD: Float[Array, "B T D"], segment_ids_BT: Int[Array, "B T"] | None
-    ) -> Float[Array, "B T D"]:
+    def __call__(self, x_BTD: Float[Array, "B T D"], segment_ids_BT: Int[Array, "B T"] | None) -> Float[Array, "B T D"]:
         num_rows, num_tokens, _ = x_BTD.shape
         config = self.config
         q_BTHC = self.query(x_BTD).reshape(num_rows, num_tokens, config.num_heads, config.actual_head_dim)
@@ -187,9 +190,7 @@ class LlamaBlock(eqx.Module):
             ),
         )
 
-    def __call__(
-        self, x_BTD: Float[Array, "B T D"], segment_ids_BT: Int[Array, "B T"] | None
-    ) -> Float[Array, "B T D"]:
+    def __call__(self, x_BTD: Float[Array, "B T D"], segment_ids_BT: Int[Array, "B T"] | None) -> Float[Array, "B T D"]:
         x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), segment_ids_BT)
         return x_BTD + self.mlp(self.mlp_norm(x_BTD))
 
@@ -280,7 +281,9 @@ def check_transformer_shape(config: Any) -> None:
             raise ConfigError(f"`{field}` is {value!r}: use a whole number of at least 1, or None")
     hidden, heads, kv_heads = config.hidden_dim, config.num_heads, config.num_kv_heads
     if config.head_dim is None and hidden % heads:
-        raise ConfigError(f"`hidden_dim` {hidden} is not a multiple of `num_heads` {heads}: change one, or set `head_dim`")
+        raise ConfigError(
+            f"`hidden_dim` {hidden} is not a multiple of `num_heads` {heads}: change one, or set `head_dim`"
+        )
     if heads % kv_heads:
         raise ConfigError(f"`num_heads` {heads} is not a multiple of `num_kv_heads` {kv_heads}")
     if (config.head_dim or hidden // heads) % 2:

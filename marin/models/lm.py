@@ -25,7 +25,9 @@ class LmModel(Protocol):
         """Logits become `softcap * tanh(logits / softcap)`; None leaves them."""
         ...
 
-    def activations(self, tokens_BT: Int[Array, "B T"], segment_ids_BT: Int[Array, "B T"] | None) -> Float[Array, "B T D"]:
+    def activations(
+        self, tokens_BT: Int[Array, "B T"], segment_ids_BT: Int[Array, "B T"] | None
+    ) -> Float[Array, "B T D"]:
         """One vector a position, from tokens at or before it in the same segment."""
         ...
 
@@ -54,5 +56,7 @@ class LmConfig(Protocol):
 
 def count_parameters(model: object) -> int:
     """Elements of all arrays in a model, or in the shapes that `eqx.filter_eval_shape` gives."""
-    leaves = jax.tree.leaves(eqx.filter(model, lambda leaf: eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)))
+    leaves = jax.tree.leaves(
+        eqx.filter(model, lambda leaf: eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct))
+    )
     return sum(int(leaf.size) for leaf in leaves)

@@ -129,7 +129,9 @@ def _cudnn_attention(
     q_BTHC: Array, k_BTKC: Array, v_BTKC: Array, segment_ids_BT: Array | None, sink_H: Array | None
 ) -> Float[Array, "B T H C"]:
     if sink_H is not None:
-        raise ConfigError("`attn_backend` CUDNN has no attention sink: use JAX_FLASH, or set `use_attention_sink=False`")
+        raise ConfigError(
+            "`attn_backend` CUDNN has no attention sink: use JAX_FLASH, or set `use_attention_sink=False`"
+        )
     if _platform() != "gpu" or q_BTHC.dtype == jnp.float32:
         raise ConfigError(
             f"`attn_backend` CUDNN needs a GPU and bfloat16, here are {_platform()} and {q_BTHC.dtype}: use JAX_FLASH or None"

@@ -31,6 +31,8 @@ class Precision:
         dtype = self.dtype
 
         def cast_leaf(leaf: object) -> object:
-            return leaf.astype(dtype) if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+            return (
+                leaf.astype(dtype) if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+            )
 
         return jax.tree.map(cast_leaf, tree)

@@ -58,7 +58,9 @@ class OptimizerConfig:
 
     def decay_mask(self) -> Callable[[object], object]:
         """A function from parameters to a tree of booleans: which ones weight decay applies to."""
-        patterns = [self.weight_decay_modules] if isinstance(self.weight_decay_modules, str) else self.weight_decay_modules
+        patterns = (
+            [self.weight_decay_modules] if isinstance(self.weight_decay_modules, str) else self.weight_decay_modules
+        )
 
         def decays(path: str, leaf: jax.Array) -> bool:
             if patterns is not None:

@@ -85,7 +85,9 @@ def build_schedule(
         rise = steps_of(warmup if index == 0 else rewarmup, length, "warmup" if index == 0 else "rewarmup")
         fall = length - rise if decay is None else steps_of(decay, length, "decay")
         if rise + fall > length:
-            raise ConfigError(f"`warmup` of {rise} and `decay` of {fall} steps do not fit into {length} steps: shorten one")
+            raise ConfigError(
+                f"`warmup` of {rise} and `decay` of {fall} steps do not fit into {length} steps: shorten one"
+            )
         if rise:
             pieces.append((start, _rise(start, rise, 0.0 if index == 0 else low, peak)))
         if length > rise + fall:

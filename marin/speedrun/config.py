@@ -1,16 +1,20 @@
 """What a submission is: who, which model, how trained, on what data, on which hardware; and what that will cost."""
 
 import dataclasses
+import re
 from typing import Any
 
-from marin.errors import ConfigError
+from marin import hardware
+from marin.errors import ConfigError, HardwareError
 from marin.execution.step import ExecutorStep
 from marin.models.lm import LmConfig
-from marin.resources import Resources
+from marin.resources import GpuConfig, Resources
 from marin.speedrun.dataset import SpeedrunDataset, describe_dataset
 from marin.speedrun.run_info_text import run_info_text
 from marin.training.config import SimpleTrainConfig
 from marin.training.config_json import config_to_json
+
+_PLACEHOLDER = re.compile(r"__[A-Z][A-Z_]*__")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +41,13 @@ class HardwareConfig:
 
     def __post_init__(self) -> None:
         if not isinstance(self.num_devices, int) or self.num_devices < 1:
-            raise ConfigError(f"`hardware_config.num_devices` is {self.num_devices!r}: use a whole number of at least 1")
+            raise ConfigError(
+                f"`hardware_config.num_devices` is {self.num_devices!r}: use a whole number of at least 1"
+            )
         if not isinstance(self.device_flops, int | float) or not self.device_flops > 0:
-            raise ConfigError(f"`hardware_config.device_flops` is {self.device_flops!r}: give the peak FLOP/s of one device")
+            raise ConfigError(
+                f"`hardware_config.device_flops` is {self.device_flops!r}: give the peak FLOP/s of one device"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,7 +80,9 @@ class SpeedrunConfig:
         if not isinstance(self.description, str):
             raise ConfigError(f"`description` is {self.description!r}: use a string")
         if not isinstance(self.tokenized_dataset, ExecutorStep):
-            raise ConfigError(f"`tokenized_dataset` is {self.tokenized_dataset!r}: use a step, such as fineweb_edu_subcache_10B")
+            raise ConfigError(
+                f"`tokenized_dataset` is {self.tokenized_dataset!r}: use a step, such as fineweb_edu_subcache_10B"
+            )
         self._check_hardware()
         self._check_tokenizer()
 
@@ -90,7 +100,9 @@ class SpeedrunConfig:
 
     @property
     def total_tokens(self) -> int:
-        return int(self.train_config.train_batch_size * self.train_config.num_train_steps * self.model_config.max_seq_len)
+        return int(
+            self.train_config.train_batch_size * self.train_config.num_train_steps * self.model_config.max_seq_len
+        )
 
     @property
     def flops_per_token(self) -> float:
@@ -131,6 +143,31 @@ class SpeedrunConfig:
     def print_run_info(self) -> None:
         """Prints the config, the estimated hardware FLOPs, the model's FLOPs and its size."""
         print(self.run_info())
+
+    def check_before_run(self) -> None:
+        """Refuses to start what could not be submitted or cannot run here, before data is fetched or anything trained.
+
+        Raises:
+            ConfigError: if the author is still the template's placeholder.
+            HardwareError: if the config asks for GPUs that this machine does not have.
+        """
+        for field in ("name", "affiliation", "url"):
+            value = getattr(self.author, field, None)
+            if value and _PLACEHOLDER.search(value):
+                raise ConfigError(
+                    f"`author.{field}` is still the placeholder {value}: write yours into the file (a dry run works without),"
+                    " or start from `marin init NAME`, which fills it in"
+                )
+        if _PLACEHOLDER.search(self.description):
+            print("note: the description is still the template's placeholder; write it before you submit")
+        resources = self.resources
+        if isinstance(resources, GpuConfig):
+            found = hardware.detect_gpus()
+            if len(found) < resources.gpu_count:
+                raise HardwareError(
+                    f"the config asks for {resources.gpu_count} GPU(s) ({resources.accelerator_type}), this machine shows"
+                    f" {len(found)}: run it where they are, change `resources`, or look at it with --dry_run true"
+                )
 
     def _check_hardware(self) -> None:
         stated = self.hardware_config

@@ -35,7 +35,9 @@ class SubmissionInfo:
     counted_flops_per_token: float
 
 
-def results_from_run(run_directory: str | Path, evaluation_directory: str | Path, submission: SubmissionInfo) -> RunInfo:
+def results_from_run(
+    run_directory: str | Path, evaluation_directory: str | Path, submission: SubmissionInfo
+) -> RunInfo:
     """The results of a finished and evaluated run.
 
     Raises:

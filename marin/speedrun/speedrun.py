@@ -58,7 +58,13 @@ def default_speedrun(
     train_step = ExecutorStep(
         name=f"checkpoints/speedrun/{name}",
         fn=train_speedrun,
-        config=SpeedrunTrainConfig(train, dataset.evaluation_set, dataset.evaluation_documents, config.run_info),
+        config=SpeedrunTrainConfig(
+            train,
+            dataset.evaluation_set,
+            dataset.evaluation_documents,
+            run_info=config.run_info,
+            check=config.check_before_run,
+        ),
         description=config.description,
         override_output_path=override_output_path,
         resources=config.resources,

@@ -36,9 +36,14 @@ class SpeedrunTrainConfig:
     evaluation_set: str
     evaluation_documents: Any
     run_info: Callable[[], str] | None = placement(default=None, repr=False)
+    check: Callable[[], None] | None = placement(default=None, repr=False)
 
     def dry_run_info(self) -> str | None:
         return None if self.run_info is None else self.run_info()
+
+    def check_before_run(self) -> None:
+        if self.check is not None:
+            self.check()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +82,9 @@ def train_speedrun(config: SpeedrunTrainConfig) -> None:
     tokenizer = Tokenizer.load(train.tokenizer)
     eval_set = EvalSet.read(config.evaluation_set, config.evaluation_documents)
     train_lm(train, evaluate=_evaluator(config, eval_set, tokenizer))
-    print(f"trained {train.train.num_train_steps:,} steps in {duration(time.perf_counter() - started)} of wall time in this process")
+    print(
+        f"trained {train.train.num_train_steps:,} steps in {duration(time.perf_counter() - started)} of wall time in this process"
+    )
 
 
 def _evaluator(config: SpeedrunTrainConfig, eval_set: EvalSet, tokenizer: Tokenizer) -> Evaluate:
@@ -185,6 +192,8 @@ def summary(info: RunInfo, path: str) -> str:
         f"  peak memory        {(info.peak_memory_bytes or 0) / 2**30:.2f} GiB",
     ]
     if info.resumed:
-        lines.append(f"  resumed            {info.num_resumes} times; {duration(info.wasted_time or 0)} of work was done twice")
+        lines.append(
+            f"  resumed            {info.num_resumes} times; {duration(info.wasted_time or 0)} of work was done twice"
+        )
     sample = json.dumps((info.sample or "")[:300], ensure_ascii=False)
     return "\n".join([*lines, f"  the model writes   {sample}", f"  results            {path}"])

@@ -29,7 +29,9 @@ class TrainingProgress:
         self._flops = flops_per_token
         self._peak = peak_flops
         self._console = Console(highlight=False)
-        self._live = Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
+        self._live = (
+            Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
+        )
         self._last_log = time.monotonic()
         # Averages over about the last 20 steps, so that the figures settle but follow.
         self._step_time = 0.0

@@ -2,10 +2,11 @@
 
 `run.json` says what ran and is written once. `metrics.jsonl` is append-only, one JSON object a line, each with an `event`:
 
-    start      a process began (host, devices, compile_time); a resumed one also has `from_step`
+    start      a process began: host, devices, compile_time, and the step it began from, `from_step`
     step       one training step: step, loss, grad_norm, learning_rate, tokens, step_time, and what was watched
     pause      time that training does not count: reason, seconds
     evaluation a measurement at a step
+    mirror     where a copy of the run can be seen: wandb_url
     end        the last step is done and its checkpoint is safe
 
 Nothing is ever removed: steps that a killed process took beyond its last checkpoint stay in the file, and a later
@@ -142,7 +143,9 @@ def _read_events(path: Path) -> Iterator[dict[str, Any]]:
         try:
             entry = json.loads(line)
         except ValueError as error:
-            raise ResultsError(f"{path}:{number} is not JSON ({error}): the file was changed after it was written") from None
+            raise ResultsError(
+                f"{path}:{number} is not JSON ({error}): the file was changed after it was written"
+            ) from None
         if not isinstance(entry, dict) or not isinstance(entry.get("event"), str):
             raise ResultsError(f'{path}:{number} is {line[:60]!r}, expected an object with an "event"')
         yield entry

@@ -6,9 +6,10 @@ stops training: it is reported once.
 """
 
 import contextlib
+import importlib.util
 import netrc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 DEFAULT_PROJECT = "marin"
@@ -22,18 +23,14 @@ def has_login() -> bool:
     host = host.split("/")[0].split(":")[0]
     try:
         return netrc.netrc(os.environ.get("NETRC")).authenticators(host) is not None
-    except (OSError, netrc.NetrcParseError):
+    except (OSError, UnicodeDecodeError, netrc.NetrcParseError):
         return False
 
 
 def is_wanted() -> bool:
-    """Whether a run should be copied: W&B is installed, and asked for by a login or by `WANDB_MODE`."""
+    """Whether a run should be copied: asked for by a login or by `WANDB_MODE`, and not turned off by it."""
     mode = os.environ.get("WANDB_MODE", "").lower()
-    if mode in ("disabled", "dryrun") or (mode != "offline" and not has_login()):
-        return False
-    import importlib.util
-
-    return importlib.util.find_spec("wandb") is not None
+    return mode != "disabled" and (mode in ("offline", "dryrun") or has_login())
 
 
 class WandbMirror:
@@ -58,9 +55,19 @@ class WandbMirror:
 
 
 @contextlib.contextmanager
-def wandb_mirror(run_id: str, config: dict[str, Any], directory: str) -> Iterator[WandbMirror | None]:
-    """The mirror of this run, or None where W&B is not wanted or does not start."""
+def wandb_mirror(
+    run_id: str, config: dict[str, Any], directory: str, tags: Sequence[str] = ()
+) -> Iterator[WandbMirror | None]:
+    """The mirror of this run, or None where W&B is not wanted or does not start.
+
+    Args:
+        run_id: unique to the run's config, such as the name of its output directory; a resumed run continues its mirror.
+    """
     if not is_wanted():
+        yield None
+        return
+    if importlib.util.find_spec("wandb") is None:
+        print("W&B is asked for but not installed; training goes on without it: `pip install 'marin[wandb]'` adds it")
         yield None
         return
     import wandb
@@ -72,6 +79,7 @@ def wandb_mirror(run_id: str, config: dict[str, Any], directory: str) -> Iterato
             project=os.environ.get("WANDB_PROJECT", DEFAULT_PROJECT),
             entity=os.environ.get("WANDB_ENTITY"),
             config=config,
+            tags=list(tags),
             dir=directory,
             resume="allow",
         )

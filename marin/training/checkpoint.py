@@ -167,7 +167,9 @@ def find(path: str) -> Checkpoint:
         found, _ = latest_valid(directory)
         if found:
             return found
-    raise CheckpointError(f"{path} holds no checkpoint: give a run's output directory, or one of its checkpoints/step-*")
+    raise CheckpointError(
+        f"{path} holds no checkpoint: give a run's output directory, or one of its checkpoints/step-*"
+    )
 
 
 def _orbax() -> Any:

@@ -136,11 +136,17 @@ class SimpleTrainConfig:
         if not _is_number(self.learning_rate) or not self.learning_rate > 0:
             raise ConfigError(f"config field `learning_rate` is {self.learning_rate!r}: use a number above 0")
         if self.ema_beta is not None and not (_is_number(self.ema_beta) and 0 < self.ema_beta < 1):
-            raise ConfigError(f"config field `ema_beta` is {self.ema_beta!r}: use a number between 0 and 1, such as 0.995")
+            raise ConfigError(
+                f"config field `ema_beta` is {self.ema_beta!r}: use a number between 0 and 1, such as 0.995"
+            )
         if self.z_loss_weight is not None and not (_is_number(self.z_loss_weight) and self.z_loss_weight >= 0):
-            raise ConfigError(f"config field `z_loss_weight` is {self.z_loss_weight!r}: use a number of at least 0, such as 1e-4")
+            raise ConfigError(
+                f"config field `z_loss_weight` is {self.z_loss_weight!r}: use a number of at least 0, such as 1e-4"
+            )
         if not _is_number(self.checkpoint_interval) or self.checkpoint_interval <= 0:
-            raise ConfigError(f"config field `checkpoint_interval` is {self.checkpoint_interval!r}: use seconds above 0")
+            raise ConfigError(
+                f"config field `checkpoint_interval` is {self.checkpoint_interval!r}: use seconds above 0"
+            )
         for field in ("skip_bad_steps", "reset_data_loader_on_init", "allow_partial_checkpoint", "int8", "profiler"):
             if not isinstance(getattr(self, field), bool):
                 raise ConfigError(f"config field `{field}` is {getattr(self, field)!r}: use True or False")
@@ -151,7 +157,9 @@ class SimpleTrainConfig:
         if self.int8:
             raise ConfigError("config field `int8` is True: this engine has no int8 training; set it to False")
         if self.steps_per_task_eval is not None:
-            raise ConfigError("config field `steps_per_task_eval` is set: task evaluation is not there yet; leave it None")
+            raise ConfigError(
+                "config field `steps_per_task_eval` is set: task evaluation is not there yet; leave it None"
+            )
         if self.steps_per_hf_export not in (None, -1):
             raise ConfigError("config field `steps_per_hf_export` is set: exporting is not there yet; use -1 or None")
         if self.initialize_from_hf is not None:
@@ -159,7 +167,9 @@ class SimpleTrainConfig:
                 "config field `initialize_from_hf` is set: importing is not there yet; use `initialize_from_checkpoint_path`"
             )
         if self.initialize_from_checkpoint_path is None and self.allow_partial_checkpoint:
-            raise ConfigError("`allow_partial_checkpoint` is True without `initialize_from_checkpoint_path`: set both or neither")
+            raise ConfigError(
+                "`allow_partial_checkpoint` is True without `initialize_from_checkpoint_path`: set both or neither"
+            )
 
     def build_optimizer(self) -> OptimizerConfig:
         """The optimizer that the fields name.
@@ -167,7 +177,9 @@ class SimpleTrainConfig:
         Raises:
             ConfigError: if a field contradicts `optimizer_config`.
         """
-        names = "weight_decay beta1 beta2 epsilon max_grad_norm warmup decay rewarmup lr_schedule min_lr_ratio cycle_length"
+        names = (
+            "weight_decay beta1 beta2 epsilon max_grad_norm warmup decay rewarmup lr_schedule min_lr_ratio cycle_length"
+        )
         given = {name: getattr(self, name) for name in names.split() if getattr(self, name) is not None}
         if self.optimizer_config is None:
             return AdamConfig(learning_rate=self.learning_rate, **given)

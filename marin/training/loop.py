@@ -101,7 +101,7 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
         "start",
         from_step=first_step,
         compile_time=round(compile_time, 3),
-        host=info["host"].get("cpu"),
+        host=info["host"].get("cpu_model"),
         devices=[device.device_kind for device in mesh.devices.flat],
     )
     progress = TrainingProgress(
@@ -141,13 +141,16 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
     with (
         StopRequest() as stop,
         progress,
-        wandb_mirror(config.run_name, info["config"], str(directory)) as mirror,
+        wandb_mirror(directory.name, info["config"], str(directory), tags=config.tags) as mirror,
     ):
         if mirror is not None:
             writer.append("mirror", wandb_url=mirror.url)
         clock.start()
         for step in range(first_step, train.num_train_steps):
             if train.profiler and step == first_step + train.profiler_start_step:
+                if pending is not None:
+                    record(*pending, mirror)
+                    pending = None
                 with clock.pause("profiler", step):
                     jax.profiler.start_trace(str(directory / "profile"))
             batch = put(source.batch_at(config.data_seed, step + data_offset, train.train_batch_size))
@@ -210,7 +213,9 @@ def check_devices(resources: Any) -> None:
 
 def _check_tokenizer(config: TrainLmConfig, cache: TokenCache, tokenizer: Tokenizer) -> None:
     if cache.tokenizer_digest is not None and cache.tokenizer_digest != tokenizer.digest:
-        raise ConfigError(f"the token cache {config.data} was made with another tokenizer than {config.tokenizer}: tokenize again")
+        raise ConfigError(
+            f"the token cache {config.data} was made with another tokenizer than {config.tokenizer}: tokenize again"
+        )
     if tokenizer.vocab_size > config.vocab_size:
         raise ConfigError(f"`vocab_size` is {config.vocab_size}, the tokenizer has {tokenizer.vocab_size}: raise it")
 
@@ -258,6 +263,7 @@ def _write_run_info(
         {
             "schema_version": 1,
             "run_name": config.run_name,
+            "tags": list(config.tags),
             "config": described,
             "num_parameters": num_parameters,
             "platform": resources.platform,

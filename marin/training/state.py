@@ -102,7 +102,9 @@ def make_train_step(
         if hasattr(opt_state, "skipped"):
             metrics["skipped_steps"] = opt_state.skipped
         if config.watch is not None:
-            metrics |= watched_norms(config.watch, state.step, {"grads": grads, "params": new_params, "updates": updates})
+            metrics |= watched_norms(
+                config.watch, state.step, {"grads": grads, "params": new_params, "updates": updates}
+            )
         metrics = {name: value.astype(jnp.float32) for name, value in metrics.items()}
         return TrainState(eqx.combine(new_params, static), opt_state, state.step + 1, average), metrics
 

@@ -24,7 +24,9 @@ def watched_norms(watch: WatchConfig, step: Int[Array, ""], targets: dict[str, o
 
     shapes = jax.eval_shape(compute)
     return jax.lax.cond(
-        is_recorded(watch, step), compute, lambda: {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
+        is_recorded(watch, step),
+        compute,
+        lambda: {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()},
     )
 
 

@@ -22,7 +22,7 @@ TEMPLATE = pathlib.Path(__file__).with_name("starter_template.txt").read_text()
 
 def _evaluated(path: pathlib.Path) -> dict[str, object]:
     namespace: dict[str, object] = {}
-    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), namespace)  # noqa: S102
+    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), namespace)
     return namespace
 
 
@@ -152,7 +152,7 @@ _FIELDS = st.sampled_from([starter.AUTHOR_NAME, starter.AFFILIATION, starter.DES
 @given(st.dictionaries(_FIELDS, st.text(st.characters(codec="utf-8"), max_size=40)))
 def test_fill_template_with_any_text_yields_exactly_that_text(values: dict[str, str]) -> None:
     namespace: dict[str, object] = {}
-    exec(starter.fill_template(TEMPLATE, {starter.URL: None, **values}, "template"), namespace)  # noqa: S102
+    exec(starter.fill_template(TEMPLATE, {starter.URL: None, **values}, "template"), namespace)
     assert namespace["AUTHOR"] == {
         "name": values.get(starter.AUTHOR_NAME, starter.AUTHOR_NAME),
         "affiliation": values.get(starter.AFFILIATION, starter.AFFILIATION),

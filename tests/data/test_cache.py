@@ -46,7 +46,8 @@ def file_bytes(path):
 def levanter_rows():
     """The rows of the cache that Levanter wrote, as indices into the documents of expected.npz.
 
-    Its writer took the documents in batches of 100 that overlap by 50, so that 550 rows hold 300 different documents.
+    The file holds 550 rows, as its ledger says: the 300 documents in runs of 100 that overlap by 50. Why is not known;
+    SOURCES.md names 300 documents only.
     """
     return [index for start in range(0, 300, 50) for index in range(start, min(start + 100, 300))]
 
@@ -75,7 +76,8 @@ def test_cache_of_the_same_rows_has_the_same_bytes_as_levanters(tmp_path):
     ledgers = [json.loads((path / "shard_ledger.json").read_text()) for path in (ours, LEVANTER_CACHE / "train")]
     for key in ledgers[1].keys() - {"metadata"}:
         assert ledgers[0][key] == ledgers[1][key]
-    assert cache.digest == TokenCache.open(str(ours)).digest and cache.tokenizer_digest is None
+    assert cache.digest == TokenCache.open(str(ours)).digest
+    assert cache.tokenizer_digest is None
 
 
 # --- what is written is what is read ------------------------------------------------------------------------------
@@ -87,8 +89,10 @@ def test_cache_of_the_same_rows_has_the_same_bytes_as_levanters(tmp_path):
 def test_cache_written_and_read_is_the_same(tmp_path_factory, rows):
     cache = TokenCache.open(str(write(tmp_path_factory.mktemp("cache") / "train", rows)))
     flat = list(itertools.chain(*rows))
-    assert len(cache) == len(cache.tokens) == len(flat) and cache.num_documents == len(rows)
-    assert cache.tokens[:].tolist() == flat and cache.tokens[:].dtype == np.int32
+    assert len(cache) == len(cache.tokens) == len(flat)
+    assert cache.num_documents == len(rows)
+    assert cache.tokens[:].tolist() == flat
+    assert cache.tokens[:].dtype == np.int32
     ends = cache.document_offsets
     assert [cache.tokens[a:b].tolist() for a, b in itertools.pairwise(ends)] == rows
     assert cache.digest == cache.compute_digest()
@@ -143,7 +147,7 @@ def edit_ledger(path, **changes):
 
 
 @pytest.mark.parametrize(
-    "damage, expected",
+    ("damage", "expected"),
     [
         (lambda path: (path / "shard_ledger.json").unlink(), "no finished token cache"),
         (lambda path: (path / "shard_ledger.json").write_text("{"), "not valid JSON"),

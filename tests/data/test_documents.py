@@ -57,7 +57,7 @@ def test_documents_with_a_lone_surrogate_are_refused_by_name(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line, expected",
+    ("line", "expected"),
     [
         (b"{not json", "is not JSON"),
         (b"[1]", "holds a list"),
@@ -83,7 +83,7 @@ def test_documents_cut_short_are_refused(tmp_path, kept):
     write_documents(str(path), [Document(str(i), f"{i * i} text", "s") for i in range(5000)])
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * kept) if isinstance(kept, float) else kept])
-    with pytest.raises(DataError, match="cut short|holds no documents"):
+    with pytest.raises(DataError, match=r"cut short|holds no documents"):
         list(read_documents(str(path)))
 
 
@@ -95,7 +95,7 @@ def test_documents_with_a_flipped_bit_are_refused(tmp_path):
         damaged = data.copy()
         damaged[position] ^= 4
         path.write_bytes(damaged)
-        with pytest.raises(DataError, match="flipped.jsonl.zst"):
+        with pytest.raises(DataError, match=r"flipped\.jsonl\.zst"):
             list(read_documents(str(path)))
 
 

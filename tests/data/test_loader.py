@@ -107,7 +107,7 @@ def test_source_with_a_context_longer_than_the_cache_is_refused(cache):
     assert BatchSource(cache, len(cache) - 1, BOS).num_windows == 1
 
 
-@pytest.mark.parametrize("step, batch_size", [(-1, 4), (0, 0)])
+@pytest.mark.parametrize(("step", "batch_size"), [(-1, 4), (0, 0)])
 def test_batch_at_an_impossible_place_is_refused(cache, step, batch_size):
     with pytest.raises(ConfigError, match="at least 1"):
         BatchSource(cache, CONTEXT, BOS).batch_at(0, step, batch_size)

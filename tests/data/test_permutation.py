@@ -16,7 +16,8 @@ def test_permute_of_every_index_is_a_bijection(length, seed):
 def test_permute_of_one_index_agrees_with_permute_of_many(length, seed, data):
     indices = data.draw(st.lists(st.integers(0, length - 1), min_size=1, max_size=8))
     permuted = permute(np.array(indices).reshape(1, -1), length, seed)
-    assert permuted.shape == (1, len(indices)) and permuted.dtype == np.int64
+    assert permuted.shape == (1, len(indices))
+    assert permuted.dtype == np.int64
     assert permuted[0].tolist() == [permute(index, length, seed) for index in indices]
     assert all(0 <= value < length for value in permuted[0])
 
@@ -31,7 +32,8 @@ def test_permute_sends_each_index_everywhere_equally_often():
     images = np.array([permute(np.arange(64), 64, seed) for seed in range(4000)])
     counts = np.stack([np.bincount(images[:, index], minlength=64) for index in range(64)])
     chi_square = ((counts - 4000 / 64) ** 2 / (4000 / 64)).sum(axis=1)
-    assert 55 < chi_square.mean() < 71 and chi_square.max() < 63 + 6 * 11.2
+    assert 55 < chi_square.mean() < 71
+    assert chi_square.max() < 63 + 6 * 11.2
 
 
 def test_permute_leaves_no_neighbours_together():
@@ -44,7 +46,7 @@ def test_permute_gives_the_same_order_on_every_machine():
     assert permute(123_456_789, 10**12, 42) == 163354603135
 
 
-@pytest.mark.parametrize("index, length", [(5, 5), (-1, 5), (0, 0)])
+@pytest.mark.parametrize(("index", "length"), [(5, 5), (-1, 5), (0, 0)])
 def test_permute_outside_the_range_is_refused(index, length):
     with pytest.raises(ValueError, match=r"range\("):
         permute(index, length, 1)

@@ -135,28 +135,30 @@ def test_download_interrupted_then_repeated_fetches_only_what_is_missing(hub, tm
     target = tmp_path / "out"
     hub.fail_on = "train/input_ids/data/c/0"
     message = download(target, REPO, hub.url, tmp_path / "home")
-    assert message.startswith("DataError") and "run the same command again" in message
+    assert message.startswith("DataError")
+    assert "run the same command again" in message
 
     hub.fail_on, before = None, set(hub.fetched)
     assert download(target, REPO, hub.url, tmp_path / "home") == ""
     cache = TokenCache.open(str(target))
     np.testing.assert_array_equal(cache.tokens[:], [0, 5, 6, 0, 7, 0])
-    assert sorted(hub.fetched) == sorted(hub.names) and "train/input_ids/data/c/0" not in before
+    assert sorted(hub.fetched) == sorted(hub.names)
+    assert "train/input_ids/data/c/0" not in before
 
 
 def test_download_of_an_unknown_repository_says_what_to_check(hub, tmp_path):
     message = download(tmp_path / "out", "some-lab/other", hub.url, tmp_path / "home")
-    assert message.startswith("DataError") and "some-lab/other" in message and "HF_TOKEN" in message
+    assert message.startswith("DataError")
+    assert "some-lab/other" in message
+    assert "HF_TOKEN" in message
 
 
 def test_download_without_network_says_what_to_fetch_and_where_to_put_it(hub, tmp_path):
     target = tmp_path / "out"
     message = download(target, REPO, "http://127.0.0.1:9", tmp_path / "home")
     assert message.startswith("DataError")
-    assert (
-        f"hf download {REPO} --repo-type dataset --local-dir DIR" in message
-        and f"copy DIR's content to {target}" in message
-    )
+    assert f"hf download {REPO} --repo-type dataset --local-dir DIR" in message
+    assert f"copy DIR's content to {target}" in message
 
     shutil.copytree(hub.root, target, dirs_exist_ok=True)
     assert download(target, REPO, "http://127.0.0.1:9", tmp_path / "home") == ""
@@ -178,7 +180,7 @@ def test_download_step_for_the_published_set_prints_as_documented():
 
 
 @pytest.mark.parametrize(
-    "field, value", [("hf_token", "secret"), ("cache_options", {}), ("hf_repo_type_prefix", "dataset")]
+    ("field", "value"), [("hf_token", "secret"), ("cache_options", {}), ("hf_repo_type_prefix", "dataset")]
 )
 def test_download_config_with_an_unsupported_value_is_refused_by_name(field, value):
     with pytest.raises(ConfigError, match=field) as caught:

@@ -89,9 +89,11 @@ def test_encode_batch_gives_what_encode_gives(tokenizer, texts):
 
 
 def test_token_bytes_are_zero_for_the_special_token_and_one_for_each_byte(tokenizer):
-    assert tokenizer.token_bytes.dtype == np.int32 and tokenizer.token_bytes.shape == (VOCAB_SIZE,)
+    assert tokenizer.token_bytes.dtype == np.int32
+    assert tokenizer.token_bytes.shape == (VOCAB_SIZE,)
     assert tokenizer.token_bytes[0] == 0
-    assert (tokenizer.token_bytes[1:257] == 1).all() and (tokenizer.token_bytes[257:] >= 2).all()
+    assert (tokenizer.token_bytes[1:257] == 1).all()
+    assert (tokenizer.token_bytes[257:] >= 2).all()
 
 
 def test_numbers_are_split_after_two_digits(tokenizer):
@@ -101,7 +103,8 @@ def test_numbers_are_split_after_two_digits(tokenizer):
 
 def test_decode_of_a_part_of_a_character_gives_the_replacement_character(tokenizer):
     ids = tokenizer.encode("🤖")
-    assert len(ids) > 1 and "\ufffd" in tokenizer.decode(ids[:1])
+    assert len(ids) > 1
+    assert "\ufffd" in tokenizer.decode(ids[:1])
 
 
 def test_encode_of_a_lone_surrogate_is_refused(tokenizer):
@@ -154,7 +157,8 @@ def test_tokenizer_made_elsewhere_is_used_with_its_own_special_and_added_tokens(
     assert (other.bos_id, other.vocab_size) == (0, VOCAB_SIZE + 1)
     text = "x<tööl>y<|endoftext|>"
     ids = other.encode(text)
-    assert VOCAB_SIZE in ids and 0 not in ids
+    assert VOCAB_SIZE in ids
+    assert 0 not in ids
     assert int(other.token_bytes[ids].sum()) == len(text.encode())
 
 
@@ -177,11 +181,13 @@ def test_loading_an_absent_tokenizer_is_refused_with_its_path(tmp_path):
 
 def test_text_batches_keep_order_and_lose_nothing(documents):
     batches = list(text_batches(documents, max_chars=2000))
-    assert len(batches) > 10 and all(batches)
+    assert len(batches) > 10
+    assert all(batches)
     assert list(itertools.chain(*batches)) == next(text_batches(documents, max_chars=10**9))
 
 
 def test_tokenizer_step_is_named_and_asks_for_what_it_is_given():
     step = train_tokenizer_step("/data/train.jsonl.zst", 512)
-    assert step.name == "tokenizers/bpe" and step.fn is train_tokenizer
+    assert step.name == "tokenizers/bpe"
+    assert step.fn is train_tokenizer
     assert dataclasses.asdict(step.config)["vocab_size"] == 512

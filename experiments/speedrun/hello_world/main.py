@@ -51,4 +51,6 @@ speedrun_config = SpeedrunConfig(
 
 if __name__ == "__main__":
     steps = default_speedrun("hello_world", speedrun_config)
-    executor_main(steps=[*steps, leaderboard_step(steps[-1])], description="The first run, on a CPU and the embedded corpus")
+    executor_main(
+        steps=[*steps, leaderboard_step(steps[-1])], description="The first run, on a CPU and the embedded corpus"
+    )

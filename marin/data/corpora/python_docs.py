@@ -52,10 +52,10 @@ PACKAGES = (
     CorpusPackage("networkx", "3.6.1", "3d3f2bd77e90e7c7dc6aa0032a0904964619876c3932630eddd859a786c6ba8b"),
     CorpusPackage("nltk", "3.10.4", "f3081be57880a1a90cba77c4c2cdf8df8047b90f3a2be7bace36985b80d75719"),
     CorpusPackage("dask", "2026.8.0", "f85e61af7791b10779338dbf085245b5e19dc5057f23aac03f7402501df614f1"),
-    CorpusPackage("mpmath", "1.4.1", "823285086a42e56b53b6481b2db6c2714bc252aaef089400e634761b7969632c"),
+    CorpusPackage("mpmath", "1.3.0", "4b4a7e602eee242573897504f4bed56e8b361b0a1922fc30662874711aad2f8d"),
     CorpusPackage("docutils", "0.23", "d0811a243c1d1ebf71cb21edf1cb759576a73348f3b5be5c88edaffd61636244"),
 )
-EXPECTED_DIGEST = "02f5254b021414b636c33d1885c73d3bd3ff27585f37e68ea731dbd7faaf6bf4"
+EXPECTED_DIGEST = "4117a22cbae66fc1cf0c7c577f527784dec45ef6c7fa3797226b7bbf5649ca17"
 
 _NEXT_STEP = "run `make venv`, or `pip install --force-reinstall '.[corpus]'` in this environment"
 

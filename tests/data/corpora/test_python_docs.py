@@ -2,8 +2,10 @@ import ast
 import base64
 import hashlib
 import json
+import pathlib
 import subprocess
 import sys
+import tomllib
 
 import pytest
 from hypothesis import given
@@ -50,7 +52,8 @@ def test_corpus_written_is_the_corpus_and_its_manifest_says_so(corpus, tmp_path,
     monkeypatch.setattr(python_docs, "extract_python_docs", lambda: corpus)
     build_python_docs(PythonDocsConfig(str(tmp_path)))
     manifest = json.loads((tmp_path / "corpus.json").read_text())
-    assert manifest["digest"] == python_docs.EXPECTED_DIGEST and manifest["heldout_digest"] == corpus.heldout_digest
+    assert manifest["digest"] == python_docs.EXPECTED_DIGEST
+    assert manifest["heldout_digest"] == corpus.heldout_digest
     for split, documents in (("train", corpus.train), ("heldout", corpus.heldout)):
         written = tuple(read_documents(str(tmp_path / f"{split}.jsonl.zst")))
         assert written == documents
@@ -184,7 +187,8 @@ def test_docstrings_come_in_source_order_from_everywhere_a_definition_can_stand(
         "i",
         "j",
     ]
-    assert len(texts) == 9 and texts[-1].endswith(r"\d and goes on")
+    assert len(texts) == 9
+    assert texts[-1].endswith(r"\d and goes on")
 
 
 def test_dedent_removes_the_common_margin_and_normalizes_newlines():
@@ -203,6 +207,7 @@ def test_dedent_agrees_with_the_standard_library_on_plain_text(raw):
 def test_extraction_imports_none_of_the_packages():
     code = """
 import sys
+import tomllib
 from marin.data.corpora.python_docs import PACKAGES, docstrings, package_sources
 sources = package_sources(PACKAGES[-1])
 assert sum(len(list(docstrings(source))) for source in list(sources.values())[:20]) > 0
@@ -210,3 +215,9 @@ print(sorted({package.name for package in PACKAGES} & sys.modules.keys()), "jax"
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["[]", "False"]
+
+
+def test_packages_are_those_that_the_extra_corpus_pins():
+    with open(pathlib.Path(__file__).parents[3] / "pyproject.toml", "rb") as stream:
+        pinned = tomllib.load(stream)["project"]["optional-dependencies"]["corpus"]
+    assert sorted(pinned) == sorted(f"{package.name}=={package.version}" for package in python_docs.PACKAGES)

@@ -1,0 +1,61 @@
+"""The code that the tutorials show works as they say."""
+
+import re
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
+
+
+def _python_blocks(name: str) -> list[str]:
+    return re.findall(
+        r"^```python\n(.*?)^```", (TUTORIALS / name).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+
+
+def test_optimizer_of_the_tutorial_is_built_by_a_config_and_steps_by_the_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+    definition, use = _python_blocks("add-optimizer.md")
+    module = types.ModuleType("marin.optim.lion")
+    monkeypatch.setitem(sys.modules, "marin.optim.lion", module)
+    exec(compile(definition, "lion.py", "exec"), vars(module))
+    namespace: dict[str, object] = {"__name__": "use"}
+    exec(compile(use, "use.py", "exec"), namespace)
+    config = namespace["config"].train_config.build_optimizer()  # type: ignore[attr-defined]
+    assert type(config).__name__ == "LionConfig"
+
+    plain = module.LionConfig(learning_rate=0.1, weight_decay=0.0, warmup=0, lr_schedule="constant")
+    params = {"weight_IO": jnp.array([[1.0, -2.0], [3.0, -4.0]])}
+    optimizer = plain.build(params, 40)
+    state = optimizer.init(params)
+    updates, _ = optimizer.update(params, state, params)  # the gradient of half the sum of squares
+    np.testing.assert_allclose(updates["weight_IO"], -0.1 * np.sign(params["weight_IO"]), rtol=1e-6)
+    before = optax.tree.norm(params, squared=True)
+    for _ in range(40):
+        updates, state = optimizer.update(params, state, params)
+        params = optax.apply_updates(params, updates)
+    assert optax.tree.norm(params, squared=True) < 0.05 * before
+
+
+def test_first_experiment_of_the_tutorial_dry_runs(tmp_path: Path, plain_environment: dict[str, str]) -> None:
+    (script,) = _python_blocks("first-experiment.md")
+    (tmp_path / "main.py").write_text(script)
+    done = subprocess.run(
+        [sys.executable, "main.py", "--dry_run", "true", "--prefix", "store"],
+        cwd=tmp_path,
+        env=plain_environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^would run +checkpoints/speedrun/hello_world: never ran$", done.stdout, re.MULTILINE)
+    assert re.search(r"^would run +checkpoints/speedrun/tied_head: never ran$", done.stdout, re.MULTILINE)
+    assert not (tmp_path / "store").exists()

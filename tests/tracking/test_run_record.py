@@ -1,0 +1,75 @@
+"""The run record: append-only, torn lines, resumed runs, and damage that is named."""
+
+import json
+
+import pytest
+
+from marin.errors import ResultsError
+from marin.tracking import RunRecord, RunWriter
+
+
+def _write(directory, events):
+    writer = RunWriter(directory)
+    writer.write_info({"a": 1})
+    for event, fields in events:
+        writer.append(event, **fields)
+    writer.close()
+
+
+def test_run_record_of_an_unbroken_run_has_its_steps_in_order(tmp_path):
+    _write(
+        tmp_path,
+        [("start", {"from_step": 0}), *[("step", {"step": i, "loss": 1.0}) for i in range(3)], ("end", {"steps": 3})],
+    )
+    record = RunRecord.open(tmp_path)
+    assert [step["step"] for step in record.steps()] == [0, 1, 2]
+    assert record.superseded() == []
+    assert record.is_complete
+
+
+def test_run_record_of_a_resumed_run_replaces_the_steps_after_the_checkpoint(tmp_path):
+    first = [("start", {"from_step": 0}), *[("step", {"step": i, "turn": 1}) for i in range(5)]]
+    second = [("start", {"from_step": 3}), *[("step", {"step": i, "turn": 2}) for i in range(3, 6)]]
+    _write(tmp_path, first)
+    _write(tmp_path, second)
+    record = RunRecord.open(tmp_path)
+    assert [(s["step"], s["turn"]) for s in record.steps()] == [(0, 1), (1, 1), (2, 1), (3, 2), (4, 2), (5, 2)]
+    assert [s["step"] for s in record.superseded()] == [3, 4]
+    assert not record.is_complete
+
+
+def test_run_writer_cuts_off_a_torn_last_line_and_goes_on(tmp_path):
+    _write(tmp_path, [("step", {"step": 0})])
+    with (tmp_path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"event":"step","ste')
+    _write(tmp_path, [("step", {"step": 1})])
+    assert [step["step"] for step in RunRecord.open(tmp_path).steps()] == [0, 1]
+
+
+def test_run_writer_keeps_the_first_run_info(tmp_path):
+    writer = RunWriter(tmp_path)
+    writer.write_info({"a": 1})
+    writer.write_info({"a": 2})
+    writer.close()
+    assert RunRecord.open(tmp_path).info == {"a": 1}
+
+
+def test_run_writer_writes_values_that_json_lacks_as_text(tmp_path):
+    _write(tmp_path, [("step", {"step": 0, "loss": float("nan"), "norms": {"x": float("inf")}})])
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    entry = json.loads(lines[0], parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert entry["loss"] == "nan"
+    assert entry["norms"] == {"x": "inf"}
+
+
+def test_run_record_with_a_damaged_line_names_it(tmp_path):
+    _write(tmp_path, [("step", {"step": 0}), ("step", {"step": 1})])
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'{"event":"step","step":0', b'{"event":"step","step":'))
+    with pytest.raises(ResultsError, match=r"metrics\.jsonl:1"):
+        RunRecord.open(tmp_path)
+
+
+def test_run_record_of_a_folder_that_is_no_run_says_what_to_give(tmp_path):
+    with pytest.raises(ResultsError, match="output directory of a training run"):
+        RunRecord.open(tmp_path)
