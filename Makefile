@@ -56,9 +56,9 @@ types: venv-dev  ## static types
 layers: venv-dev  ## who may import whom
 	$(BIN)/lint-imports --no-cache
 
-lock:  ## resolve the lock files again
-	uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --upgrade --extra corpus pyproject.toml -o requirements.lock
-	uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+lock: $(BIN)/uv  ## resolve the lock files again
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --upgrade --extra corpus pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
 
 clean:  ## remove the environment and caches, never results
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build

@@ -15,6 +15,7 @@ Set SR_USE_TPU=1 to run on TPUs; SR_SIZES="130m,300m" chooses the sizes.
 
 import dataclasses
 import os
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -53,7 +54,7 @@ AUTHOR = Author(
     url="__SUBMISSION_AUTHOR_URL__",
 )
 DESCRIPTION = "__SUBMISSION_DESCRIPTION__"
-NAME = "__SUBMISSION_BRANCH__"
+NAME = Path(__file__).resolve().parent.name  # the submission's directory
 
 
 # ======================================================================================================================

@@ -313,8 +313,10 @@ _BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "
 
 
 @functools.cache
-def measure_cpu_peak() -> float:
-    """float32 FLOP/s of this machine's processor: one core's best rate times the cores that this process may use.
+def measure_cpu_peak(num_cpus: int | None = None) -> float:
+    """float32 FLOP/s of this machine's processor: one core's best rate times the cores that are used.
+
+    Those are all that this process may use, or `num_cpus` of them if that is less.
 
     One core is measured in a process of its own with one BLAS thread, the best product of 0.6 seconds, so that other
     work on the machine does not lower the figure: threads that wait for each other on a busy machine were seen to give a
@@ -339,7 +341,7 @@ def measure_cpu_peak() -> float:
         done = subprocess.run(
             [sys.executable, "-c", _MEASURE_ONE_CORE], env=environment, capture_output=True, timeout=60, check=True
         )
-        return usable_cores() * float(done.stdout)
+        return min(num_cpus or usable_cores(), usable_cores()) * float(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise HardwareError(
             f"the processor's peak could not be measured ({error}): set MARIN_CPU_PEAK_FLOPS to its float32 FLOP/s"

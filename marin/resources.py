@@ -53,12 +53,16 @@ def _checked_override(value: float | None, field: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class CpuOnlyConfig(Resources):
-    """This machine's processor. Its peak is measured, not looked up (see `hardware.measure_cpu_peak`)."""
+    """This machine's processor, or `num_cpus` of its cores: training keeps to them, and only their peak is counted.
 
-    num_cpus: int = 1
+    The peak is measured, not looked up (see `hardware.measure_cpu_peak`).
+    """
+
+    num_cpus: int | None = None
 
     def __post_init__(self) -> None:
-        _positive(self.num_cpus, "CpuOnlyConfig.num_cpus")
+        if self.num_cpus is not None:
+            _positive(self.num_cpus, "CpuOnlyConfig.num_cpus")
 
     @property
     def num_devices(self) -> int:
@@ -66,7 +70,7 @@ class CpuOnlyConfig(Resources):
 
     @property
     def device_flops(self) -> float:
-        return hardware.measure_cpu_peak()
+        return hardware.measure_cpu_peak(self.num_cpus)
 
     @property
     def platform(self) -> str:
@@ -166,5 +170,5 @@ class ResourceConfig:
         return TpuPodConfig(tpu_type, slice_count, device_flops_override)
 
     @staticmethod
-    def with_cpu(num_cpus: int = 1) -> CpuOnlyConfig:
+    def with_cpu(num_cpus: int | None = None) -> CpuOnlyConfig:
         return CpuOnlyConfig(num_cpus)

@@ -15,13 +15,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def repository() -> Path:
     """The repository's root."""
     return ROOT
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def seeds() -> Path:
     """The folder of the seed documents; the test is skipped where it is absent."""
     folder = ROOT.parent / "shared" / "seeds"
@@ -30,8 +30,8 @@ def seeds() -> Path:
     return folder
 
 
-@pytest.fixture
-def plain_environment(tmp_path: Path) -> dict[str, str]:
+@pytest.fixture(scope="session")
+def plain_environment() -> dict[str, str]:
     """The environment of a person's shell for subprocesses: no test flags, no prefix, a known CPU peak."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("XLA_", "JAX_", "MARIN_", "HF_", "WANDB_", "SR_"))}
     return kept | {"MARIN_CPU_PEAK_FLOPS": "2e11", "HF_HUB_OFFLINE": "1", "COLUMNS": "140"}

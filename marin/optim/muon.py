@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
+from marin.errors import ConfigError
 from marin.optim.config import OptimizerConfig, is_hidden_matrix, map_with_path
 
 # Coefficients of the quintic iteration, chosen by its authors for the steepest slope at zero.
@@ -46,6 +47,12 @@ class MuonConfig(OptimizerConfig):
     max_grad_norm: float | None = 1.0
     use_kimi_scaling: bool = False
     lr_schedule: str = dataclasses.field(default="linear", kw_only=True, metadata={"marin.omit_default": True})
+
+    def __post_init__(self) -> None:
+        if self.lr not in (0.02, self.learning_rate):
+            raise ConfigError(
+                f"`optimizer_config.lr` is {self.lr}, which nothing reads: set `learning_rate` instead, and leave `lr` at 0.02"
+            )
 
     def build(self, model: object, num_train_steps: int) -> optax.GradientTransformation:
         adam_decay = self.weight_decay if self.adam_weight_decay is None else self.adam_weight_decay

@@ -174,6 +174,13 @@ class SpeedrunConfig:
         if stated is None:
             return
         resources = self.resources
+        if resources.platform != "cpu":
+            named, asked = hardware.lookup_device(stated.device_type), hardware.lookup_device(resources.device_name)
+            if named.name != asked.name:
+                raise ConfigError(
+                    f"`hardware_config.device_type` is {stated.device_type!r}, `train_config.resources` asks for"
+                    f" {resources.device_name}: make them agree, or leave `hardware_config` out"
+                )
         if stated.num_devices not in (resources.num_devices, resources.num_chips):
             raise ConfigError(
                 f"`hardware_config.num_devices` is {stated.num_devices}, `train_config.resources` has {resources.num_devices}"

@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+
 def counted_flops_per_token(model_config: Any, vocab_size: int) -> float:
     """Forward FLOPs for one token of the model that `model_config` builds, head included; nothing is computed.
 

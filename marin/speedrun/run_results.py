@@ -25,20 +25,14 @@ class SubmissionInfo:
 
     author: dict[str, Any] | None
     description: str
-    model_config: dict[str, Any]
-    train_config: dict[str, Any]
-    resources: dict[str, Any]
-    tokenized_dataset: str
-    vocab_size: int
-    context_length: int
     model_flops_per_token: float
     counted_flops_per_token: float
 
 
 def results_from_run(
-    run_directory: str | Path, evaluation_directory: str | Path, submission: SubmissionInfo
+    run_directory: str | Path, evaluation_directory: str | Path, tokenized_dataset: str, submission: SubmissionInfo
 ) -> RunInfo:
-    """The results of a finished and evaluated run.
+    """The results of a finished and evaluated run; configs and hardware are those that it recorded, not those of today.
 
     Raises:
         ResultsError: if the run is not complete, steps are missing from its log, or the evaluation is of another run.
@@ -49,6 +43,8 @@ def results_from_run(
     _check_steps(record, steps, directory)
     evaluation, compressors, sample = _read_evaluation(Path(evaluation_directory) / EVALUATION_FILE)
     info = record.info
+    train_config = dict(info["config"]["train"])
+    resources = train_config.pop("resources")
     starts = record.of("start")
     total_tokens = sum(step["tokens"] for step in steps)
     training_time = sum(step["step_time"] for step in steps)
@@ -59,10 +55,10 @@ def results_from_run(
     return RunInfo(
         author=Author(**author),
         description=submission.description,
-        model=submission.model_config,
-        train_config=submission.train_config,
-        tokenized_dataset=submission.tokenized_dataset,
-        resources=submission.resources,
+        model=info["config"]["model"],
+        train_config=train_config,
+        tokenized_dataset=tokenized_dataset,
+        resources=resources,
         model_size=info["num_parameters"],
         total_tokens=total_tokens,
         num_train_steps=len(steps),

@@ -19,6 +19,7 @@ from marin.speedrun.steps import (
     write_speedrun_results,
 )
 from marin.training.config import SPEEDRUN_DATA_SEED, SPEEDRUN_STEPS_PER_EVAL, TrainLmConfig
+from marin.training.config_json import config_to_json
 
 __all__ = ["Author", "HardwareConfig", "SpeedrunConfig", "default_speedrun"]
 
@@ -79,23 +80,15 @@ def default_speedrun(
             tokenizer=dataset.tokenizer,
             evaluation_set=dataset.evaluation_set,
             evaluation_documents=dataset.evaluation_documents,
-            precision=train.precision,
             ema=train_config.ema_beta is not None,
             batch_size=train_config.per_device_eval_parallelism,
         ),
         description=f"bits per byte of {name}",
         resources=config.resources,
     )
-    described = config.as_json()
     submission = SubmissionInfo(
-        author=described["author"],
+        author=config_to_json(config.author),
         description=config.description,
-        model_config=described["model_config"],
-        train_config=described["train_config"],
-        resources=described["resources"],
-        tokenized_dataset="",
-        vocab_size=dataset.vocab_size,
-        context_length=config.model_config.max_seq_len,
         model_flops_per_token=config.flops_per_token,
         counted_flops_per_token=counted_flops_per_token(config.model_config, dataset.vocab_size),
     )

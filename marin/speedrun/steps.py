@@ -15,11 +15,14 @@ from marin.errors import ResultsError
 from marin.evaluation import EvalSet, bits_per_byte, compressor_bits_per_byte
 from marin.execution.step import placement, this_output_path
 from marin.inference import sample_text
+from marin.nn.precision import Precision
 from marin.speedrun.results import FILE_NAME, RunInfo, load_results, write_results
 from marin.speedrun.run_results import EVALUATION_FILE, SubmissionInfo, results_from_run
 from marin.storage import files
+from marin.tracking import RunRecord
 from marin.tracking.console import duration
 from marin.training import checkpoint as checkpoints
+from marin.training.compile_cache import use_compile_cache
 from marin.training.config import TrainLmConfig
 from marin.training.loop import Evaluate, train_lm
 
@@ -48,7 +51,10 @@ class SpeedrunTrainConfig:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateConfig:
-    """Scoring a finished run. `num_bytes_compressed` limits what compressors are given of a large set."""
+    """Scoring a finished run, in the precision that it was trained in.
+
+    `num_bytes_compressed` limits what compressors are given of a large set.
+    """
 
     run: Any
     model: Any
@@ -56,7 +62,6 @@ class EvaluateConfig:
     tokenizer: Any
     evaluation_set: str
     evaluation_documents: Any
-    precision: Any
     ema: bool
     batch_size: int | None = None
     num_bytes_compressed: int = 16_000_000
@@ -114,10 +119,12 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
     """Loads the last checkpoint, scores it on every evaluation document, and lets it write a little."""
     tokenizer = Tokenizer.load(config.tokenizer)
     eval_set = EvalSet.read(config.evaluation_set, config.evaluation_documents)
+    use_compile_cache()
     model = load_model(config)
     context = config.model.max_seq_len
+    precision = Precision(RunRecord.open(str(config.run)).info["precision"])
     measured = bits_per_byte(
-        model, eval_set, tokenizer, context, precision=config.precision, batch_size=_eval_batch_size(config.batch_size)
+        model, eval_set, tokenizer, context, precision=precision, batch_size=_eval_batch_size(config.batch_size)
     )
     data = eval_set.text_bytes()[: config.num_bytes_compressed]
     compressors = compressor_bits_per_byte(data)
@@ -125,7 +132,7 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
         model,
         tokenizer,
         context_length=min(context, 512),
-        precision=config.precision,
+        precision=precision,
         prompt="Return the ",
         num_tokens=_SAMPLE_TOKENS,
     )
@@ -159,8 +166,7 @@ def load_model(config: EvaluateConfig) -> Any:
 
 def write_speedrun_results(config: ResultsConfig) -> None:
     """Writes the results, and the newest of them where the documented `cp` commands look."""
-    submission = dataclasses.replace(config.submission, tokenized_dataset=str(config.tokenized_dataset))
-    info = results_from_run(config.run, config.evaluation, submission)
+    info = results_from_run(config.run, config.evaluation, str(config.tokenized_dataset), config.submission)
     write_results(files.join(config.output_path, FILE_NAME), info)
     prefix = str(config.prefix)
     for place in (str(config.run), files.join(prefix, "checkpoints", "speedrun"), prefix):

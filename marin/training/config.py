@@ -150,6 +150,12 @@ class SimpleTrainConfig:
         for field in ("skip_bad_steps", "reset_data_loader_on_init", "allow_partial_checkpoint", "int8", "profiler"):
             if not isinstance(getattr(self, field), bool):
                 raise ConfigError(f"config field `{field}` is {getattr(self, field)!r}: use True or False")
+        chips = self.resources.num_chips
+        if self.train_batch_size % chips:
+            raise ConfigError(
+                f"config field `train_batch_size` is {self.train_batch_size}, which {chips} devices cannot divide: use a"
+                f" multiple of {chips}"
+            )
         self._refuse_unsupported()
         self.build_optimizer()
 

@@ -6,16 +6,22 @@ from pathlib import PurePath
 from typing import Any
 
 from marin.execution.step import ExecutorStep
+from marin.resources import Resources
 
 
-def config_to_json(value: Any, *, omit_defaults: bool = False) -> Any:
+def config_to_json(value: Any, *, omit_defaults: bool = False, omit_placement: bool = False) -> Any:
     """A config as dicts, lists, strings, numbers and None, in the order of its fields.
 
     Enums become their name, steps and functions their `repr`.
 
     Args:
         omit_defaults: leave out fields marked `marin.omit_default` that hold their default, as a dry run prints.
+        omit_placement: leave out what says where or how a step runs, not what it makes.
     """
+
+    def inner(item: Any) -> Any:
+        return config_to_json(item, omit_defaults=omit_defaults, omit_placement=omit_placement)
+
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, enum.Enum):
@@ -23,15 +29,16 @@ def config_to_json(value: Any, *, omit_defaults: bool = False) -> Any:
     if isinstance(value, ExecutorStep):
         return repr(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: (field, getattr(value, field.name)) for field in dataclasses.fields(value)}
         return {
-            field.name: config_to_json(getattr(value, field.name), omit_defaults=omit_defaults)
-            for field in dataclasses.fields(value)
-            if not (omit_defaults and _is_omitted(field, getattr(value, field.name)))
+            name: inner(item)
+            for name, (field, item) in fields.items()
+            if not (omit_defaults and _is_omitted(field, item)) and not (omit_placement and _is_placement(field, item))
         }
     if isinstance(value, dict):
-        return {str(key): config_to_json(item, omit_defaults=omit_defaults) for key, item in value.items()}
+        return {str(key): inner(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [config_to_json(item, omit_defaults=omit_defaults) for item in value]
+        return [inner(item) for item in value]
     if isinstance(value, PurePath):
         return str(value)
     return repr(value)
@@ -39,3 +46,7 @@ def config_to_json(value: Any, *, omit_defaults: bool = False) -> Any:
 
 def _is_omitted(field: dataclasses.Field[Any], value: Any) -> bool:
     return bool(field.metadata.get("marin.omit_default")) and value == field.default
+
+
+def _is_placement(field: dataclasses.Field[Any], value: Any) -> bool:
+    return bool(field.metadata.get("marin.placement")) or isinstance(value, Resources)

@@ -5,6 +5,7 @@ states as if it had never stopped, because a batch is a pure function of the see
 the checkpoint.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -56,9 +57,11 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
     """
     # ---- set-up: devices, data, model, optimizer -------------------------------------------------------------------
     train = config.train
+    keep_to_cpus(train.resources)
     use_compile_cache()
     check_devices(train.resources)
-    mesh = data_mesh(train.resources.num_devices if train.resources.platform == "gpu" else None)
+    # A TPU core is half a device to JAX on some types, so there all that JAX shows are used.
+    mesh = data_mesh(None if train.resources.platform == "tpu" else train.resources.num_devices)
     check_batch_size(train.train_batch_size, mesh)
     directory = files.local_path(config.output_path)
     cache, tokenizer = TokenCache.open(files.join(config.data, "train")), Tokenizer.load(config.tokenizer)
@@ -130,8 +133,8 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
                 f" `skip_bad_steps=True`; the log is {directory / METRICS_FILE}"
             )
 
-    def save(state: TrainState, step: int, reason: str = "checkpoint") -> None:
-        with clock.pause(reason, step):
+    def save(state: TrainState, step: int) -> None:
+        with clock.pause("checkpoint", step):
             writer.sync()
             checkpoints.save(directory / "checkpoints", state, step, keep_every=train.steps_per_export)
 
@@ -139,6 +142,7 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
     pending: tuple[int, dict[str, jax.Array]] | None = None
     last_save = time.monotonic()
     with (
+        contextlib.closing(writer),
         StopRequest() as stop,
         progress,
         wandb_mirror(directory.name, info["config"], str(directory), tags=config.tags) as mirror,
@@ -178,15 +182,28 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
                 if mirror is not None:
                     mirror.log(step, {f"eval/{name}": value for name, value in figures.items()})
             if saves:
-                save(state, done, "checkpoint")
+                save(state, done)
                 last_save = time.monotonic()
             if stop.requested and not last:
                 progress.note(f"stopping: the checkpoint of step {done} is saved")
                 break
         else:
             _finish(writer, train.num_train_steps)
-    writer.close()
     return state
+
+
+def keep_to_cpus(resources: Any) -> None:
+    """Limits this process to the cores that a CPU config asks for; before JAX starts its threads."""
+    wanted = getattr(resources, "num_cpus", None)
+    if wanted is None or not hasattr(os, "sched_setaffinity"):
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    if wanted < len(cores):
+        os.sched_setaffinity(0, cores[:wanted])
+    elif wanted > hardware.usable_cores():
+        print(
+            f"note: the config is sized for {wanted} cores, this machine has {hardware.usable_cores()}: it takes longer"
+        )
 
 
 def check_devices(resources: Any) -> None:
@@ -259,6 +276,8 @@ def _write_run_info(
     if diff:
         files.write_bytes(str(directory / "git.diff"), diff)
     described = config_to_json(config)
+    identity = config_to_json(config, omit_placement=True)
+    identity = {key: identity[key] for key in ("model", "train", "vocab_size")}
     writer.write_info(
         {
             "schema_version": 1,
@@ -274,7 +293,7 @@ def _write_run_info(
             "precision": config.precision.compute,
             "seeds": {"model": config.train.seed, "data": config.data_seed},
             "digests": {
-                "config": hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest(),
+                "config": hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
                 "data": cache.digest,
                 "tokenizer": tokenizer.digest,
             },

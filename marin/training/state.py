@@ -49,9 +49,11 @@ class StepConfig:
 
 def init_state(model: Any, optimizer: optax.GradientTransformation, ema_beta: float | None) -> TrainState:
     params = eqx.filter(model, eqx.is_array)
-    # A copy: donated buffers must not be shared between two leaves of the state.
-    average = jax.tree.map(jnp.copy, params) if ema_beta is not None else None
-    return TrainState(model, optimizer.init(params), jnp.zeros((), jnp.int32), average)
+    state = TrainState(
+        model, optimizer.init(params), jnp.zeros((), jnp.int32), params if ema_beta is not None else None
+    )
+    # Copies: the state is donated to each step, so no two of its leaves may share a buffer.
+    return jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, state)
 
 
 def evaluation_model(state: TrainState) -> Any:
@@ -91,7 +93,8 @@ def make_train_step(
     def train_step(state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
         params, static = eqx.partition(state.model, eqx.is_array)
         (_, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(params, static, batch)
-        updates, opt_state = optimizer.update(grads, state.opt_state, params, loss=metrics["loss"])
+        with jax.numpy_dtype_promotion("standard"):  # Optax raises float decay rates to integer counts
+            updates, opt_state = optimizer.update(grads, state.opt_state, params, loss=metrics["loss"])
         new_params = optax.apply_updates(params, updates)
         average = state.average
         if config.ema_beta is not None:

@@ -13,6 +13,13 @@ from marin.optim.config import is_hidden_matrix, map_with_path
 from marin.optim.muon import orthogonalize_all, shape_scale
 
 
+@pytest.fixture(autouse=True)
+def _optax_promotion():
+    """Optax raises float decay rates to integer counts; the training step allows it that too."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
 def _model():
     config = LlamaConfig(seq_len=8, hidden_dim=16, intermediate_dim=24, num_layers=1, num_heads=2, num_kv_heads=1)
     return eqx.filter(config.build(30, key=jax.random.key(0)), eqx.is_array)

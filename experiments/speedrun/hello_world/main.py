@@ -11,7 +11,7 @@ documents, and ends with a leaderboard page that opens from disk. The number of 
 longer and reaches the same figure.
 """
 
-from experiments.python_docs import tokenized
+from experiments.python_docs import python_docs_tokenized
 from experiments.simple_train_config import SimpleTrainConfig
 from marin.execution.executor import executor_main
 from marin.models.llama import LlamaConfig
@@ -24,29 +24,30 @@ from marin.training import WatchConfig
 
 speedrun_config = SpeedrunConfig(
     author=Author(name="Marin", affiliation="Marin", url="https://marin.community"),
-    description="Hello world: 3 layers of width 192 on the docstrings of Python packages, two minutes on two CPU cores.",
+    description="Hello world: 2 layers of width 192 on the docstrings of Python packages, two minutes on two CPU cores.",
     model_config=LlamaConfig(
         seq_len=256,
         hidden_dim=192,
         intermediate_dim=512,
-        num_layers=3,
+        num_layers=2,
         num_heads=3,
         num_kv_heads=3,
         qk_norm=RmsNormConfig(),
         gradient_checkpointing=False,
+        cross_entropy_block_size=1024,
     ),
     train_config=SimpleTrainConfig(
         CpuOnlyConfig(num_cpus=2),
-        train_batch_size=4,
-        num_train_steps=1000,
+        train_batch_size=8,
+        num_train_steps=340,
         learning_rate=0.02,
         optimizer_config=MuonConfig(
-            learning_rate=0.02, adam_lr=0.008, weight_decay=0.0, warmup=0, decay=0.6, min_lr_ratio=0.0, momentum=0.95
+            learning_rate=0.02, adam_lr=0.05, weight_decay=0.0, warmup=0, decay=0.6, min_lr_ratio=0.0, momentum=0.9, beta1=0.8
         ),
         watch=WatchConfig(watch_targets=[]),
         checkpoint_interval=20,
     ),
-    tokenized_dataset=tokenized(2048),
+    tokenized_dataset=python_docs_tokenized,
 )
 
 if __name__ == "__main__":

@@ -1,0 +1,85 @@
+"""A tiny tokenized corpus, and a config that trains on it in a second."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from marin.data.cache import TokenizeConfig, tokenize
+from marin.data.documents import Document, write_documents
+from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
+from marin.models import LlamaConfig
+from marin.optim import MuonConfig
+from marin.resources import CpuOnlyConfig
+from marin.training import SimpleTrainConfig, TrainLmConfig, WatchConfig
+
+MODEL = LlamaConfig(
+    seq_len=32,
+    hidden_dim=16,
+    intermediate_dim=24,
+    num_layers=1,
+    num_heads=2,
+    num_kv_heads=1,
+    gradient_checkpointing=False,
+)
+VOCAB = 300
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory) -> Path:
+    """A folder with `tokens/train` and a tokenizer."""
+    folder = tmp_path_factory.mktemp("data")
+    words = [
+        "graph",
+        "node",
+        "edge",
+        "path",
+        "tree",
+        "matrix",
+        "vector",
+        "sum",
+        "limit",
+        "proof",
+        "returns",
+        "value",
+        "of",
+        "the",
+        "a",
+        "and",
+        "is",
+    ]
+    choose = np.random.default_rng(0)
+    texts = [" ".join(choose.choice(words, 60)) for _ in range(60)]
+    documents = str(folder / "docs.jsonl.zst")
+    write_documents(documents, [Document(str(i), text, "test") for i, text in enumerate(texts)])
+    train_tokenizer(TrainTokenizerConfig(documents=documents, vocab_size=VOCAB, output_path=str(folder)))
+    tokenize(TokenizeConfig(documents=documents, tokenizer=str(folder), output_path=str(folder / "tokens")))
+    return folder
+
+
+@pytest.fixture
+def make_config(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """`make_config(name, num_train_steps=..., ...)`: a run of its own directory."""
+    monkeypatch.setenv("MARIN_CPU_PEAK_FLOPS", "1e11")
+    monkeypatch.setenv("MARIN_COMPILE_CACHE", str(tmp_path / "compile_cache"))
+
+    def make(name: str = "run", **options) -> TrainLmConfig:
+        optimizer = options.pop("optimizer_config", MuonConfig(learning_rate=0.02, adam_lr=0.01, warmup=0, decay=0.5))
+        model = options.pop("model", MODEL)
+        defaults = {
+            "train_batch_size": 8,
+            "num_train_steps": 6,
+            "learning_rate": optimizer.learning_rate if optimizer else 0.01,
+            "optimizer_config": optimizer,
+            "watch": WatchConfig(watch_targets=[]),
+        }
+        return TrainLmConfig(
+            model=model,
+            train=SimpleTrainConfig(CpuOnlyConfig(), **(defaults | options)),
+            data=str(data / "tokens"),
+            tokenizer=str(data),
+            vocab_size=VOCAB,
+            output_path=str(tmp_path / name),
+        )
+
+    return make

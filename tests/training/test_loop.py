@@ -1,0 +1,276 @@
+"""The training loop as a user sees it: it learns, records, resumes to the bit, and stops for good reasons only."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from marin.errors import CheckpointError, ConfigError, HardwareError, NonFiniteLossError
+from marin.nn import Precision
+from marin.optim import AdamConfig
+from marin.parallel import data_mesh
+from marin.resources import GpuConfig
+from marin.tracking import RunRecord
+from marin.training import SimpleTrainConfig, WatchConfig
+from marin.training import checkpoint as checkpoints
+from marin.training.loop import train_lm
+
+
+def _arrays(state) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value) for name, value in checkpoints.flatten(state).items()}
+
+
+def _assert_equal(one, other) -> None:
+    one, other = _arrays(one), _arrays(other)
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def _stop_after(config, step, monkeypatch):
+    """Trains as a process that gets SIGTERM during step `step`; returns what it raised."""
+    from marin.training import loop
+
+    original = loop.BatchSource.batch_at
+
+    def batch_at(self, seed, number, size):
+        if number == step:
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(self, seed, number, size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.BatchSource, "batch_at", batch_at)
+        with pytest.raises(KeyboardInterrupt):
+            train_lm(config)
+
+
+def test_training_lowers_the_loss_and_records_every_step(make_config):
+    config = make_config(num_train_steps=30)
+    state = train_lm(config)
+    record = RunRecord.open(config.output_path)
+    losses = [step["loss"] for step in record.steps()]
+    assert int(state.step) == len(losses) == 30
+    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.5
+    assert record.is_complete
+    first = record.steps()[0]
+    assert {"step", "loss", "grad_norm", "learning_rate", "tokens", "step_time"} <= first.keys()
+    assert first["tokens"] == 8 * 32
+    assert {
+        "config",
+        "git",
+        "host",
+        "packages",
+        "seeds",
+        "digests",
+        "device_flops",
+        "num_parameters",
+    } <= record.info.keys()
+    assert record.info["digests"]["data"]
+
+
+def test_training_interrupted_and_resumed_ends_with_the_same_bits(make_config, monkeypatch):
+    options = {"num_train_steps": 9, "ema_beta": 0.9, "skip_bad_steps": True}
+    alone = train_lm(make_config("alone", **options))
+    config = make_config("stopped", **options)
+    _stop_after(config, 4, monkeypatch)
+    done = checkpoints.list_checkpoints(Path(config.output_path) / "checkpoints")[-1].step
+    assert done == 5
+    resumed = train_lm(config)
+    _assert_equal(alone, resumed)
+    one, other = (RunRecord.open(make_config(name, **options).output_path) for name in ("alone", "stopped"))
+    assert [s["loss"] for s in one.steps()] == [s["loss"] for s in other.steps()]
+    assert len(other.of("start")) == 2
+
+
+def test_training_killed_after_a_checkpoint_repeats_the_lost_steps_and_says_so(make_config, tmp_path):
+    config = make_config("run", num_train_steps=8, steps_per_export=4)
+    whole = train_lm(config)
+    # As a SIGKILL during step 6 leaves it: the newest checkpoint is that of step 4, the log goes further and is torn.
+    directory = Path(config.output_path)
+    shutil.rmtree(directory / "checkpoints" / "step-00000008")
+    lines = (directory / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    steps = [i for i, line in enumerate(lines) if b'"event":"step"' in line]
+    (directory / "metrics.jsonl").write_bytes(b"".join(lines[: steps[6]]) + b'{"event":"st')
+    _assert_equal(whole, train_lm(config))
+    record = RunRecord.open(directory)
+    assert [step["step"] for step in record.steps()] == list(range(8))
+    assert [step["step"] for step in record.superseded()] == [4, 5]
+
+
+def test_training_of_a_finished_run_does_nothing(make_config):
+    config = make_config()
+    train_lm(config)
+    before = (Path(config.output_path) / "metrics.jsonl").read_bytes()
+    state = train_lm(config)
+    assert int(state.step) == 6
+    assert (Path(config.output_path) / "metrics.jsonl").read_bytes() == before
+
+
+def test_training_passes_over_a_damaged_checkpoint_and_ends_the_same(make_config, capsys):
+    config = make_config(num_train_steps=8, steps_per_export=4)
+    whole = train_lm(config)
+    newest = Path(config.output_path) / "checkpoints" / "step-00000008"
+    victim = max(
+        (p for p in newest.rglob("*") if p.is_file() and p.name != "manifest.json"), key=lambda p: p.stat().st_size
+    )
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 2] ^= 1
+    victim.write_bytes(content)
+    found, problems = checkpoints.latest_valid(newest.parent)
+    assert found.step == 4
+    assert victim.name in problems[0]
+    shutil.rmtree(newest)
+    _assert_equal(whole, train_lm(config))
+
+
+def test_training_with_only_damaged_checkpoints_refuses_to_start_over_silently(make_config):
+    config = make_config(num_train_steps=2)
+    train_lm(config)
+    for manifest in Path(config.output_path).glob("checkpoints/*/manifest.json"):
+        manifest.write_text("{}")
+    with pytest.raises(CheckpointError, match="no checkpoint is whole"):
+        train_lm(config)
+
+
+def test_training_that_diverges_names_the_step_and_keeps_the_good_checkpoint(make_config):
+    config = make_config(num_train_steps=20, learning_rate=1e18, optimizer_config=None, steps_per_export=1)
+    with pytest.raises(NonFiniteLossError, match="at step"):
+        train_lm(config)
+    found, _ = checkpoints.latest_valid(Path(config.output_path) / "checkpoints")
+    if found is not None:
+        steps = RunRecord.open(config.output_path).steps()
+        assert all(np.isfinite(float(step["loss"])) for step in steps[: found.step])
+
+
+def test_training_watches_norms_on_the_steps_that_the_interval_names(make_config):
+    watch = WatchConfig(watch_targets=["grads", "params", "updates"], interval=2)
+    config = make_config(num_train_steps=4, watch=watch)
+    train_lm(config)
+    steps = RunRecord.open(config.output_path).steps()
+    assert "grads/norm" not in steps[1]
+    assert steps[2]["grads/norm"] == pytest.approx(steps[2]["grad_norm"], rel=1e-5)
+    assert steps[2]["params/norm/embedding.weight_VD"] > 0
+    assert steps[2]["updates/norm/blocks.0.mlp.up.weight_IO"] > 0
+
+
+def test_training_evaluates_the_average_where_one_is_kept(make_config):
+    seen = []
+    config = make_config(num_train_steps=4, ema_beta=0.5, steps_per_eval=2, max_eval_batches=3)
+
+    def evaluate(model, limit):
+        seen.append((np.asarray(model.final_norm.weight_D), limit))
+        return {"bits_per_byte": 1.0}
+
+    state = train_lm(config, evaluate)
+    assert len(seen) == 1
+    assert seen[0][1] == 3
+    assert not np.array_equal(
+        np.asarray(state.average.final_norm.weight_D), np.asarray(state.model.final_norm.weight_D)
+    )
+    assert RunRecord.open(config.output_path).of("evaluation")[0]["bits_per_byte"] == 1.0
+    assert "evaluation" in {pause["reason"] for pause in RunRecord.open(config.output_path).of("pause")}
+
+
+def test_training_from_a_checkpoint_takes_its_weights_and_may_go_on_in_its_data(make_config):
+    origin = make_config("origin", num_train_steps=5)
+    trained = train_lm(origin)
+    losses = {}
+    for reset in (True, False):
+        config = make_config(
+            f"reset{reset}",
+            num_train_steps=1,
+            initialize_from_checkpoint_path=origin.output_path,
+            reset_data_loader_on_init=reset,
+        )
+        train_lm(config)
+        losses[reset] = RunRecord.open(config.output_path).steps()[0]["loss"]
+    fresh = RunRecord.open(origin.output_path).steps()
+    assert losses[True] < fresh[0]["loss"] - 0.3
+    assert losses[True] != losses[False]
+    assert int(trained.step) == 5
+
+
+def test_training_from_a_checkpoint_of_another_shape_names_the_parameter(make_config):
+    origin = make_config("origin", num_train_steps=1)
+    train_lm(origin)
+    wider = dataclasses.replace(origin.model, intermediate_dim=32)
+    config = make_config("wider", model=wider, initialize_from_checkpoint_path=origin.output_path)
+    with pytest.raises(CheckpointError, match=r"mlp\.gate"):
+        train_lm(config)
+    biased = dataclasses.replace(origin.model, use_bias=True)
+    config = make_config("biased", model=biased, initialize_from_checkpoint_path=origin.output_path)
+    with pytest.raises(CheckpointError, match="bias"):
+        train_lm(config)
+    config = make_config(
+        "partial",
+        model=biased,
+        initialize_from_checkpoint_path=origin.output_path,
+        allow_partial_checkpoint=True,
+        num_train_steps=1,
+    )
+    assert int(train_lm(config).step) == 1
+
+
+def test_training_in_bfloat16_keeps_float32_weights_and_learns(make_config):
+    config = make_config(num_train_steps=20, precision=Precision("bf16"))
+    state = train_lm(config)
+    assert {leaf.dtype for leaf in jax.tree.leaves(state.model)} == {np.dtype(np.float32)}
+    losses = [step["loss"] for step in RunRecord.open(config.output_path).steps()]
+    assert np.mean(losses[-5:]) < losses[0] - 0.3
+
+
+def test_training_clips_gradients_of_adam_to_the_norm(make_config):
+    norms = {}
+    for limit in (1e-6, None):
+        optimizer = AdamConfig(learning_rate=0.01, weight_decay=0.0, warmup=0, epsilon=1.0, max_grad_norm=limit)
+        watch = WatchConfig(watch_targets=["updates"], include_per_parameter_norms=False, interval=1)
+        config = make_config(f"clip{limit}", num_train_steps=1, optimizer_config=optimizer, watch=watch)
+        train_lm(config)
+        norms[limit] = RunRecord.open(config.output_path).steps()[0]["updates/norm"]
+    # With epsilon = 1 the first update is nearly the rate times the clipped gradient.
+    assert norms[1e-6] == pytest.approx(0.01 * 1e-6, rel=0.01)
+    assert norms[None] > 1000 * norms[1e-6]
+
+
+def test_training_profiles_the_steps_asked_for(make_config):
+    config = make_config(num_train_steps=6, profiler=True, profiler_start_step=1, profiler_num_steps=2)
+    train_lm(config)
+    assert list(Path(config.output_path).glob("profile/**/*.xplane.pb"))
+
+
+def test_training_with_a_batch_that_devices_cannot_divide_says_which_multiple(make_config):
+    with pytest.raises(ConfigError, match="130, which 8 devices cannot divide: use a multiple of 8"):
+        SimpleTrainConfig(GpuConfig(8, "H100"), train_batch_size=130, num_train_steps=1, learning_rate=0.1)
+
+
+def test_training_on_eight_devices_takes_the_same_steps_as_on_one(make_config, monkeypatch):
+    from marin.training import loop
+
+    one = train_lm(make_config("one", num_train_steps=3))
+    monkeypatch.setattr(loop, "data_mesh", lambda count: data_mesh(8))
+    eight = train_lm(make_config("eight", num_train_steps=3))
+    assert len(eight.model.lm_head.weight_IO.sharding.device_set) == 8
+    for name, value in _arrays(one).items():
+        np.testing.assert_allclose(value, _arrays(eight)[name], rtol=2e-3, atol=2e-4, err_msg=name)
+
+
+def test_training_on_a_gpu_that_is_not_there_says_what_to_do(make_config):
+    config = make_config()
+    config = dataclasses.replace(config, train=config.train.replace(resources=GpuConfig(1, "A100-80G")))
+    with pytest.raises(HardwareError, match="CpuOnlyConfig"):
+        train_lm(config)
+
+
+def test_training_run_info_digest_ignores_where_it_ran(make_config):
+    digests = []
+    for name, interval in (("one", 600.0), ("two", 5.0)):
+        config = make_config(name, num_train_steps=1, checkpoint_interval=interval)
+        train_lm(config)
+        digests.append(json.loads((Path(config.output_path) / "run.json").read_text())["digests"]["config"])
+    assert digests[0] == digests[1]
