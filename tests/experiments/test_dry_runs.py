@@ -4,8 +4,9 @@ import contextlib
 import io
 import re
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -38,12 +39,37 @@ def test_every_speedrun_folder_has_a_script_that_can_be_started() -> None:
     assert [folder.name for folder in folders if not _scripts(folder)] == []
 
 
+class DryRun(NamedTuple):
+    """A dry run, and the directory that it was told to use, which was not there before."""
+
+    done: Any
+    store: Path
+
+
+@pytest.fixture(scope="module")
+def dry_runs(shell: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, DryRun]:
+    """Every dry run of this file by name, two at a time."""
+    root = tmp_path_factory.mktemp("dry_runs")
+
+    def run(number: int, *arguments: str, with_flag: bool = True, **variables: str) -> DryRun:
+        store, other = root / f"store{number}", root / "other"
+        prefix = ("--prefix", str(store)) if with_flag else ()
+        variables["MARIN_PREFIX"] = str(other if with_flag else store)
+        return DryRun(shell.run(*arguments, "--dry_run", "true", *prefix, **variables), store)
+
+    jobs: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {module: (("-m", module), {}) for module in _modules()}
+    jobs["template on GPUs"] = (("-m", TEMPLATE), {"SR_SIZES": "130m,520m,1_2b"})
+    jobs["template on TPUs"] = (("-m", TEMPLATE), {"SR_USE_TPU": "1", "with_flag": False})
+    with ThreadPoolExecutor(2) as pool:
+        waiting = {name: pool.submit(run, i, *args, **kwargs) for i, (name, (args, kwargs)) in enumerate(jobs.items())}
+        done = {name: future.result() for name, future in waiting.items()}
+    assert list(root.iterdir()) == []
+    return done
+
+
 @pytest.mark.parametrize("module", _modules())
-def test_speedrun_dry_run_says_what_each_step_would_do_and_writes_nothing(
-    module: str, shell: Any, tmp_path: Path
-) -> None:
-    store, other = tmp_path / "store", tmp_path / "other"
-    done = shell.run("-m", module, "--dry_run", "true", "--prefix", str(store), MARIN_PREFIX=str(other))
+def test_speedrun_dry_run_says_what_each_step_would_do_and_where(module: str, dry_runs: dict[str, DryRun]) -> None:
+    done, store = dry_runs[module]
     assert (done.status, done.err) == (0, "")
     assert done.out.count(START) == done.out.count(END) >= 1
     steps = done.steps()
@@ -52,25 +78,21 @@ def test_speedrun_dry_run_says_what_each_step_would_do_and_writes_nothing(
         assert re.fullmatch(rf"{re.escape(name)}-[0-9a-f]{{8}}", str(path.relative_to(store)))
     assert {name.split("/")[0] for name in steps} >= {"checkpoints", "evaluation", "speedrun", "tokenized"}
     assert f"dry run: {len(steps)} steps under {store}: {len(steps)} would run; nothing was run or written" in done.out
-    assert list(tmp_path.iterdir()) == []
+
+
+def test_dry_run_names_no_path_outside_the_prefix_of_the_flag(dry_runs: dict[str, DryRun]) -> None:
+    done, store = dry_runs["experiments.speedrun.hello_world.main"]
+    assert str(store) in done.out
+    assert str(store.parent / "other") not in done.out
 
 
 # --- the hackable template ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def template_on_gpus(shell: Any, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What a dry run of three sizes on A100s prints for each, from its start banner on."""
-    prefix = tmp_path_factory.mktemp("template") / "store"
-    done = shell.run("-m", TEMPLATE, "--dry_run", "true", "--prefix", str(prefix), SR_SIZES="130m,520m,1_2b")
+def test_template_130m_on_one_a100_prints_the_figures_of_the_tutorial(dry_runs: dict[str, DryRun]) -> None:
+    done = dry_runs["template on GPUs"].done
     assert (done.status, done.err) == (0, "")
-    assert not prefix.exists()
-    before, *infos = done.out.split(START)
-    return [before, *infos]
-
-
-def test_template_130m_on_one_a100_prints_the_figures_of_the_tutorial(template_on_gpus: list[str]) -> None:
-    info = template_on_gpus[1]
+    info = done.out.split(START)[1]
     assert '"gpu_count": 1' in info
     assert '"accelerator_type": "A100-80G"' in info
     assert "Model size: 154.15 million parameters" in info
@@ -80,12 +102,23 @@ def test_template_130m_on_one_a100_prints_the_figures_of_the_tutorial(template_o
     assert '"num_train_steps": 5880' in info
 
 
-def test_template_of_larger_sizes_warns_that_the_data_repeats(template_on_gpus: list[str]) -> None:
-    warnings = [line for line in template_on_gpus[0].splitlines() if line.startswith("warning: ")]
+def test_template_of_larger_sizes_warns_that_the_data_repeats(dry_runs: dict[str, DryRun]) -> None:
+    warnings = [line for line in dry_runs["template on GPUs"].done.out.splitlines() if line.startswith("warning: ")]
     assert [re.findall(r"([\w.]+) trains on ([\d.]+)B tokens, the dataset has 10B", line) for line in warnings] == [
         [("520m", "12.0")],
         [("1_2b", "28.6")],
     ]
+
+
+def test_template_with_the_tpu_variable_asks_for_a_v5p_32_under_the_prefix_of_the_environment(
+    dry_runs: dict[str, DryRun],
+) -> None:
+    done, store = dry_runs["template on TPUs"]
+    assert (done.status, done.err) == (0, "")
+    assert '"tpu_type": "v5p-32"' in done.out
+    assert "Number of devices: 32\nNumber of chips: 16\nDevice FLOPs: 4.59e+14 FLOP/s\n" in done.out
+    assert done.steps()
+    assert all(path.is_relative_to(store) for _, _, path in done.steps().values())
 
 
 @pytest.mark.parametrize(
@@ -123,19 +156,6 @@ def test_template_presets_are_those_of_the_reference() -> None:
     }
     common = {(p.optimizer.weight_decay, p.optimizer.warmup, p.optimizer.beta1, p.optimizer.beta2, p.optimizer.muon_epsilon, p.optimizer.min_lr_ratio) for p in PRESETS.values()}  # fmt: skip
     assert common == {(0.1, 0, 0.8, 0.98, 1e-5, 0)}
-
-
-def test_template_with_the_tpu_variable_asks_for_a_v5p_32_under_the_prefix_of_the_environment(
-    shell: Any, tmp_path: Path
-) -> None:
-    store = tmp_path / "store"
-    done = shell.run("-m", TEMPLATE, "--dry_run", "true", SR_USE_TPU="1", MARIN_PREFIX=str(store))
-    assert (done.status, done.err) == (0, "")
-    assert '"tpu_type": "v5p-32"' in done.out
-    assert "Number of devices: 32\nNumber of chips: 16\nDevice FLOPs: 4.59e+14 FLOP/s\n" in done.out
-    assert done.steps()
-    assert all(path.is_relative_to(store) for _, _, path in done.steps().values())
-    assert list(tmp_path.iterdir()) == []
 
 
 # --- the seed documents -------------------------------------------------------------------------------------------
