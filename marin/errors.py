@@ -26,6 +26,7 @@ import contextlib
 import signal
 import sys
 from collections.abc import Iterator
+from types import TracebackType
 
 
 class MarinError(Exception):
@@ -128,3 +129,19 @@ def clean_exit() -> Iterator[None]:
     finally:
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)
+
+
+def _report_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Errors while an experiment file is still being imported, before any entry point can catch them."""
+    if isinstance(error, MarinError):
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2)
+    if isinstance(error, KeyboardInterrupt):
+        print("\ninterrupted; run the same command again to continue", file=sys.stderr)
+        raise SystemExit(130)
+    sys.__excepthook__(kind, error, trace)
+
+
+# Configs check themselves where they are made, which is at import; a wrong one deserves a message, not a traceback.
+if sys.excepthook is sys.__excepthook__:
+    sys.excepthook = _report_uncaught

@@ -1,6 +1,7 @@
 """What every optimizer config shares: the schedule's fields, weight-decay masks, and how parameters are told apart."""
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable
 
@@ -8,7 +9,7 @@ import jax
 import optax
 
 from marin.errors import ConfigError
-from marin.optim.schedule import Schedule, build_schedule
+from marin.optim.schedule import DECAYS, Schedule, build_schedule
 
 OMIT_DEFAULT = {"marin.omit_default": True}
 
@@ -34,6 +35,25 @@ class OptimizerConfig:
     lr_schedule: str = dataclasses.field(default="cosine", kw_only=True, metadata=OMIT_DEFAULT)
     cycles: int | None = dataclasses.field(default=None, kw_only=True, metadata=OMIT_DEFAULT)
     cycle_length: float | list[int] | None = dataclasses.field(default=None, kw_only=True, metadata=OMIT_DEFAULT)
+
+    def __post_init__(self) -> None:
+        check_range("learning_rate", self.learning_rate, above=0.0)
+        check_range("weight_decay", self.weight_decay, at_least=0.0)
+        check_range("min_lr_ratio", self.min_lr_ratio, at_least=0.0, at_most=1.0)
+        for field in ("warmup", "rewarmup"):
+            check_range(field, getattr(self, field), at_least=0.0)
+        if self.decay is not None:
+            check_range("decay", self.decay, at_least=0.0)
+        if self.lr_schedule not in DECAYS:
+            raise ConfigError(f"`lr_schedule` is {self.lr_schedule!r}: use one of {', '.join(DECAYS)}")
+        if self.cycles is not None:
+            check_range("cycles", self.cycles, at_least=1, whole=True)
+        lengths = self.cycle_length if isinstance(self.cycle_length, list | tuple) else [self.cycle_length]
+        if self.cycle_length is not None and not lengths:
+            raise ConfigError("`cycle_length` is an empty list: give the steps of each cycle, or None")
+        for length in lengths:
+            if length is not None:
+                check_range("cycle_length", length, above=0.0)
 
     def build(self, model: object, num_train_steps: int) -> optax.GradientTransformation:
         """The transformation from gradients to updates for a model of these parameters."""
@@ -68,6 +88,33 @@ class OptimizerConfig:
             return self.default_weight_decay_mask is False or leaf.ndim >= 2
 
         return lambda params: map_with_path(decays, params)
+
+
+def check_range(
+    field: str,
+    value: object,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+    whole: bool = False,
+) -> None:
+    """Raises:
+    ConfigError: naming the field, if the value is no finite number within the bounds.
+    """
+    bounds = {"above": above, "at least": at_least, "at most": at_most, "below": below}
+    wanted = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None)
+    fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if fits and isinstance(value, int | float):
+        fits = (
+            (above is None or value > above)
+            and (at_least is None or value >= at_least)
+            and (at_most is None or value <= at_most)
+            and (below is None or value < below)
+        )
+    if not fits:
+        raise ConfigError(f"config field `{field}` is {value!r}: use a {'whole ' if whole else ''}number {wanted}")
 
 
 def map_with_path(fn: Callable[[str, jax.Array], object], tree: object) -> object:

@@ -13,7 +13,8 @@ import optax
 from jaxtyping import Array, Float
 
 from marin.errors import ConfigError
-from marin.optim.config import OptimizerConfig, is_hidden_matrix, map_with_path
+from marin.optim.adamw import check_adam_fields
+from marin.optim.config import OptimizerConfig, check_range, is_hidden_matrix, map_with_path
 
 # Coefficients of the quintic iteration, chosen by its authors for the steepest slope at zero.
 _QUINTIC = (3.4445, -4.7750, 2.0315)
@@ -49,6 +50,14 @@ class MuonConfig(OptimizerConfig):
     lr_schedule: str = dataclasses.field(default="linear", kw_only=True, metadata={"marin.omit_default": True})
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        check_adam_fields(self)
+        check_range("adam_lr", self.adam_lr, above=0.0)
+        check_range("momentum", self.momentum, at_least=0.0, below=1.0)
+        check_range("backend_steps", self.backend_steps, at_least=1, whole=True)
+        check_range("muon_epsilon", self.muon_epsilon, above=0.0)
+        if self.adam_weight_decay is not None:
+            check_range("adam_weight_decay", self.adam_weight_decay, at_least=0.0)
         if self.lr not in (0.02, self.learning_rate):
             raise ConfigError(
                 f"`optimizer_config.lr` is {self.lr}, which nothing reads: set `learning_rate` instead, and leave `lr` at 0.02"

@@ -83,6 +83,10 @@ class SpeedrunConfig:
             raise ConfigError(
                 f"`tokenized_dataset` is {self.tokenized_dataset!r}: use a step, such as fineweb_edu_subcache_10B"
             )
+        if self.hardware_config is not None and not isinstance(self.hardware_config, HardwareConfig):
+            raise ConfigError(
+                f"`hardware_config` is {self.hardware_config!r}: use HardwareConfig(...), or leave it out"
+            )
         self._check_hardware()
         self._check_tokenizer()
 

@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import os
 import pathlib
+import re
 from collections.abc import Iterator
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -147,7 +148,7 @@ def _read_results_file(path: pathlib.Path, root: pathlib.Path) -> Iterator[Row |
         yield Unreadable(source, str(error).removeprefix(f"{path}: "))
         return
     name = path.parent.relative_to(root).as_posix().removeprefix("checkpoints/speedrun/")
-    name = root.resolve().name if name == "." else name
+    name = root.resolve().name if name == "." else re.sub(r"-speedrun_results-[0-9a-f]{8}$", "", name)
     for number, info in enumerate(infos, start=1):
         yield from rows_of(info, name if len(infos) == 1 else f"{name}#{number}", source)
 

@@ -158,7 +158,10 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
 
 def load_model(config: EvaluateConfig) -> Any:
     """The trained model of a run: the average of its weights where one was kept."""
-    found = checkpoints.find(str(config.run))
+    ends = RunRecord.open(str(config.run)).of("end")
+    if not ends:
+        raise ResultsError(f"the run in {config.run} has not ended: run the same command again to continue it")
+    found = checkpoints.at_step(Path(str(config.run)), ends[-1]["steps"])
     model = config.model.build(config.vocab_size, key=jax.random.key(0))
     params, static = eqx.partition(model, eqx.is_array)
     return eqx.combine(checkpoints.restore(found, params, prefix="average." if config.ema else "model."), static)

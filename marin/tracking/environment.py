@@ -17,10 +17,16 @@ _PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "tokenizers", "tensor
 
 def _git(*arguments: str) -> bytes | None:
     try:
-        done = subprocess.run(["git", *arguments], capture_output=True, timeout=30, check=True)
+        done = subprocess.run(["git", *arguments], cwd=_code_directory(), capture_output=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout
+
+
+def _code_directory() -> Path:
+    """Where the program that runs lies: that is the code that counts, wherever it was started from."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    return Path(main).resolve().parent if main else Path.cwd()
 
 
 def git_state() -> tuple[dict[str, Any], bytes]:

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,11 @@ def save(directory: Path, tree: Any, step: int, *, keep_every: int, keep_latest:
     """
     final = directory / f"step-{step:08d}"
     if final.exists():
-        return Checkpoint(final, step)
+        try:
+            verify(Checkpoint(final, step))
+            return Checkpoint(final, step)
+        except CheckpointError:
+            shutil.rmtree(final)
     directory.mkdir(parents=True, exist_ok=True)
     for leftover in directory.glob(".saving-*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -153,18 +158,40 @@ def restore(checkpoint: Checkpoint, like: Any, *, partial: bool = False, prefix:
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
+def at_step(run_directory: Path, step: int) -> Checkpoint:
+    """The checkpoint of a run after exactly `step` steps.
+
+    Raises:
+        CheckpointError: if it is not there or damaged; no other step is taken in its place.
+    """
+    checkpoint = Checkpoint(run_directory / "checkpoints" / f"step-{step:08d}", step)
+    try:
+        verify(checkpoint)
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"the checkpoint of step {step} cannot be used: {error}\nremove {run_directory / '.executor_status'} and run the"
+            " same command again: training goes on from the checkpoint before it"
+        ) from None
+    return checkpoint
+
+
 def find(path: str) -> Checkpoint:
     """The checkpoint that a path means: a checkpoint, a `checkpoints` folder, or a run's output directory.
 
+    Of several the newest that is whole; a newer one that is damaged is named on standard error.
+
     Raises:
-        CheckpointError: if there is none.
+        CheckpointError: if there is none, or the one that is named is damaged.
     """
     root = Path(path)
     match = _STEP.fullmatch(root.name)
-    if match and (root / MANIFEST).exists():
+    if match:
+        verify(Checkpoint(root, int(match.group(1))))
         return Checkpoint(root, int(match.group(1)))
     for directory in (root, root / "checkpoints"):
-        found, _ = latest_valid(directory)
+        found, problems = latest_valid(directory)
+        for problem in problems:
+            print(f"warning: {problem}", file=sys.stderr)
         if found:
             return found
     raise CheckpointError(

@@ -127,14 +127,25 @@ class SimpleTrainConfig:
             )
         for field in ("train_batch_size", "num_train_steps", "steps_per_export", "profiler_num_steps"):
             _check_whole(field, getattr(self, field), 1)
-        for field in ("data_seed", "seed", "profiler_start_step"):
-            if getattr(self, field) is not None:
-                _check_whole(field, getattr(self, field), 0)
+        for field in ("seed", "profiler_start_step"):
+            _check_whole(field, getattr(self, field), 0)
+        if self.data_seed is not None:
+            _check_whole("data_seed", self.data_seed, 0)
+        if not isinstance(self.watch, WatchConfig):
+            raise ConfigError(
+                f"config field `watch` is {self.watch!r}: use WatchConfig(...); watch_targets=[] records nothing"
+            )
+        if self.precision is not None and not isinstance(self.precision, Precision):
+            raise ConfigError(
+                f"config field `precision` is {self.precision!r}: use Precision('bf16'), Precision('f32') or None"
+            )
+        if not isinstance(self.initialize_from_checkpoint_path, str | None):
+            raise ConfigError(
+                f"config field `initialize_from_checkpoint_path` is {self.initialize_from_checkpoint_path!r}: use a path or None"
+            )
         for field in ("steps_per_eval", "per_device_eval_parallelism", "max_eval_batches"):
             if getattr(self, field) is not None:
                 _check_whole(field, getattr(self, field), 1)
-        if not _is_number(self.learning_rate) or not self.learning_rate > 0:
-            raise ConfigError(f"config field `learning_rate` is {self.learning_rate!r}: use a number above 0")
         if self.ema_beta is not None and not (_is_number(self.ema_beta) and 0 < self.ema_beta < 1):
             raise ConfigError(
                 f"config field `ema_beta` is {self.ema_beta!r}: use a number between 0 and 1, such as 0.995"
@@ -157,7 +168,7 @@ class SimpleTrainConfig:
                 f" multiple of {chips}"
             )
         self._refuse_unsupported()
-        self.build_optimizer()
+        self.build_optimizer().schedule(self.num_train_steps)
 
     def _refuse_unsupported(self) -> None:
         if self.int8:
@@ -188,7 +199,7 @@ class SimpleTrainConfig:
         )
         given = {name: getattr(self, name) for name in names.split() if getattr(self, name) is not None}
         if self.optimizer_config is None:
-            return AdamConfig(learning_rate=self.learning_rate, **given)
+            return AdamConfig(learning_rate=self.learning_rate, **given)  # checks every field
         if not isinstance(self.optimizer_config, OptimizerConfig):
             raise ConfigError(f"`optimizer_config` is {self.optimizer_config!r}: use a config of marin.optim, or None")
         for name, value in {"learning_rate": self.learning_rate, **given}.items():

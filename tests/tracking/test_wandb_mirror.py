@@ -1,0 +1,117 @@
+"""The W&B copy: on with a login or offline mode, off otherwise, and never in the way of training."""
+
+import pytest
+
+from marin.tracking import wandb_mirror as module
+from marin.tracking.wandb_mirror import has_login, is_wanted, wandb_mirror
+
+
+@pytest.fixture(autouse=True)
+def _no_login(monkeypatch, tmp_path):
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_ENTITY", "WANDB_PROJECT", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+
+
+def test_wandb_without_a_login_is_not_wanted_and_nothing_is_imported():
+    assert not is_wanted()
+    with wandb_mirror("run", {}, "/nowhere") as mirror:
+        assert mirror is None
+
+
+def test_wandb_with_a_stored_login_or_a_key_is_wanted_unless_disabled(monkeypatch, tmp_path):
+    (tmp_path / "netrc").write_text("machine api.wandb.ai login user password secret\n")
+    assert has_login()
+    assert is_wanted()
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert not is_wanted()
+    (tmp_path / "netrc").unlink()
+    monkeypatch.setenv("WANDB_MODE", "online")
+    assert not is_wanted()
+    monkeypatch.setenv("WANDB_API_KEY", "secret")
+    assert is_wanted()
+
+
+def test_wandb_login_in_an_unreadable_netrc_is_no_login(tmp_path):
+    (tmp_path / "netrc").write_bytes(b"\xff\xfe machine \x80")
+    assert not has_login()
+
+
+def test_wandb_asked_for_but_not_installed_says_so_and_goes_on(monkeypatch, capsys):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+    with wandb_mirror("run", {}, "/nowhere") as mirror:
+        assert mirror is None
+    assert "not installed" in capsys.readouterr().out
+
+
+class _Run:
+    url = "https://wandb.ai/team/project/runs/x"
+
+    def __init__(self):
+        self.rows = []
+        self.finished = False
+        self.broken = False
+
+    def log(self, metrics, step):
+        if self.broken:
+            raise ConnectionError("gone")
+        self.rows.append((step, metrics))
+
+    def finish(self):
+        self.finished = True
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """A module named wandb whose `init` keeps what it was given."""
+    import sys
+    import types
+
+    fake = types.ModuleType("wandb")
+    fake.__spec__ = types.SimpleNamespace()
+    fake.run = _Run()
+
+    def init(**options):
+        fake.options = options
+        if options["project"] == "refuses":
+            raise PermissionError("bad key")
+        return fake.run
+
+    fake.init = init
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: fake.__spec__)
+    monkeypatch.setenv("WANDB_API_KEY", "secret")
+    return fake
+
+
+def test_wandb_run_takes_entity_project_and_id_and_gets_the_metrics(stand_in, monkeypatch):
+    monkeypatch.setenv("WANDB_ENTITY", "team")
+    monkeypatch.setenv("WANDB_PROJECT", "project")
+    with wandb_mirror("name-" + "0" * 80, {"lr": 1}, "dir", tags=("speedrun",)) as mirror:
+        mirror.log(3, {"train/loss": 1.5})
+        assert mirror.url == _Run.url
+    assert stand_in.run.rows == [(3, {"train/loss": 1.5})]
+    assert stand_in.run.finished
+    options = stand_in.options
+    assert (options["entity"], options["project"], options["tags"], len(options["id"])) == (
+        "team",
+        "project",
+        ["speedrun"],
+        64,
+    )
+
+
+def test_wandb_that_fails_on_the_way_is_reported_once_and_training_goes_on(stand_in, capsys):
+    with wandb_mirror("run", {}, "dir") as mirror:
+        stand_in.run.broken = True
+        mirror.log(0, {})
+        mirror.log(1, {})
+    assert capsys.readouterr().out.count("gone") == 1
+
+
+def test_wandb_that_does_not_start_is_no_reason_to_stop(stand_in, monkeypatch, capsys):
+    monkeypatch.setenv("WANDB_PROJECT", "refuses")
+    with wandb_mirror("run", {}, "dir") as mirror:
+        assert mirror is None
+    assert "bad key" in capsys.readouterr().out
