@@ -41,7 +41,7 @@ hello: venv  ## train, score and rank a first model: no account, no GPU, no netw
 	$(BIN)/python -m experiments.speedrun.hello_world.main --force_run_failed true --prefix $(PREFIX)
 
 test: venv-dev browser  ## all tests but the long ones
-	$(BIN)/python -m pytest -m "not slow and not torture" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow and not torture" -n auto --dist loadfile $(PYTEST_ARGS)
 
 torture: venv-dev  ## kills, races and corruption: about half an hour
 	$(BIN)/python -m pytest -m torture -s $(PYTEST_ARGS)

@@ -169,9 +169,11 @@ def load_model(config: EvaluateConfig) -> Any:
 
 def write_speedrun_results(config: ResultsConfig) -> None:
     """Writes the results, and the newest of them where the documented `cp` commands look."""
-    info = results_from_run(config.run, config.evaluation, str(config.tokenized_dataset), config.submission)
-    write_results(files.join(config.output_path, FILE_NAME), info)
     prefix = str(config.prefix)
+    # Relative to the prefix: a submission says which data, not how somebody's machine is laid out.
+    dataset = str(config.tokenized_dataset).removeprefix(prefix.rstrip("/") + "/")
+    info = results_from_run(config.run, config.evaluation, dataset, config.submission)
+    write_results(files.join(config.output_path, FILE_NAME), info)
     for place in (str(config.run), files.join(prefix, "checkpoints", "speedrun"), prefix):
         write_results(files.join(place, FILE_NAME), info)
     print(summary(info, files.join(config.output_path, FILE_NAME)))

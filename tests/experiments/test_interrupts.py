@@ -15,6 +15,8 @@ from marin.errors import CheckpointError
 from marin.tracking import RunRecord
 from marin.training import checkpoint as checkpoints
 
+pytestmark = pytest.mark.torture
+
 TRAINING = "checkpoints/speedrun/miniature-*/"
 INTERRUPTED = "\ninterrupted; run the same command again to continue\n"
 TERMINATED = "\nterminated; run the same command again to continue\n"
@@ -191,7 +193,6 @@ def test_checkpoints_that_are_all_damaged_are_refused_with_the_next_step(damage:
 # --- the slower phases ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.torture
 def test_run_interrupted_while_compiling_and_evaluating_ends_as_one_left_alone(
     user_environment: dict[str, str], tmp_path: Path, finished: Any
 ) -> None:
@@ -206,7 +207,6 @@ def test_run_interrupted_while_compiling_and_evaluating_ends_as_one_left_alone(
     assert miniature.results()["evaluation"] == finished.miniature.results()["evaluation"]
 
 
-@pytest.mark.torture
 def test_run_whose_checkpoints_are_all_damaged_is_refused_and_keeps_them(
     user_environment: dict[str, str], tmp_path: Path, finished: Any
 ) -> None:

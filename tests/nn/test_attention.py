@@ -44,7 +44,7 @@ def _inputs(tokens, heads, kv_heads, width=8, rows=2):
 def test_attention_of_every_kernel_is_the_definition(backend, heads, kv_heads, masked):
     q, k, v, segments = _inputs(21, heads, kv_heads)
     segments = segments if masked else None
-    got = attention(q, k, v, segments, backend=backend, block_size=8)
+    got = jax.jit(lambda q, k, v: attention(q, k, v, segments, backend=backend, block_size=8))(q, k, v)
     np.testing.assert_allclose(got, _loops(q, k, v, segments), rtol=2e-5, atol=2e-5)
 
 
@@ -52,7 +52,7 @@ def test_attention_of_every_kernel_is_the_definition(backend, heads, kv_heads, m
 def test_attention_with_a_sink_adds_a_logit_that_attends_to_nothing(backend):
     q, k, v, segments = _inputs(13, 4, 2)
     sink = jnp.array([0.5, -1.0, 2.0, 0.0])
-    got = attention(q, k, v, segments, sink_H=sink, backend=backend, block_size=4)
+    got = jax.jit(lambda q, k, v: attention(q, k, v, segments, sink_H=sink, backend=backend, block_size=4))(q, k, v)
     np.testing.assert_allclose(got, _loops(q, k, v, segments, sink), rtol=2e-5, atol=2e-5)
 
 
@@ -60,7 +60,7 @@ def test_attention_gradients_of_blocks_are_those_of_the_reference():
     q, k, v, segments = _inputs(40, 4, 2)
 
     def loss(kernel):
-        return jax.grad(lambda q, k, v: jnp.sum(jnp.sin(kernel(q, k, v))), argnums=(0, 1, 2))(q, k, v)
+        return jax.jit(jax.grad(lambda q, k, v: jnp.sum(jnp.sin(kernel(q, k, v))), argnums=(0, 1, 2)))(q, k, v)
 
     blocked = loss(lambda q, k, v: attention(q, k, v, segments, backend=AttentionBackend.JAX_FLASH, block_size=16))
     plain = loss(lambda q, k, v: reference_attention(q, k, v, segments))

@@ -38,10 +38,10 @@ def test_weighted_cross_entropy_and_its_gradients_are_those_of_all_logits(block,
     def plain(x, head):
         return sum(_plain(x, head, target, weight, softcap, z_loss)[:2])
 
-    got, got_grads = jax.value_and_grad(ours, argnums=(0, 1))(x, head)
-    want, want_grads = jax.value_and_grad(plain, argnums=(0, 1))(x, head)
+    got, got_grads = jax.jit(jax.value_and_grad(ours, argnums=(0, 1)))(x, head)
+    want, want_grads = jax.jit(jax.value_and_grad(plain, argnums=(0, 1)))(x, head)
     np.testing.assert_allclose(got, want, rtol=1e-5)
-    np.testing.assert_allclose(ours(x, head), want, rtol=1e-5)  # without differentiation: another path
+    np.testing.assert_allclose(jax.jit(ours)(x, head), want, rtol=1e-5)  # without differentiation: another path
     for one, other in zip(got_grads, want_grads, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
