@@ -115,7 +115,16 @@ def test_make_target_creates_the_environment_that_it_needs(target: str, reposito
 
 def test_make_hello_and_test_run_what_they_promise(repository: Path) -> None:
     def last_command(target: str) -> str:
-        done = subprocess.run(["make", "--dry-run", target], cwd=repository, capture_output=True, text=True, check=True)
+        # This may itself run below `make test`, whose flags would come along.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+        done = subprocess.run(
+            ["make", "--dry-run", "--no-print-directory", target],
+            cwd=repository,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return done.stdout.splitlines()[-1]
 
     assert re.search(
