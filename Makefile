@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 PREFIX ?= local_store
 UV_VERSION := 0.13.8
 
+# Where Python may not keep bytecode every process compiles JAX and all else again, for seconds.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help venv venv-dev browser hello test torture lint types layers lock clean
 

@@ -158,12 +158,22 @@ def _check_tokens(info: RunInfo) -> list[Finding]:
 
 
 def llama_parameters(config: dict[str, Any], vocab_size: int) -> int:
-    """Trainable parameters of a plain Llama: SwiGLU, RMSNorm, no biases."""
+    """Trainable parameters of a Llama: SwiGLU, RMSNorm, and the options that `marin.models.LlamaConfig` has."""
     hidden, intermediate, layers, heads, kv_heads = (config[key] for key in _LLAMA_KEYS)
-    attention = 2 * hidden * hidden + 2 * hidden * kv_heads * hidden // heads
-    block = attention + 3 * hidden * intermediate + 2 * hidden
+    head_dim = _whole(config, "head_dim") or hidden // heads
+    queries, keys_values = heads * head_dim, kv_heads * head_dim
+    scale = hidden if config.get("use_layer_norm_weight", True) else 0
+    block = 2 * hidden * (queries + keys_values) + 3 * hidden * intermediate + 2 * scale
+    qk_norm = config.get("qk_norm")
+    if qk_norm and (not isinstance(qk_norm, dict) or qk_norm.get("use_weight", True)):
+        block += 2 * head_dim
+    if config.get("use_attention_sink"):
+        block += heads
+    if config.get("use_bias"):
+        block += queries + 2 * keys_values + 2 * intermediate + 2 * hidden
+    ends = scale * (2 if config.get("input_embedding_norm") else 1)
     tables = 1 if config.get("tie_word_embeddings") else 2
-    return int(layers * block + hidden + tables * vocab_size * hidden)
+    return int(layers * block + ends + tables * vocab_size * hidden)
 
 
 def llama_flops_per_token(config: dict[str, Any], vocab_size: int, context_length: int) -> float:
@@ -176,7 +186,7 @@ def llama_flops_per_token(config: dict[str, Any], vocab_size: int, context_lengt
 
 
 def _vocabulary(info: RunInfo) -> int | None:
-    """The vocabulary that makes the stated parameters those of a plain Llama, or None where no vocabulary does."""
+    """The vocabulary that makes the stated parameters those of a Llama, or None where no vocabulary does."""
     config = info.model or {}
     if (
         not info.model_size
@@ -212,7 +222,7 @@ def _check_model(info: RunInfo) -> list[Finding]:
             ))  # fmt: skip
     if expected is None:
         found.append(
-            _unchecked("model_size", "not recomputable: the architecture is not a plain Llama with all sizes stated")
+            _unchecked("model_size", "not recomputable: the architecture is not a Llama with all sizes stated")
         )
     elif per_token is not None and not _close(per_token, expected):
         found.append(_unchecked(

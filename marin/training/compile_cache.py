@@ -1,10 +1,13 @@
 """XLA's persistent compile cache, one for each user.
 
 Whoever can write such a cache can run code on the machine that reads it, so it lies in a directory that only its owner
-can enter, never under a shared prefix.
+can enter, never under a shared prefix. Programs compiled for one processor may crash another, and XLA's key for them
+does not name it, so that machines which share a home directory get a directory for each kind of processor.
 """
 
+import hashlib
 import os
+import platform
 import stat
 from pathlib import Path
 
@@ -16,7 +19,7 @@ def use_compile_cache() -> Path | None:
     root = os.environ.get("MARIN_COMPILE_CACHE") or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.join(Path.home(), ".cache"), "marin", "jax"
     )
-    path = Path(root)
+    path = Path(root) / _processor()
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         info = path.stat()
@@ -29,3 +32,15 @@ def use_compile_cache() -> Path | None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     return path
+
+
+def _processor() -> str:
+    """Names the instructions that this machine's processor has."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    # One processor's entries are enough; x86 calls them "model name" and "flags", ARM "CPU part" and "Features".
+    wanted = sorted({line for line in lines if line.startswith(("model name", "flags", "CPU part", "Features"))})
+    digest = hashlib.sha256("\n".join([platform.machine(), platform.processor(), *wanted]).encode()).hexdigest()
+    return f"{platform.machine()}-{digest[:12]}"

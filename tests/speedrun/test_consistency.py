@@ -1,6 +1,7 @@
 """Figures that fit together pass; each figure changed alone is named."""
 
 import copy
+import dataclasses
 import os
 import pathlib
 from typing import Any
@@ -11,8 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin.errors import ResultsError
-from marin.speedrun.consistency import Finding, check, status
+from marin.models.llama import LlamaConfig
+from marin.nn.norm import RmsNormConfig
+from marin.speedrun.consistency import Finding, check, llama_parameters, status
 from marin.speedrun.results import load_results, parse_results
+
+SPEEDRUNS = pathlib.Path(__file__).resolve().parents[2] / "experiments" / "speedrun"
 
 
 def _errors(**changes: Any) -> dict[str, float | None]:
@@ -26,6 +31,31 @@ def _problems(**changes: Any) -> list[Finding]:
 def test_check_of_a_consistent_run_finds_nothing() -> None:
     assert _problems() == []
     assert status(check(run_info())) == "arithmetic checked"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"qk_norm": RmsNormConfig()},
+        {"qk_norm": RmsNormConfig(use_weight=False)},
+        {"head_dim": 24},
+        {"use_attention_sink": True},
+        {"use_bias": True},
+        {"use_layer_norm_weight": False},
+        {"input_embedding_norm": True, "tie_word_embeddings": True},
+    ],
+    ids=str,
+)
+def test_llama_parameters_are_those_of_the_model_that_is_built(options: dict[str, Any]) -> None:
+    config = LlamaConfig(hidden_dim=64, intermediate_dim=96, num_layers=3, num_heads=4, num_kv_heads=2, **options)
+    assert llama_parameters(dataclasses.asdict(config), 300) == config.total_trainable_params(300)
+
+
+@pytest.mark.parametrize("path", sorted(SPEEDRUNS.glob("*/speedrun_results.json")), ids=lambda path: path.parent.name)
+def test_results_in_the_repository_have_figures_that_were_all_computed_again(path: pathlib.Path) -> None:
+    for info in load_results(str(path)):
+        assert status(check(info)) == "arithmetic checked"
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,6 @@ def data(tmp_path_factory) -> Path:
 def make_config(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """`make_config(name, num_train_steps=..., ...)`: a run of its own directory."""
     monkeypatch.setenv("MARIN_CPU_PEAK_FLOPS", "1e11")
-    monkeypatch.setenv("MARIN_COMPILE_CACHE", str(tmp_path / "compile_cache"))
 
     def make(name: str = "run", **options) -> TrainLmConfig:
         optimizer = options.pop("optimizer_config", MuonConfig(learning_rate=0.02, adam_lr=0.01, warmup=0, decay=0.5))

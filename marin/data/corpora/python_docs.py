@@ -36,6 +36,12 @@ HELDOUT_BUCKETS = 44
 _FEATURE_VERSION = (3, 11)  # the oldest supported Python's grammar, whichever Python runs
 _TEST_PARTS = frozenset({"test", "tests", "testing"})
 _SPACE = " \t\f\v\r"
+# What definitions may stand in. An expression or an assignment is no such thing, and nine statements of ten are these.
+_COMPOUND = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
+    *(ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith),
+    *(ast.Try, ast.TryStar, ast.ExceptHandler, ast.Match, ast.match_case),
+)
 
 
 @dataclass(frozen=True)
@@ -283,11 +289,13 @@ def _raw_docstrings(tree: ast.Module) -> Iterator[str]:
             raw = ast.get_docstring(node, clean=False)
             if raw is not None:
                 yield raw
-        # Definitions are statements, and statements stand only in these fields, so expressions are never walked.
-        inner = [
-            child
-            for field in ("body", "handlers", "orelse", "finalbody", "cases")
-            for child in getattr(node, field, [])
-            if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case)
-        ]
-        waiting.extend(reversed(inner))
+        # Definitions are statements, and statements stand only in the blocks of these, so expressions are never walked.
+        waiting.extend(reversed([child for block in _blocks(node) for child in block if isinstance(child, _COMPOUND)]))
+
+
+def _blocks(node: ast.AST) -> Iterator[list[ast.AST]]:
+    """The lists of statements (or of handlers and cases, which hold such lists) directly inside a node, in order."""
+    for field in ("body", "handlers", "orelse", "finalbody", "cases"):
+        block = getattr(node, field, None)
+        if isinstance(block, list):  # `body` of a lambda or of `a if b else c` is an expression
+            yield block
