@@ -18,7 +18,7 @@ os.environ.setdefault("WANDB_MODE", "disabled")
 # removes them. With all there, tests/nn and tests/models take 43 s of processor time instead of 128 s.
 os.environ["MARIN_COMPILE_CACHE"] = str(ROOT / ".pytest_cache" / "compiled")
 
-import pytest
+import pytest  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,0 +1,31 @@
+"""Memory that a training step frees is kept for the next one.
+
+XLA takes the temporaries of a step from the C library and gives them back, step by step. By default glibc returns such
+large blocks to the kernel, which hands out and clears new pages the next time: 42,700 page faults in each step of hello
+world. Keeping them takes its step from 489 ms to 415 ms on a 2-core virtual machine (medians of 30 steps, 2026-11-21).
+"""
+
+import ctypes
+import sys
+
+# Numbers of `mallopt` options, from glibc's malloc.h.
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
+
+
+def keep_freed_memory() -> bool:
+    """Tells glibc to keep up to 2 GB of freed memory, in one heap; to be called before JAX starts its threads.
+
+    Returns whether the C library took all options; elsewhere than on glibc nothing is done.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:  # musl
+        return False
+    options = {
+        _MMAP_MAX: 0,  # large blocks come from the heap, which can be kept, not from mappings, which cannot
+        _ARENA_MAX: 1,  # only the main heap can grow beyond 64 MB
+        _TRIM_THRESHOLD: 2_000_000_000,
+        _TOP_PAD: 1 << 28,
+    }
+    return all(mallopt(option, value) for option, value in options.items())
