@@ -1,22 +1,28 @@
 """Runs graphs of steps: `executor_main(steps=[...])` at the end of an experiment file, or `Executor` in a program.
 
 Each step runs at most once for each identity: its output path holds its fingerprint, and a step that succeeded there is
-not run again. Steps run in this process, one after the other, each after what it depends on. A failure stops what
-depends on it; everything else still runs. Any number of processes may run the same graph under one local prefix at the same
-time: a lease on each output path lets one of them work while the others wait.
+not run again. Steps run in this process, one after the other, or with `--max_concurrent N` up to N at once in processes
+of their own, each after what it depends on. A failure stops what depends on it; everything else still runs. Any number
+of processes and machines may run the same graph under one prefix at the same time: a lease on each step lets one of
+them work while the others wait, and only one can commit (see `marin.storage.lease` and `marin.execution.attempts`).
 """
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextvars import ContextVar
 
 from marin import errors
 from marin.errors import ConfigError, StepFailedError
-from marin.execution import provenance, report
+from marin.execution import checking, provenance, report
 from marin.execution.flags import ExecutorMainConfig, parse_flags
 from marin.execution.graph import Graph, Node
 from marin.execution.plan import Action, Decision, plan
-from marin.execution.runner import Outcome, mark_dependents_failed, run_step
+from marin.execution.processes import ChildProcesses
+from marin.execution.report import Outcome
+from marin.execution.runner import Result, mark_dependency_failed, run_step
 from marin.execution.step import (
     ExecutorStep,
     InputName,
@@ -27,6 +33,7 @@ from marin.execution.step import (
     this_output_path,
     versioned,
 )
+from marin.execution.task import StepTask, make_task
 from marin.storage import files
 from marin.storage.prefix import check_writable, resolve_prefix
 
@@ -44,17 +51,29 @@ __all__ = [
     "versioned",
 ]
 
+Intercept = Callable[[Sequence[ExecutorStep], str | None], None]
+intercept: ContextVar[Intercept | None] = ContextVar("intercept", default=None)
+_SKIPS_SHOWN = 20
+
 
 def executor_main(steps: Sequence[ExecutorStep], description: str | None = None) -> None:
     """Runs, or with `--dry_run` describes, `steps` and what they depend on, as the command line says (see `--help`).
 
+    Whoever has set `intercept` gets the steps instead: `marin explain` asks an experiment file for them that way.
+
     Exits with status 2 and one message for a mistake or a failed step, 130 after Ctrl-C and 143 after SIGTERM.
     """
+    handler = intercept.get()
+    if handler is not None:
+        handler(steps, description)
+        return
     with errors.clean_exit():
         config = parse_flags(sys.argv[1:], description)
         executor = Executor(config, description)
         if config.dry_run:
             executor.dry_run(steps)
+        elif config.check:
+            executor.check(steps)
         else:
             executor.run(steps)
 
@@ -103,13 +122,29 @@ class Executor:
             check_writable(self.prefix)
             _check_before_run(decisions)
             base_path = self._config.executor_info_base_path or files.join(self.prefix, "experiments")
-            provenance.write_experiment_record(base_path, graph, list(decisions), self._description)
-        outcomes: dict[Node, Outcome] = {}
-        for node, decision in decisions.items():
-            outcomes[node] = self._advance(node, decision, graph, outcomes)
-        report.print_summary(list(outcomes.values()))
-        _raise_if_failed(list(outcomes.values()))
-        return list(outcomes.values())
+            tasks = [make_task(node, graph) for node in decisions]
+            provenance.write_experiment_record(base_path, self.prefix, tasks, self._description)
+        outcomes = self._run_all(graph, decisions)
+        report.print_summary(outcomes)
+        _raise_if_failed(outcomes)
+        return outcomes
+
+    def check(self, steps: Sequence[ExecutorStep]) -> list[checking.Checked]:
+        """Runs finished steps (all of `steps` and what they depend on, or what `run_only` names) again and compares.
+
+        Raises:
+            StepFailedError: a step made other bytes than before.
+            ConfigError: a step is not done, or its output is not on this machine.
+        """
+        graph = Graph(steps, self.prefix)
+        nodes = self._targets(graph) if self._config.run_only else graph.nodes
+        checked = [checking.check_again(make_task(node, graph), _announce) for node in nodes]
+        differing = [result.name for result in checked if result.difference is not None]
+        if differing:
+            raise StepFailedError(
+                f"{len(differing)} of {len(checked)} steps made other bytes when they ran again: {', '.join(differing)}"
+            )
+        return checked
 
     def output_path(self, step: ExecutorStep) -> str:
         """Where `step` writes, or has written."""
@@ -128,17 +163,86 @@ class Executor:
             raise ConfigError(f"`--run_only` {list(patterns)} matches no step: the steps are {names}")
         return chosen
 
-    def _advance(self, node: Node, decision: Decision, graph: Graph, outcomes: dict[Node, Outcome]) -> Outcome:
-        if decision.action is Action.SKIP:
-            _announce(f"skip {node.name}: {decision.reason} -> {node.output_path}")
-            return Outcome(node, "skipped", decision.reason)
-        stopped = [other.name for other in node.dependencies if not outcomes[other].is_done]
-        if stopped:
-            mark_dependents_failed(node)
-            return Outcome(node, "not run", f"needs `{stopped[0]}`, which is not done")
-        if decision.action is Action.BLOCKED:
-            return Outcome(node, "not run", decision.reason)
-        return run_step(node, graph, force_run_failed=self._config.force_run_failed, announce=_announce)
+    def _run_all(self, graph: Graph, decisions: Mapping[Node, Decision]) -> list[Outcome]:
+        force, context = self._config.force_run_failed, provenance.run_context
+        _announce_skips(decisions)
+        if self._config.max_concurrent == 1 or all(d.action is Action.SKIP for d in decisions.values()):
+
+            def run_here(task: StepTask) -> Result:
+                return run_step(task, context(), force_run_failed=force, announce=_announce)
+
+            return _run_in_order(graph, decisions, run_here)
+        children = ChildProcesses(context(), force_run_failed=force)
+        return _run_at_once(graph, decisions, children, self._config.max_concurrent)
+
+
+def _run_in_order(graph: Graph, decisions: Mapping[Node, Decision], run: Callable[[StepTask], Result]) -> list[Outcome]:
+    outcomes: dict[Node, Outcome] = {}
+    for node, decision in decisions.items():
+        settled = _settle(node, decision, graph, outcomes)
+        outcomes[node] = settled or Outcome(node, run(make_task(node, graph)))
+    return list(outcomes.values())
+
+
+def _run_at_once(
+    graph: Graph, decisions: Mapping[Node, Decision], children: ChildProcesses, limit: int
+) -> list[Outcome]:
+    """Starts each step as soon as what it depends on is done and one of `limit` places is free."""
+    outcomes: dict[Node, Outcome] = {}
+    running: dict[Future[Result], Node] = {}
+    missing = {node: len(node.dependencies) for node in decisions}
+    users: dict[Node, list[Node]] = {node: [] for node in decisions}
+    for node in decisions:
+        for other in node.dependencies:
+            users[other].append(node)
+    ready = deque(node for node, count in missing.items() if not count)
+
+    def end(node: Node, outcome: Outcome) -> None:
+        outcomes[node] = outcome
+        for user in users[node]:
+            missing[user] -= 1
+            if not missing[user]:
+                ready.append(user)
+
+    with ThreadPoolExecutor(limit) as pool:
+        try:
+            while ready or running:
+                while ready and len(running) < limit:
+                    node = ready.popleft()
+                    settled = _settle(node, decisions[node], graph, outcomes)
+                    if settled is not None:
+                        end(node, settled)
+                    else:
+                        running[pool.submit(children.run, make_task(node, graph))] = node
+                if running:
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        node = running.pop(future)
+                        end(node, Outcome(node, future.result()))
+        except BaseException:
+            children.stop()
+            raise
+    return [outcomes[node] for node in decisions]
+
+
+def _settle(node: Node, decision: Decision, graph: Graph, outcomes: Mapping[Node, Outcome]) -> Outcome | None:
+    """The outcome of a step that is not to be run; None for one that is."""
+    if decision.action is Action.SKIP:
+        return Outcome(node, Result("skipped", decision.reason))
+    stopped = [other.name for other in node.dependencies if not outcomes[other].is_done]
+    if stopped:
+        mark_dependency_failed(make_task(node, graph))
+        return Outcome(node, Result("not run", f"needs `{stopped[0]}`, which is not done"))
+    if decision.action is Action.BLOCKED:
+        return Outcome(node, Result("not run", decision.reason))
+    return None
+
+
+def _announce_skips(decisions: Mapping[Node, Decision]) -> None:
+    skipped = [(node, decision) for node, decision in decisions.items() if decision.action is Action.SKIP]
+    for node, decision in skipped[:_SKIPS_SHOWN]:
+        _announce(f"skip {node.name}: {decision.reason} -> {node.output_path}")
+    if len(skipped) > _SKIPS_SHOWN:
+        _announce(f"skip {len(skipped) - _SKIPS_SHOWN:,} more steps that are done or not needed")
 
 
 def _check_before_run(decisions: Mapping[Node, Decision]) -> None:

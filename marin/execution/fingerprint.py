@@ -20,7 +20,8 @@ import hashlib
 import math
 import pathlib
 import sys
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from marin.errors import FingerprintError
@@ -31,12 +32,22 @@ from marin.resources import Resources
 _MAX_SHOWN = 200
 
 
-@dataclasses.dataclass(frozen=True)
 class Identity:
     """A step's fingerprint (64 hex digits), and the parts that went into it by their place in the config, for people."""
 
-    fingerprint: str
-    parts: dict[str, str]
+    __slots__ = ("_fingerprint_of", "_step", "fingerprint")
+
+    def __init__(self, fingerprint: str, step: ExecutorStep, fingerprint_of: Callable[[ExecutorStep], str]):
+        self.fingerprint = fingerprint
+        self._step = step
+        self._fingerprint_of = fingerprint_of
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """Each leaf of the config as people read it. Worked out anew at each use: most steps of a graph never need it."""
+        parts: dict[str, str] = {}
+        _encode_step(self._step, self._fingerprint_of, parts)
+        return parts
 
 
 def identify(step: ExecutorStep, fingerprint_of: Callable[[ExecutorStep], str]) -> Identity:
@@ -47,9 +58,11 @@ def identify(step: ExecutorStep, fingerprint_of: Callable[[ExecutorStep], str]) 
     Raises:
         FingerprintError: a value has no stable encoding; the message says where it stands.
     """
-    encoder = _Encoder(step.name, fingerprint_of)
-    encoded = _frame("step", encoder.encode(step.fn, "fn"), encoder.encode(step.config, "config"))
-    return Identity(hashlib.sha256(encoded).hexdigest(), encoder.parts)
+    try:
+        encoded = _encode_step(step, fingerprint_of, None)
+    except FingerprintError:
+        encoded = _encode_step(step, fingerprint_of, {})  # again with places, so that the message has one
+    return Identity(hashlib.sha256(encoded).hexdigest(), step, fingerprint_of)
 
 
 def first_difference(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, str, str] | None:
@@ -60,86 +73,131 @@ def first_difference(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[st
     return None
 
 
-def _frame(tag: str, *parts: bytes) -> bytes:
+def _frame(tag: bytes, *parts: bytes) -> bytes:
+    return _join(tag, parts)
+
+
+def _join(tag: bytes, parts: Iterable[bytes]) -> bytes:
     content = b"".join(parts)
-    return f"{tag} {len(content)}:".encode() + content
+    return b"%b %d:%b" % (tag, len(content), content)
+
+
+def _encode_step(
+    step: ExecutorStep, fingerprint_of: Callable[[ExecutorStep], str], parts: dict[str, str] | None
+) -> bytes:
+    encoder = _Encoder(step.name, fingerprint_of, parts)
+    fn, config = ("", "") if parts is None else ("fn", "config")
+    return _frame(b"step", encoder.encode(step.fn, fn), encoder.encode(step.config, config))
 
 
 class _Encoder:
-    def __init__(self, step_name: str, fingerprint_of: Callable[[ExecutorStep], str]):
-        self.parts: dict[str, str] = {}
+    """Encodes values; notes their leaves in `parts` by place.
+
+    Without `parts` every place is "" and nothing is noted: a graph of thousands of steps needs the encodings only, and
+    writing out places costs more than encoding.
+    """
+
+    def __init__(self, step_name: str, fingerprint_of: Callable[[ExecutorStep], str], parts: dict[str, str] | None):
+        self._parts = parts
         self._step_name = step_name
         self._fingerprint_of = fingerprint_of
 
     def encode(self, value: Any, place: str) -> bytes:
-        """The canonical encoding of `value`; notes its leaves under `place`."""
-        while isinstance(value, VersionedValue):
-            value = value.value
-        scalar = _encode_scalar(value)
-        if scalar is not None:
-            self._note(place, "None" if isinstance(value, Resources) else repr(value))
-            return scalar
-        if isinstance(value, ExecutorStep | InputName | OutputName):
-            return self._encode_reference(value, place)
-        if isinstance(value, enum.Enum):
-            self._note(place, str(value.name))
-            return _frame("enum", self._encode_type(type(value), place), _frame("member", str(value.name).encode()))
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return self._encode_dataclass(value, place)
-        if isinstance(value, Mapping):
-            return self._encode_dict(value, place)
-        if isinstance(value, list | tuple):
-            return self._encode_sequence(value, place)
-        if isinstance(value, set | frozenset):
-            members = sorted(_Encoder(self._step_name, self._fingerprint_of).encode(item, place) for item in value)
-            self._note(place, "{" + ", ".join(sorted(repr(item) for item in value)) + "}")
-            return _frame(type(value).__name__, *members)
-        if isinstance(value, functools.partial):
-            func = self.encode(value.func, f"{place}.func")
-            args = self._encode_sequence(value.args, f"{place}.args")
-            return _frame("partial", func, args, self._encode_dict(value.keywords, f"{place}.keywords"))
-        return self._encode_named(value, place)
+        """The canonical encoding of `value`, which stands at `place`."""
+        way = _WAYS.get(type(value))
+        if way is None:
+            way = _WAYS[type(value)] = _way_to_encode(value)
+        return way(self, value, place)
 
-    def _encode_reference(self, value: ExecutorStep | InputName | OutputName, place: str) -> bytes:
-        if isinstance(value, OutputName):
+    def _encode_unnoted(self, value: Any) -> bytes:
+        """`encode` without a place, with the shortest way for what most values are."""
+        scalar = _SCALARS.get(type(value))
+        return scalar(value) if scalar is not None else self.encode(value, "")
+
+    def _encode_leaf(self, value: Any, place: str) -> bytes:
+        encoded = _encode_scalar(value)
+        if encoded is None:  # NumPy has types of which only some values are without parts
+            return _way_to_encode_parts(value)(self, value, place)
+        if place:
+            self._note(place, "None" if isinstance(value, Resources) else repr(value))
+        return encoded
+
+    def _encode_versioned(self, value: VersionedValue[Any], place: str) -> bytes:
+        return self.encode(value.value, place)
+
+    def _encode_enum(self, value: enum.Enum, place: str) -> bytes:
+        if place:
+            self._note(place, str(value.name))
+        return _frame(b"enum", self._encode_type(type(value), place), _frame(b"member", str(value.name).encode()))
+
+    def _encode_set(self, value: set[Any] | frozenset[Any], place: str) -> bytes:
+        unnoted = _Encoder(self._step_name, self._fingerprint_of, {}) if place else self
+        members = sorted(unnoted.encode(item, place) for item in value)
+        if place:
+            self._note(place, "{" + ", ".join(sorted(repr(item) for item in value)) + "}")
+        return _frame(type(value).__name__.encode(), *members)
+
+    def _encode_partial(self, value: functools.partial[Any], place: str) -> bytes:
+        func = self.encode(value.func, place and f"{place}.func")
+        args = self._encode_sequence(value.args, place and f"{place}.args")
+        return _frame(b"partial", func, args, self._encode_dict(value.keywords, place and f"{place}.keywords"))
+
+    def _encode_output(self, value: OutputName, place: str) -> bytes:
+        if place:
             self._note(place, f"<output>/{value.name or ''}")
-            return _frame("output", self._encode_quietly(value.name))
-        if isinstance(value, ExecutorStep):
-            value = value.as_input_name()
-        name = self._encode_quietly(value.name)
-        if value.step is None:
-            self._note(place, f"hardcoded {value.name}")
-            return _frame("hardcoded", name)
-        fingerprint = self._fingerprint_of(value.step)
-        self._note(place, f"step {value.step.name}-{fingerprint[:8]}/{value.name or ''}")
-        return _frame("input", fingerprint.encode(), name, self._encode_quietly(value.block_on_step))
+        return _frame(b"output", self._encode_plain(value.name))
+
+    def _encode_reference(self, value: ExecutorStep | InputName, place: str) -> bytes:
+        step, name, block = (
+            (value, None, True) if isinstance(value, ExecutorStep) else (value.step, value.name, value.block_on_step)
+        )
+        if step is None:
+            if place:
+                self._note(place, f"hardcoded {name}")
+            return _frame(b"hardcoded", self._encode_plain(name))
+        fingerprint = self._fingerprint_of(step)
+        if place:
+            self._note(place, f"step {step.name}-{fingerprint[:8]}/{name or ''}")
+        return _frame(b"input", fingerprint.encode(), self._encode_plain(name), self._encode_plain(block))
 
     def _encode_dataclass(self, value: Any, place: str) -> bytes:
-        encoded = [self._encode_type(type(value), place)]
-        for field in sorted(dataclasses.fields(value), key=lambda field: field.name):
-            if field.metadata.get("marin.placement"):
-                continue
-            encoded.append(_frame("field", field.name.encode()))
-            encoded.append(self.encode(getattr(value, field.name), f"{place}.{field.name}"))
-        return _frame("dataclass", *encoded)
+        fields = _identity_fields(type(value))
+        if place:
+            encoded = [self._encode_type(type(value), place)]
+            for name, name_frame in fields:
+                encoded += (name_frame, self.encode(getattr(value, name), f"{place}.{name}"))
+        else:
+            encoded = [_encode_type_once(type(value))]
+            for name, name_frame in fields:
+                item = getattr(value, name)
+                scalar = _SCALARS.get(type(item))
+                encoded += (name_frame, scalar(item) if scalar is not None else self.encode(item, ""))
+        return _join(b"dataclass", encoded)
 
     def _encode_dict(self, value: Mapping[Any, Any], place: str) -> bytes:
         items = []
         for key, item in value.items():
             if type(key) not in (str, int):
                 raise self._refuse(place, f"has the dict key {key!r}: use keys of type str or int")
-            items.append(self._encode_quietly(key) + self.encode(item, f"{place}[{key!r}]"))
-        if not items:
+            encoded = self.encode(item, f"{place}[{key!r}]") if place else self._encode_unnoted(item)
+            items.append(_SCALARS[type(key)](key) + encoded)
+        if place and not items:
             self._note(place, "{}")
-        return _frame("dict", *sorted(items))
+        return _join(b"dict", sorted(items))
 
     def _encode_sequence(self, value: list[Any] | tuple[Any, ...], place: str) -> bytes:
-        tag = "list" if isinstance(value, list) else "tuple"
+        tag = b"list" if isinstance(value, list) else b"tuple"
         encoded = [self._encode_type(type(value), place)] if type(value) not in (list, tuple) else []
-        if not value:
-            self._note(place, "[]" if tag == "list" else "()")
-        encoded.extend(self.encode(item, f"{place}[{index}]") for index, item in enumerate(value))
-        return _frame(tag, *encoded)
+        if not place:
+            encoded.extend([self._encode_unnoted(item) for item in value])
+        else:
+            if not value:
+                self._note(place, "[]" if tag == b"list" else "()")
+            encoded.extend(self.encode(item, f"{place}[{index}]") for index, item in enumerate(value))
+        return _join(tag, encoded)
+
+    def _encode_function(self, value: types.FunctionType, place: str) -> bytes:
+        return self._encode_named(value, place) if place else _encode_function_once(value)
 
     def _encode_named(self, value: Any, place: str) -> bytes:
         """Classes and functions: things that a name stands for."""
@@ -158,17 +216,19 @@ class _Encoder:
                 f"is {value!r}, whose type `{type(value).__qualname__}` has no stable encoding: "
                 "use numbers, strings, lists, dicts, dataclasses, enums, or top-level functions",
             )
-        tag = "class" if isinstance(value, type) else "function"
+        tag = b"class" if isinstance(value, type) else b"function"
         if is_user_space(value):
             return _frame(tag, self._encode_code(value, place))
-        self._note(place, f"{value.__module__}.{name}")
-        return _frame(tag, _frame("module", value.__module__.encode()), _frame("name", name.encode()))
+        if place:
+            self._note(place, f"{value.__module__}.{name}")
+        return _frame(tag, _frame(b"module", value.__module__.encode()), _frame(b"name", name.encode()))
 
     def _encode_type(self, cls: type, place: str) -> bytes:
         if is_user_space(cls):
-            return _frame("type", self._encode_code(cls, f"{place}.__class__"))
-        self._note(f"{place}.__class__", cls.__qualname__)
-        return _frame("type", _frame("name", cls.__qualname__.encode()))
+            return _frame(b"type", self._encode_code(cls, place and f"{place}.__class__"))
+        if place:
+            self._note(f"{place}.__class__", cls.__qualname__)
+        return _frame(b"type", _frame(b"name", cls.__qualname__.encode()))
 
     def _encode_code(self, definition: Any, place: str) -> bytes:
         try:
@@ -177,45 +237,134 @@ class _Encoder:
             raise self._refuse(place, f"has no stable encoding: {error}") from None
         except (OSError, SyntaxError) as error:
             raise self._refuse(place, f"cannot be encoded, as its source cannot be read: {error}") from error
-        self._note(place, f"{definition.__qualname__} (code {digest[:16]})")
-        return _frame("name", definition.__qualname__.encode()) + _frame("code", digest.encode())
+        if place:
+            self._note(place, f"{definition.__qualname__} (code {digest[:16]})")
+        return _frame(b"name", definition.__qualname__.encode()) + _frame(b"code", digest.encode())
 
-    def _encode_quietly(self, value: str | int | None) -> bytes:
+    def _encode_plain(self, value: str | bool | None) -> bytes:
         encoded = _encode_scalar(value)
         if encoded is None:
             raise FingerprintError(f"step `{self._step_name}`: a reference has the name {value!r}: use a str")
         return encoded
 
     def _note(self, place: str, shown: str) -> None:
-        self.parts[place] = shown if len(shown) <= _MAX_SHOWN else _shortened(shown)
+        assert self._parts is not None
+        self._parts[place] = shown if len(shown) <= _MAX_SHOWN else _shortened(shown)
 
     def _refuse(self, place: str, why: str) -> FingerprintError:
         return FingerprintError(f"step `{self._step_name}`: `{place}` {why}")
 
 
+def _way_to_encode(value: Any) -> Callable[[_Encoder, Any, str], bytes]:
+    """The method that encodes `value` and every other value of its type."""
+    if isinstance(value, VersionedValue):
+        return _Encoder._encode_versioned
+    if _encode_scalar(value) is not None or _is_numpy(type(value)):
+        return _Encoder._encode_leaf
+    return _way_to_encode_parts(value)
+
+
+def _way_to_encode_parts(value: Any) -> Callable[[_Encoder, Any, str], bytes]:
+    if isinstance(value, ExecutorStep | InputName):
+        return _Encoder._encode_reference
+    if isinstance(value, OutputName):
+        return _Encoder._encode_output
+    if isinstance(value, enum.Enum):
+        return _Encoder._encode_enum
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _Encoder._encode_dataclass
+    if isinstance(value, Mapping):
+        return _Encoder._encode_dict
+    if isinstance(value, list | tuple):
+        return _Encoder._encode_sequence
+    if isinstance(value, set | frozenset):
+        return _Encoder._encode_set
+    if isinstance(value, functools.partial):
+        return _Encoder._encode_partial
+    if type(value) is types.FunctionType:
+        return _Encoder._encode_function
+    return _Encoder._encode_named
+
+
+# Configs hold the same few types in thousands of steps: what follows from a type is worked out once.
+_WAYS: dict[type, Callable[[_Encoder, Any, str], bytes]] = {}
+
+
+@functools.lru_cache(maxsize=4096)
+def _identity_fields(cls: type) -> tuple[tuple[str, bytes], ...]:
+    """The fields that count, in the order of their names, each with the encoding of its name."""
+    names = sorted(field.name for field in dataclasses.fields(cls) if not field.metadata.get("marin.placement"))
+    return tuple((name, _frame(b"field", name.encode())) for name in names)
+
+
+@functools.lru_cache(maxsize=4096)
+def _encode_type_once(cls: type) -> bytes:
+    return _Encoder("", _no_fingerprint, None)._encode_type(cls, "")
+
+
+@functools.lru_cache(maxsize=4096)
+def _encode_function_once(function: types.FunctionType) -> bytes:
+    return _Encoder("", _no_fingerprint, None)._encode_named(function, "")
+
+
+def _no_fingerprint(step: ExecutorStep) -> str:
+    raise AssertionError("a type or function refers to no step")
+
+
+# --- values without parts -----------------------------------------------------------------------------------------
+
+_NONE = b"none 0:"
+
+
 def _encode_scalar(value: Any) -> bytes | None:
     """The encoding of a value without parts, or None for any other value."""
+    encode = _SCALARS.get(type(value))
+    if encode is not None:
+        return encode(value)
     if value is None or isinstance(value, Resources):
-        return b"none 0:"
-    kind = type(value)
-    if kind is bool or kind is int:
-        return _frame(kind.__name__, str(value).encode())
-    if kind is float:
-        return _frame("float", b"nan" if math.isnan(value) else value.hex().encode())
-    if kind is str:
-        return _frame("str", value.encode(errors="surrogatepass"))
-    if kind is bytes:
-        return _frame("bytes", value)
+        return _NONE
     if isinstance(value, pathlib.PurePath):
-        return _frame("path", value.as_posix().encode(errors="surrogatepass"))
-    if kind.__module__.partition(".")[0] in ("numpy", "ml_dtypes"):
+        return _frame(b"path", value.as_posix().encode(errors="surrogatepass"))
+    if _is_numpy(type(value)):
         if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
             item = value.item()
-            inner = None if type(item) is kind else _encode_scalar(item)
-            return inner and _frame("numpy", _frame("dtype", str(value.dtype).encode()), inner)
+            inner = None if type(item) is type(value) else _encode_scalar(item)
+            return inner and _frame(b"numpy", _frame(b"dtype", str(value.dtype).encode()), inner)
         if hasattr(value, "itemsize") and hasattr(value, "newbyteorder"):
-            return _frame("dtype", str(value).encode())
+            return _frame(b"dtype", str(value).encode())
     return None
+
+
+def _is_numpy(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in ("numpy", "ml_dtypes")
+
+
+# Most of what configs hold: these write their frames themselves, as a call costs more than the rest.
+
+
+def _encode_int(value: int) -> bytes:
+    content = b"%d" % value
+    return b"int %d:%b" % (len(content), content)
+
+
+def _encode_float(value: float) -> bytes:
+    content = b"nan" if math.isnan(value) else value.hex().encode()
+    return b"float %d:%b" % (len(content), content)
+
+
+def _encode_str(value: str) -> bytes:
+    content = value.encode("utf-8", "surrogatepass")
+    return b"str %d:%b" % (len(content), content)
+
+
+# Exact types: a bool is an int to `isinstance`, and an int of a subclass is another value.
+_SCALARS: dict[type, Callable[[Any], bytes]] = {
+    bool: lambda value: b"bool 4:True" if value else b"bool 5:False",
+    int: _encode_int,
+    float: _encode_float,
+    str: _encode_str,
+    bytes: lambda value: _frame(b"bytes", value),
+}
 
 
 def _shortened(shown: str) -> str:

@@ -22,7 +22,9 @@ class ExecutorMainConfig:
         dry_run: only say what would be done.
         force_run_failed: run steps again that failed in an earlier run.
         run_only: regular expressions; only steps whose name has a match, and what they depend on.
-        max_concurrent: accepted for compatibility; steps run in this process one after the other.
+        max_concurrent: how many steps run at once. With 1 they run in this process, one after the other; with more,
+            each in a process of its own.
+        check: run finished steps once more, into scratch directories, and compare; nothing else is run.
     """
 
     prefix: str | None = None
@@ -31,6 +33,7 @@ class ExecutorMainConfig:
     force_run_failed: bool = True
     run_only: tuple[str, ...] | None = None
     max_concurrent: int = 1
+    check: bool = False
 
     def __post_init__(self) -> None:
         if self.max_concurrent < 1:
@@ -68,10 +71,11 @@ def parse_flags(arguments: Sequence[str], description: str | None = None) -> Exe
     )
     add(
         "max_concurrent",
-        "how many steps may run at once; this version runs them in this process one after the other",
+        "how many steps may run at once, each in a process of its own (default: 1, in this process)",
         type=_parse_count,
         metavar="N",
     )
+    add("check", "run finished steps once more into scratch directories, and name the first differing bytes", **boolean)
     return ExecutorMainConfig(**vars(parser.parse_args(list(arguments))))
 
 

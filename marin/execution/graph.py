@@ -1,16 +1,16 @@
 """The graph of steps: identities, output paths and order, worked out without touching the storage."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from marin.errors import ConfigError, ExecutionError, FingerprintCollisionError
 from marin.execution.fingerprint import Identity, first_difference, identify
-from marin.execution.step import ExecutorStep, inputs_of, resolve
+from marin.execution.step import ExecutorStep, InputName, inputs_of, resolve
 from marin.storage import files
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Node:
     """A step with its place in the graph; `dependencies` are the steps that must be done before it."""
 
@@ -26,6 +26,15 @@ class Node:
     @property
     def fingerprint(self) -> str:
         return self.identity.fingerprint
+
+    @property
+    def parts(self) -> Mapping[str, str]:
+        """What went into the fingerprint, by its place in the config, for people."""
+        return self.identity.parts
+
+    @property
+    def override_output_path(self) -> str | None:
+        return self.step.override_output_path
 
     @property
     def is_resumable(self) -> bool:
@@ -46,6 +55,7 @@ class Graph:
 
     def __init__(self, steps: Iterable[ExecutorStep], prefix: str):
         self.prefix = prefix
+        self._prefix_slash = files.join(prefix, "")
         self._by_step: dict[int, Node] = {}
         self._by_path: dict[str, Node] = {}
         targets = list(steps)
@@ -77,34 +87,35 @@ class Graph:
 
     def _add_with_inputs(self, target: ExecutorStep) -> None:
         """Adds steps after their inputs, with a stack of our own as chains may be longer than Python's."""
-        open_steps: set[int] = set()
-        stack: list[tuple[ExecutorStep, Iterator[ExecutorStep]]] = []
-
-        def enter(step: ExecutorStep) -> None:
-            if id(step) in open_steps:
-                raise ExecutionError(f"step `{step.name}` depends on itself: a graph of steps must not have circles")
-            if id(step) not in self._by_step:
-                open_steps.add(id(step))
-                stack.append((step, (reference.step for reference in inputs_of(step.config) if reference.step)))
-
-        enter(target)
+        if id(target) in self._by_step:
+            return
+        stack = [(target, inputs := inputs_of(target.config), iter(inputs))]
+        open_steps = {id(target)}
         while stack:
-            step, inputs = stack[-1]
-            following = next(inputs, None)
-            if following is not None:
-                enter(following)
+            step, inputs, waiting = stack[-1]
+            for reference in waiting:
+                needed = reference.step
+                if needed is None or id(needed) in self._by_step:
+                    continue
+                if id(needed) in open_steps:
+                    raise ExecutionError(
+                        f"step `{needed.name}` depends on itself: a graph of steps must not have circles"
+                    )
+                open_steps.add(id(needed))
+                stack.append((needed, further := inputs_of(needed.config), iter(further)))
+                break
             else:
                 stack.pop()
                 open_steps.discard(id(step))
-                self._add(step)
+                self._add(step, inputs)
 
-    def _add(self, step: ExecutorStep) -> None:
-        identity = identify(step, lambda other: self.node(other).fingerprint)
-        path = files.join(self.prefix, step.override_output_path or f"{step.name}-{identity.fingerprint[:8]}")
-        blocking = [self.node(ref.step) for ref in inputs_of(step.config) if ref.step and ref.block_on_step]
-        node = Node(step, identity, path.rstrip("/"), tuple(dict.fromkeys(blocking)))
-        known = self._by_path.setdefault(node.output_path, node)
-        if known.fingerprint != node.fingerprint:
+    def _add(self, step: ExecutorStep, inputs: Sequence[InputName]) -> None:
+        identity = identify(step, self._fingerprint_of)
+        path = self._path_of(step, identity.fingerprint)
+        blocking = [self._by_step[id(ref.step)] for ref in inputs if ref.block_on_step]
+        node = Node(step, identity, path, tuple(dict.fromkeys(blocking)))
+        known = self._by_path.setdefault(path, node)
+        if known is not node and known.fingerprint != node.fingerprint:
             raise FingerprintCollisionError(
                 f"two different steps, `{known.name}` and `{node.name}`, would write {node.output_path} "
                 f"({describe_difference(known.identity.parts, node.identity.parts)}): "
@@ -112,17 +123,29 @@ class Graph:
             )
         self._by_step[id(step)] = known
 
+    def _fingerprint_of(self, step: ExecutorStep) -> str:
+        return self._by_step[id(step)].identity.fingerprint
+
+    def _path_of(self, step: ExecutorStep, fingerprint: str) -> str:
+        if step.override_output_path:
+            return files.join(self.prefix, step.override_output_path).rstrip("/")
+        return f"{self._prefix_slash}{step.name}-{fingerprint[:8]}"
+
     def _refuse_nested_outputs(self) -> None:
         paths = {node.output_path: node for node in self.nodes}
+        free: set[str] = set()  # directories that are known to lie in no output; thousands of steps share a few
         for path, node in paths.items():
             parent = path.rpartition("/")[0]
-            while len(parent) >= len(self.prefix) and parent:
+            passed = []
+            while len(parent) >= len(self.prefix) and parent and parent not in free:
                 if parent in paths:
                     raise ExecutionError(
                         f"step `{node.name}` would write {path}, inside the output of step `{paths[parent].name}`: "
                         "give one of them another `override_output_path`"
                     )
+                passed.append(parent)
                 parent = parent.rpartition("/")[0]
+            free.update(passed)
 
 
 def describe_difference(old: dict[str, str], new: dict[str, str]) -> str:

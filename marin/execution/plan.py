@@ -1,13 +1,25 @@
 """Must a step run, and why? One function, which looks at the storage and changes nothing."""
 
 import dataclasses
+import datetime
 import enum
+import functools
 from collections.abc import Sequence
 
 from marin.errors import ExecutionError, FingerprintCollisionError
+from marin.execution import attempts
 from marin.execution.graph import Graph, Node, describe_difference
-from marin.execution.status import INFO_NAME, Status, own_leftovers, read_info, read_status, status_time
-from marin.storage import lease
+from marin.execution.status import (
+    INFO_NAME,
+    STATUS_NAME,
+    Status,
+    finished_at,
+    own_leftovers,
+    read_info,
+    read_status,
+)
+from marin.execution.task import StepTask
+from marin.storage import files, lease
 
 
 class Action(enum.Enum):
@@ -23,10 +35,11 @@ class Decision:
     reason: str
 
 
-def decide(node: Node, *, force_run_failed: bool, ignore_lease: bool = False) -> Decision:
+def decide(step: Node | StepTask, *, force_run_failed: bool, ignore_lease: bool = False) -> Decision:
     """What to do about one step whose dependencies are done.
 
     - SUCCESS: skip. The path holds the identity, so what is there is what the step would make.
+    - committed, but not yet at its usual path: run, which only puts it there.
     - a live lease: wait (unless `ignore_lease`: the caller holds it).
     - FAILED: run again, or not, as `force_run_failed` says.
     - RUNNING without a lease: it was interrupted, so run.
@@ -36,13 +49,20 @@ def decide(node: Node, *, force_run_failed: bool, ignore_lease: bool = False) ->
         FingerprintCollisionError: the path holds the output of a step with another fingerprint.
         ExecutionError: so does an overridden path, or it holds files that no step has recorded.
     """
-    status = read_status(node.output_path)
-    _check_record(node, status)
+    when = finished_at(step.output_path, step.fingerprint)
+    if when is not None:
+        return _already_done(when)
+    status = read_status(step.output_path)
+    _check_record(step, status)
     if status is Status.SUCCESS:
-        return _already_done(node)
-    holder = None if ignore_lease else lease.read_holder(node.output_path)
-    if holder is not None and not holder.is_dead():
+        written = files.modified_time(files.join(step.output_path, STATUS_NAME))
+        return _already_done(written.timestamp() if written else None)
+    state = lease.read_state(attempts.ledger_directory(step.output_path))
+    holder = state.holder if state is not None and state.kind == "claim" else None
+    if holder is not None and not ignore_lease and not holder.is_dead():
         return Decision(Action.WAIT, f"{holder.worker_id} is running it")
+    if state is not None and attempts.unpublished(step.output_path) is not None:
+        return Decision(Action.RUN, "committed by an earlier run; its output only has to be put in place")
     if status is Status.FAILED:
         if force_run_failed:
             return Decision(Action.RUN, "failed before")
@@ -50,7 +70,7 @@ def decide(node: Node, *, force_run_failed: bool, ignore_lease: bool = False) ->
     if status is Status.DEP_FAILED:
         return Decision(Action.RUN, "a dependency failed before")
     if status is Status.RUNNING:
-        return Decision(Action.RUN, "interrupted; continues" if node.is_resumable else "interrupted; starts over")
+        return Decision(Action.RUN, "interrupted; continues" if step.is_resumable else "interrupted; starts over")
     return Decision(Action.RUN, "never ran")
 
 
@@ -63,54 +83,57 @@ def plan(graph: Graph, targets: Sequence[Node], *, force_run_failed: bool) -> di
     needed, decisions = set(targets), {}
     for node in reversed(nodes):
         if node not in needed:
-            is_done = read_status(node.output_path) is Status.SUCCESS
+            when = finished_at(node.output_path, node.fingerprint)
             unneeded = Decision(Action.SKIP, "not needed, as what uses it is done")
-            decisions[node] = _already_done(node) if is_done else unneeded
+            decisions[node] = unneeded if when is None else _already_done(when)
             continue
         decisions[node] = decide(node, force_run_failed=force_run_failed)
         if decisions[node].action in (Action.RUN, Action.WAIT):
             needed.update(node.dependencies)
     ordered: dict[Node, Decision] = {}
     for node in nodes:
-        blocking = [other.name for other in node.dependencies if ordered[other].action is Action.BLOCKED]
-        runs = decisions[node].action is Action.RUN
-        ordered[node] = (
-            Decision(Action.BLOCKED, f"needs `{blocking[0]}`, which is not run")
-            if blocking and runs
-            else decisions[node]
-        )
+        ordered[node] = decisions[node]
+        if decisions[node].action is Action.RUN:
+            blocking = [other.name for other in node.dependencies if ordered[other].action is Action.BLOCKED]
+            if blocking:
+                ordered[node] = Decision(Action.BLOCKED, f"needs `{blocking[0]}`, which is not run")
     return ordered
 
 
-def _already_done(node: Node) -> Decision:
-    when = status_time(node.output_path)
-    return Decision(Action.SKIP, f"already done, succeeded on {when:%Y-%m-%d %H:%M} UTC" if when else "already done")
+def _already_done(when: float | None) -> Decision:
+    return Decision(Action.SKIP, "already done") if when is None else _done_in_minute(int(when // 60))
 
 
-def _check_record(node: Node, status: Status | None) -> None:
+@functools.lru_cache
+def _done_in_minute(minute: int) -> Decision:
+    when = datetime.datetime.fromtimestamp(minute * 60, datetime.UTC)
+    return Decision(Action.SKIP, f"already done, succeeded on {when:%Y-%m-%d %H:%M} UTC")
+
+
+def _check_record(step: Node | StepTask, status: Status | None) -> None:
     """Refuses to serve, or to write over, what is not this step's."""
-    info = read_info(node.output_path)
+    info = read_info(step.output_path)
     if info is None:
-        foreign = [] if status else own_leftovers(node.output_path)
+        foreign = [] if status else own_leftovers(step.output_path)
         if foreign:
             raise ExecutionError(
-                f"step `{node.name}` would write {node.output_path}, which holds files that no step has recorded "
+                f"step `{step.name}` would write {step.output_path}, which holds files that no step has recorded "
                 f"(such as {foreign[0]!r}): move them away, or choose another path"
             )
         return
     recorded = info.get("fingerprint")
-    if recorded in (None, node.fingerprint):  # the reference records none
+    if recorded in (None, step.fingerprint):  # the reference records none
         return
     version = info.get("version")
     parts = version.get("config", {}) if isinstance(version, dict) else {}
-    difference = describe_difference(parts, node.identity.parts)
-    if node.step.override_output_path is None:
+    difference = describe_difference(parts, dict(step.parts))
+    if step.override_output_path is None:
         raise FingerprintCollisionError(
-            f"step `{node.name}`: {node.output_path} holds the output of `{info.get('name')}` with the fingerprint "
-            f"{recorded}, not {node.fingerprint} ({difference}): rename the step, or remove that directory"
+            f"step `{step.name}`: {step.output_path} holds the output of `{info.get('name')}` with the fingerprint "
+            f"{recorded}, not {step.fingerprint} ({difference}): rename the step, or remove that directory"
         )
     if status is Status.SUCCESS:
         raise ExecutionError(
-            f"step `{node.name}`: {node.output_path} was made with another config ({difference}; see {INFO_NAME} there): "
+            f"step `{step.name}`: {step.output_path} was made with another config ({difference}; see {INFO_NAME} there): "
             "choose another `override_output_path`, or remove that directory to make it again"
         )

@@ -1,4 +1,8 @@
-"""Records of what ran: `.executor_info` in each output, and one file per run under `{prefix}/experiments`."""
+"""Records of what ran: `.executor_info` in each output, and one file per run under `{prefix}/experiments`.
+
+Values whose field name says that they are secret (`hf_token`, `password`, ...) are replaced by `<hidden>` in all of them.
+The diff of the working tree covers tracked files only, so that an untracked `.env` never reaches a record.
+"""
 
 import dataclasses
 import datetime
@@ -10,70 +14,133 @@ import json
 import math
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from marin.execution.graph import Graph, Node
-from marin.execution.status import INFO_NAME
+from marin.execution.status import DIFF_NAME
+from marin.execution.task import StepTask
 from marin.storage import files, lease
+from marin.storage.trees import TreeDigest
 
+_LONGEST_DIFF = 1_000_000
 _SECRET_NAME = re.compile(
     r"(?i)(?:^|_)(?:(?:hf|api|auth|access|bearer|wandb|secret)_(?:token|key)|password|secret|credentials)$"
 )
 
 
-def step_info(node: Node, graph: Graph) -> dict[str, Any]:
-    """What identifies a step and how it was configured; JSON-ready, the same on every run under one prefix."""
-    return {
-        "name": node.name,
-        "fn_name": _name_of(node.step.fn),
-        "config": plain(graph.resolved_config(node)),
-        "description": node.step.description,
-        "fingerprint": node.fingerprint,
-        "version": {
-            "name": node.name,
-            "config": _without_secrets(node.identity.parts),
-            "dependencies": [{"name": other.name, "fingerprint": other.fingerprint} for other in node.dependencies],
-        },
-        "dependencies": [other.output_path for other in node.dependencies],
-        "output_path": node.output_path,
-        "override_output_path": node.step.override_output_path,
-    }
+@dataclasses.dataclass(frozen=True)
+class RunContext:
+    """What all steps of a run share: the code, as it stood when the run began, and who ran it. JSON-ready but for `diff`."""
 
+    caller: str
+    git_commit: str | None
+    git_dirty: bool | None
+    lock_digest: str | None
+    host: str
+    diff: str = dataclasses.field(default="", repr=False)
 
-def write_step_info(node: Node, graph: Graph) -> None:
-    info = {**step_info(node, graph), "worker_id": lease.worker_id(), "created_date": _now(), **git_state(_caller())}
-    files.write_json(files.join(node.output_path, INFO_NAME), info)
-
-
-def write_experiment_record(base_path: str, graph: Graph, nodes: Sequence[Node], description: str | None) -> str:
-    """Writes `{base_path}/{script}-{6 hex}.json`, named by the script and the steps, and returns its path."""
-    steps = [step_info(node, graph) for node in nodes]
-    digest = hashlib.sha256(json.dumps(steps, sort_keys=True).encode()).hexdigest()
-    path = files.join(base_path, f"{pathlib.Path(_caller()).stem or 'interactive'}-{digest[:6]}.json")
-    record = {
-        "worker_id": lease.worker_id(),
-        **git_state(_caller()),
-        "caller_path": _caller(),
-        "created_date": _now(),
-        "user": _user(),
-        "prefix": graph.prefix,
-        "description": description,
-        "steps": steps,
-    }
-    files.write_json(path, record)
-    return path
+    def record(self) -> dict[str, Any]:
+        return {
+            "git_commit": self.git_commit,
+            "git_dirty": self.git_dirty,
+            "lock_digest": self.lock_digest,
+            "host": self.host,
+        }
 
 
 @functools.cache
-def git_state(path: str) -> dict[str, str | bool | None]:
-    """The commit that the file at `path` is checked out from, and whether the tree differs from it; None if unknown."""
-    directory = pathlib.Path(path).parent if path else pathlib.Path.cwd()
+def run_context() -> RunContext:
+    """The context of this process, looked up once."""
+    caller = _caller()
+    directory = pathlib.Path(caller).parent if caller else pathlib.Path.cwd()
     commit = _git(directory, "rev-parse", "HEAD")
     changes = _git(directory, "status", "--porcelain") if commit else None
-    return {"git_commit": commit, "git_dirty": None if changes is None else bool(changes)}
+    return RunContext(
+        caller=caller,
+        git_commit=commit,
+        git_dirty=None if changes is None else bool(changes),
+        lock_digest=_lock_digest(directory),
+        host=socket.gethostname(),
+        diff=_diff(directory) if changes else "",
+    )
+
+
+def step_info(step: StepTask, config: Any = None) -> dict[str, Any]:
+    """What identifies a step and how it was configured; JSON-ready, the same on every run under one prefix.
+
+    Args:
+        config: what `fn` got, if that is to be shown with the paths of an attempt; None shows the usual paths.
+    """
+    shown = step.config_for(step.output_path) if config is None else config
+    return {
+        "name": step.name,
+        "fn_name": _name_of(step.fn),
+        "config": plain(shown),
+        "description": step.description,
+        "fingerprint": step.fingerprint,
+        "version": {
+            "name": step.name,
+            "config": _without_secrets(step.parts),
+            "dependencies": [{"name": other.name, "fingerprint": other.fingerprint} for other in step.dependencies],
+        },
+        "dependencies": [other.output_path for other in step.dependencies],
+        "output_path": step.output_path,
+        "override_output_path": step.override_output_path,
+    }
+
+
+def attempt_info(step: StepTask, attempt: int, context: RunContext, log_path: str | None) -> dict[str, Any]:
+    """The content of `.executor_info` when an attempt begins."""
+    return {
+        **step_info(step),
+        "worker_id": lease.worker_id(),
+        "created_date": _now(),
+        **context.record(),
+        "git_diff": DIFF_NAME if context.diff else None,
+        "attempt": attempt,
+        "start_date": _now(),
+        "end_date": None,
+        "seconds": None,
+        "log_path": log_path,
+        "output_digest": None,
+        "output_bytes": None,
+        "output_files": None,
+    }
+
+
+def completed_info(info: Mapping[str, Any], seconds: float, tree: TreeDigest | None) -> dict[str, Any]:
+    """The content of `.executor_info` when the attempt has ended; `tree` is None where there is no local output."""
+    return {
+        **info,
+        "end_date": _now(),
+        "seconds": round(seconds, 3),
+        "output_digest": tree and tree.sha256,
+        "output_bytes": tree and tree.bytes,
+        "output_files": tree and tree.files,
+    }
+
+
+def write_experiment_record(base_path: str, prefix: str, steps: Sequence[StepTask], description: str | None) -> str:
+    """Writes `{base_path}/{script}-{6 hex}.json`, named by the script and the steps, and returns its path."""
+    context = run_context()
+    infos = [step_info(step) for step in steps]
+    digest = hashlib.sha256(json.dumps(infos, sort_keys=True).encode()).hexdigest()
+    path = files.join(base_path, f"{pathlib.Path(context.caller).stem or 'interactive'}-{digest[:6]}.json")
+    record = {
+        "worker_id": lease.worker_id(),
+        **context.record(),
+        "caller_path": context.caller,
+        "created_date": _now(),
+        "user": _user(),
+        "prefix": prefix,
+        "description": description,
+        "steps": infos,
+    }
+    files.write_json(path, record)
+    return path
 
 
 def plain(value: Any) -> Any:
@@ -145,3 +212,22 @@ def _git(directory: pathlib.Path, *arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _lock_digest(directory: pathlib.Path) -> str | None:
+    """SHA-256 of the lock file of the checkout that `directory` lies in."""
+    for parent in (directory, *directory.parents):
+        for name in ("requirements.lock", "uv.lock"):
+            if (parent / name).is_file():
+                return hashlib.sha256((parent / name).read_bytes()).hexdigest()
+        if (parent / ".git").exists():
+            return None
+    return None
+
+
+def _diff(directory: pathlib.Path) -> str:
+    """The changes to tracked files since the commit, shortened if they are huge."""
+    text = _git(directory, "diff", "HEAD", "--no-ext-diff", "--no-color") or ""
+    if len(text) > _LONGEST_DIFF:
+        text = f"{text[:_LONGEST_DIFF]}\n... {len(text) - _LONGEST_DIFF:,} more characters were left out\n"
+    return text + "\n" if text else ""

@@ -1,11 +1,12 @@
 """What the executor prints: the dry run's list and the table at the end of a run."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from marin.execution.graph import Node
 from marin.execution.plan import Action, Decision
-from marin.execution.runner import Outcome
+from marin.execution.runner import Result
 
 _WOULD = {
     Action.RUN: "would run",
@@ -15,6 +16,32 @@ _WOULD = {
 }
 _WIDTH_WITHOUT_TERMINAL = 240
 _REASON_SHOWN = 160
+_ROWS_SHOWN = 60  # in a larger graph the steps that were skipped are only counted
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of one step of a graph."""
+
+    node: Node
+    result: Result
+
+    @property
+    def kind(self) -> str:
+        """One of "ran", "skipped", "waited", "failed" or "not run"."""
+        return self.result.kind
+
+    @property
+    def reason(self) -> str:
+        return self.result.reason
+
+    @property
+    def seconds(self) -> float:
+        return self.result.seconds
+
+    @property
+    def is_done(self) -> bool:
+        return self.result.is_done
 
 
 def print_dry_run(decisions: Mapping[Node, Decision], prefix: str) -> None:
@@ -38,7 +65,8 @@ def print_summary(outcomes: Sequence[Outcome]) -> None:
     table = Table("step", "outcome", "reason")
     table.add_column("seconds", justify="right")
     table.add_column("path", overflow="fold")
-    for outcome in outcomes:
+    shown = [outcome for outcome in outcomes if outcome.kind != "skipped" or len(outcomes) <= _ROWS_SHOWN]
+    for outcome in shown:
         seconds = f"{outcome.seconds:.1f}" if outcome.seconds else ""
         reason = outcome.reason.partition("\n")[0]
         reason = reason if len(reason) <= _REASON_SHOWN else f"{reason[:_REASON_SHOWN]}..."
@@ -47,6 +75,8 @@ def print_summary(outcomes: Sequence[Outcome]) -> None:
     if not console.is_terminal:
         console.width = _WIDTH_WITHOUT_TERMINAL
     console.print(table)
+    if len(shown) < len(outcomes):
+        console.print(f"and {len(outcomes) - len(shown):,} steps that were skipped, as they are done or not needed")
 
 
 def _plain_text(text: str) -> str:

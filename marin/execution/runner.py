@@ -1,108 +1,161 @@
 """Runs one step under its lease, and commits its output.
 
-The order is what makes a kill at any instant harmless: take the lease, look again whether the step must run, record
-what it is, mark it RUNNING, call `fn`, flush everything to the disk, look whether the lease is still ours, and only then
-mark it SUCCESS. `fn` writes directly below the output path; until SUCCESS stands there, no other step reads it.
+The order is what makes a kill at any instant harmless: take the lease, look again whether the step must run, make a
+directory for this attempt alone, record there what it is, call `fn`, flush everything to the disk, commit with one
+conditional put that fails if anybody has taken over, and only then mark it SUCCESS and move it to its usual path.
 """
 
+import contextlib
 import dataclasses
 import time
 import traceback
 from collections.abc import Callable
 
-from marin.errors import ExecutionError, LeaseHeldError, MarinError, StorageError
-from marin.execution import provenance
-from marin.execution.graph import Graph, Node
+from marin.errors import MarinError, StorageError
+from marin.execution import attempts, logs, provenance
 from marin.execution.plan import Action, Decision, decide
-from marin.execution.status import ERROR_NAME, Status, own_leftovers, read_info, read_status, write_status
-from marin.storage import files
+from marin.execution.status import (
+    DIFF_NAME,
+    ERROR_NAME,
+    LOG_NAME,
+    OWN_PREFIX,
+    Status,
+    write_info,
+    write_status,
+)
+from marin.execution.task import StepTask
+from marin.storage import files, trees
 from marin.storage.lease import Lease
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
-    """What became of a step; `kind` is "ran", "skipped", "failed" or "not run"."""
+class Result:
+    """What became of a step; `kind` is "ran", "skipped", "waited", "failed" or "not run"."""
 
-    node: Node
     kind: str
     reason: str
     seconds: float = 0.0
 
     @property
     def is_done(self) -> bool:
-        return self.kind in ("ran", "skipped")
+        return self.kind in ("ran", "skipped", "waited")
 
 
-def run_step(node: Node, graph: Graph, *, force_run_failed: bool, announce: Callable[[str], None]) -> Outcome:
-    """Runs the step unless another process has meanwhile done so; its failure is an outcome, not an exception.
+def run_step(
+    task: StepTask,
+    context: provenance.RunContext,
+    *,
+    force_run_failed: bool,
+    announce: Callable[[str], None],
+    keeps_terminal: bool = True,
+) -> Result:
+    """Runs the step unless another process has meanwhile done so; its failure is a result, not an exception.
 
     Ctrl-C and SIGTERM pass through, with the lease released and the status left at RUNNING, so that the next run
     continues.
 
+    Args:
+        keeps_terminal: show on the terminal what the step prints, and copy it to its log; else all goes to the log.
     Raises:
         ExecutionError: the output path belongs to another step.
         StorageError: the output path cannot be written.
     """
-    with Lease(node.output_path).acquire(announce=lambda message: announce(f"{node.name}: {message}")) as lease:
-        decision = decide(node, force_run_failed=force_run_failed, ignore_lease=True)
+    files.check_exclusive_create(task.prefix)
+    waited: list[str] = []
+
+    def announce_wait(message: str) -> None:
+        waited.append(message)
+        announce(f"{task.name}: {message}")
+
+    lease = Lease(attempts.ledger_directory(task.output_path))
+    with lease.acquire(announce=announce_wait):
+        unpublished = attempts.unpublished(task.output_path)
+        if unpublished is not None:
+            attempts.publish(task.output_path, unpublished)
+            announce(f"done {task.name}: an earlier run committed it, its output is in place now")
+        decision = decide(task, force_run_failed=force_run_failed, ignore_lease=True)
         if decision.action is not Action.RUN:
-            return Outcome(node, "skipped" if decision.action is Action.SKIP else "not run", decision.reason)
-        return _attempt(node, graph, lease, decision, announce)
+            done = "waited" if waited else "skipped"
+            return Result(done if decision.action is Action.SKIP else "not run", decision.reason)
+        return _attempt(task, context, lease, decision, announce, keeps_terminal)
 
 
-def mark_dependents_failed(node: Node) -> None:
-    """Notes that a step could not run because of another; a step that somebody works on or has finished is left alone."""
-    try:
-        with Lease(node.output_path).acquire(wait=False):
-            if read_status(node.output_path) is not Status.SUCCESS:
-                write_status(node.output_path, Status.DEP_FAILED)
-    except LeaseHeldError:
-        pass
+def mark_dependency_failed(task: StepTask) -> None:
+    """Notes that a step could not run because of another, unless something stands at its path already."""
+    with contextlib.suppress(StorageError):  # a note for people; the failure itself is reported anyway
+        if not files.exists(task.output_path):
+            write_info(task.output_path, provenance.step_info(task), durable=False)
+            write_status(task.output_path, Status.DEP_FAILED, durable=False)
 
 
-def _attempt(node: Node, graph: Graph, lease: Lease, decision: Decision, announce: Callable[[str], None]) -> Outcome:
-    _prepare(node, graph)
-    announce(f"RUN {node.name} -> {node.output_path} ({decision.reason})")
+def _attempt(
+    task: StepTask,
+    context: provenance.RunContext,
+    lease: Lease,
+    decision: Decision,
+    announce: Callable[[str], None],
+    keeps_terminal: bool,
+) -> Result:
+    own = attempts.begin(
+        task.output_path, lease.token, adopted_fingerprint=task.fingerprint if task.is_resumable else None
+    )
+    records = attempts.records_directory(task.output_path, lease.token)
+    has_log = files.is_local(own)
+    info = provenance.attempt_info(
+        task, lease.token, context, files.join(task.output_path, LOG_NAME) if has_log else None
+    )
+    files.remove_file(files.join(records, ERROR_NAME))
+    write_info(records, info, durable=False)
+    if context.diff:
+        files.write_bytes(files.join(records, DIFF_NAME), context.diff.encode(errors="replace"), durable=False)
+    write_status(records, Status.RUNNING, durable=False)
+    announce(f"RUN {task.name} -> {task.output_path} ({decision.reason})")
+    log: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if has_log and keeps_terminal:
+        log = logs.copied_to(files.join(own, LOG_NAME))
+    elif has_log:
+        logs.send_all_to(files.join(own, LOG_NAME))
     start = time.monotonic()
     try:
-        node.step.fn(graph.resolved_config(node))
-        files.sync_tree(node.output_path)
-        if not lease.verify():
-            raise ExecutionError(
-                f"the lease on {node.output_path} was lost while step `{node.name}` ran (was this process stopped for "
-                "long?), so its output is not committed: run the same command again"
-            )
-        write_status(node.output_path, Status.SUCCESS)
-    except (Exception, SystemExit) as error:
-        reason = _record_failure(node, lease, error)
+        with log:
+            task.fn(task.config_for(own))
         seconds = time.monotonic() - start
-        announce(f"FAILED {node.name} after {seconds:.1f} s: {reason}")
-        return Outcome(node, "failed", reason, seconds)
-    seconds = time.monotonic() - start
-    announce(f"done {node.name} in {seconds:.1f} s")
-    return Outcome(node, "ran", decision.reason, seconds)
+        write_info(records, provenance.completed_info(info, seconds, _output_digest(own)), durable=False)
+        files.sync_tree(own)
+        if not attempts.commit(lease, task.output_path):
+            return _overtaken(task, seconds, announce)
+    except (Exception, SystemExit) as error:
+        seconds = time.monotonic() - start
+        if lease.lost or not lease.verify():
+            return _overtaken(task, seconds, announce)
+        reason = _record_failure(records, task.output_path, error)
+        announce(f"FAILED {task.name} after {seconds:.1f} s: {reason}")
+        return Result("failed", reason, seconds)
+    announce(f"done {task.name} in {seconds:.1f} s")
+    return Result("ran", decision.reason, seconds)
 
 
-def _prepare(node: Node, graph: Graph) -> None:
-    """Clears what an unfinished attempt left, unless this very step continues from it; records the step."""
-    info = read_info(node.output_path)
-    if info is not None and not (node.is_resumable and info.get("fingerprint") == node.fingerprint):
-        for name in own_leftovers(node.output_path):
-            files.remove_tree(files.join(node.output_path, name))
-    files.remove_file(files.join(node.output_path, ERROR_NAME))
-    provenance.write_step_info(node, graph)
-    write_status(node.output_path, Status.RUNNING)
+def _output_digest(own: str) -> trees.TreeDigest | None:
+    return trees.digest_tree(own, leave_out=OWN_PREFIX) if files.is_local(own) else None
 
 
-def _record_failure(node: Node, lease: Lease, error: BaseException) -> str:
-    """Writes the traceback and FAILED, unless somebody else holds the path now; returns one sentence for people."""
+def _overtaken(task: StepTask, seconds: float, announce: Callable[[str], None]) -> Result:
+    reason = (
+        "somebody else took the step over while it ran (was this process stopped for long?), so what it made here "
+        "is not committed: run the same command again"
+    )
+    announce(f"FAILED {task.name} after {seconds:.1f} s: {reason}")
+    return Result("failed", reason, seconds)
+
+
+def _record_failure(records: str, output_path: str, error: BaseException) -> str:
+    """Writes the traceback and FAILED; returns one sentence for people."""
     summary = str(error) if isinstance(error, MarinError) else traceback.format_exception_only(error)[-1].strip()
-    if not lease.verify():
-        return summary
-    error_path = files.join(node.output_path, ERROR_NAME)
     try:
-        files.write_bytes(error_path, "".join(traceback.format_exception(error)).encode(errors="replace"))
-        write_status(node.output_path, Status.FAILED)
+        text = "".join(traceback.format_exception(error)).encode(errors="replace")
+        files.write_bytes(files.join(records, ERROR_NAME), text)
+        write_status(records, Status.FAILED)
     except StorageError as further:  # a full disk must not hide what went wrong
         return f"{summary} (and no traceback could be written: {further})"
-    return summary if isinstance(error, MarinError) else f"{summary} (traceback in {error_path})"
+    shown = files.join(output_path, ERROR_NAME)
+    return summary if isinstance(error, MarinError) else f"{summary} (traceback in {shown})"

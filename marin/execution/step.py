@@ -7,8 +7,9 @@ runs, `fn` gets the config with every reference replaced by a path.
 
 import dataclasses
 import functools
+import operator
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar, cast
 
 from marin.errors import ConfigError, FingerprintError
@@ -126,26 +127,39 @@ def placement(**field_options: Any) -> Any:
     return dataclasses.field(metadata=metadata, **field_options)
 
 
-def inputs_of(config: object, _around: tuple[int, ...] = ()) -> Iterator[InputName]:
+def inputs_of(config: object) -> list[InputName]:
     """Every reference to a step inside `config`, in order.
 
     Raises:
         FingerprintError: a part of the config contains itself.
     """
-    if id(config) in _around:
-        raise FingerprintError(f"a {type(config).__name__} in a config contains itself: a config must be a tree")
-    if isinstance(config, ExecutorStep):
-        yield config.as_input_name()
-    elif isinstance(config, InputName):
-        if config.step is not None:
-            yield config
+    found: list[InputName] = []
+    _collect_inputs(config, found, set())
+    return found
+
+
+def _collect_inputs(value: object, found: list[InputName], around: set[int]) -> None:
+    if isinstance(value, ExecutorStep):
+        found.append(value.as_input_name())
+    elif isinstance(value, InputName):
+        if value.step is not None:
+            found.append(value)
     else:
-        for child in _children(config):
-            yield from inputs_of(child, (*_around, id(config)))
+        identity = id(value)
+        if identity in around:
+            raise FingerprintError(f"a {type(value).__name__} in a config contains itself: a config must be a tree")
+        around.add(identity)
+        for child in _children(value):
+            if type(child) not in _LEAVES:
+                _collect_inputs(child, found, around)
+        around.discard(identity)
 
 
-def resolve(config: Any, output_path: str, prefix: str, path_of: Callable[[ExecutorStep], str]) -> Any:
-    """`config` with every reference replaced by a path; parts without references stay the same objects."""
+def resolve(config: Any, output_path: str | None, prefix: str, path_of: Callable[[ExecutorStep], str]) -> Any:
+    """`config` with every reference replaced by a path; parts without references stay the same objects.
+
+    `output_path` None leaves the step's own path open, for whoever knows which attempt will write: resolve again.
+    """
     match config:
         case ExecutorStep():
             return path_of(config)
@@ -154,35 +168,61 @@ def resolve(config: Any, output_path: str, prefix: str, path_of: Callable[[Execu
         case InputName(step=ExecutorStep() as step, name=name):
             return files.join(path_of(step), name) if name else path_of(step)
         case OutputName(name=name):
+            if output_path is None:
+                return config
             return files.join(output_path, name) if name else output_path
         case VersionedValue(value=value):
             return resolve(value, output_path, prefix, path_of)
-    before = _children(config)
+    before = list(_children(config))
     after = [resolve(child, output_path, prefix, path_of) for child in before]
     if all(old is new for old, new in zip(before, after, strict=True)):
         return config
     return _with_children(config, after)
 
 
-def _children(value: Any) -> list[Any]:
+def _children(value: Any) -> Iterable[Any]:
     """The values directly inside `value`, in the order in which `_with_children` takes them back."""
+    children_of = _CHILDREN_OF.get(type(value))
+    if children_of is None:
+        children_of = _CHILDREN_OF[type(value)] = _children_getter(value)
+    return children_of(value)
+
+
+def _children_getter(value: Any) -> Callable[[Any], Iterable[Any]]:
+    """What gives the children of `value` and of every other value of its type."""
     if isinstance(value, type):
-        return []
+        return _no_children
     if dataclasses.is_dataclass(value):
-        return [getattr(value, field.name) for field in dataclasses.fields(value) if field.init]
+        names = _init_fields(type(value))
+        if len(names) > 1:
+            return operator.attrgetter(*names)  # one call for all fields
+        return lambda value: [getattr(value, name) for name in names]
     if isinstance(value, Mapping):
-        return list(value.values())
+        return lambda value: value.values()
     if isinstance(value, list | tuple | set | frozenset):
-        return list(value)
+        return iter
     if isinstance(value, functools.partial):
-        return [value.args, value.keywords]
-    return []
+        return lambda value: (value.args, value.keywords)
+    return _no_children
+
+
+def _no_children(value: Any) -> tuple[()]:
+    return ()
+
+
+# Configs hold the same few types in thousands of steps: what a type's children are is worked out once.
+_LEAVES = frozenset({type(None), bool, int, float, str, bytes})
+_CHILDREN_OF: dict[type, Callable[[Any], Iterable[Any]]] = dict.fromkeys(_LEAVES, _no_children)
+
+
+@functools.cache
+def _init_fields(cls: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(cls) if field.init)
 
 
 def _with_children(value: Any, children: list[Any]) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value) if field.init]
-        return dataclasses.replace(value, **dict(zip(names, children, strict=True)))
+        return dataclasses.replace(value, **dict(zip(_init_fields(type(value)), children, strict=True)))
     if isinstance(value, Mapping):
         return dict(zip(value, children, strict=True))
     if isinstance(value, functools.partial):

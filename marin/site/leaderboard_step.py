@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from marin.execution.attempts import usual_path
 from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
 from marin.site.leaderboard_page import build_site
 from marin.storage import files
@@ -35,4 +36,4 @@ def build_leaderboard(config: LeaderboardConfig) -> None:
     """Writes the page of every result below the prefix's `speedrun` folder and in the repository's submissions."""
     places = [files.join(str(config.prefix), "speedrun"), config.submissions]
     summary = build_site([place for place in places if files.exists(place)], [], config.output_path)
-    print(f"  leaderboard        {summary.index}   ({summary.num_runs} runs; open it in a browser)")
+    print(f"  leaderboard        {usual_path(str(summary.index))}   ({summary.num_runs} runs; open it in a browser)")

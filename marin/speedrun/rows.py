@@ -131,7 +131,7 @@ def read_results_tree(directory: str | os.PathLike[str]) -> Iterator[Row | Unrea
         problems.append(Unreadable(name, f"the directory cannot be listed ({error.strerror}): check its permissions"))
 
     for parent, names, file_names in os.walk(root, onerror=failed):
-        names.sort()
+        names[:] = sorted(name for name in names if not name.startswith("."))  # attempts that are no output lie in one
         if results.FILE_NAME in file_names or results.FILE_NAME in names:
             yield from _read_results_file(pathlib.Path(parent, results.FILE_NAME), root)
     yield from problems

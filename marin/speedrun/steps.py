@@ -13,6 +13,7 @@ import jax
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ResultsError
 from marin.evaluation import EvalSet, bits_per_byte, compressor_bits_per_byte
+from marin.execution.attempts import usual_path
 from marin.execution.step import placement, this_output_path
 from marin.inference import sample_text
 from marin.nn.precision import Precision
@@ -176,7 +177,7 @@ def write_speedrun_results(config: ResultsConfig) -> None:
     write_results(files.join(config.output_path, FILE_NAME), info)
     for place in (str(config.run), files.join(prefix, "checkpoints", "speedrun"), prefix):
         write_results(files.join(place, FILE_NAME), info)
-    print(summary(info, files.join(config.output_path, FILE_NAME)))
+    print(summary(info, usual_path(files.join(config.output_path, FILE_NAME))))
 
 
 def read_one_result(path: str | Path) -> RunInfo:

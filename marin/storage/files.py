@@ -4,6 +4,15 @@ A local write goes to a temporary file in the same directory, is flushed to the 
 rename; then the directory is flushed. A reader thus sees the old content or the new, never a part, and a crash leaves
 at most a temporary file, which nothing reads. On another store a write is one put, which such stores apply as a whole.
 
+`create_exclusive` is what leases and commits stand on: of all who create one path, on any number of machines, exactly
+one gets True. Locally it is a hard link from a complete temporary file; elsewhere it is the store's own conditional put
+(S3: If-None-Match, Google: ifGenerationMatch=0, Azure: If-None-Match), and a store without one is refused by
+`check_exclusive_create`. Where a local file system has no hard links, the file is opened with O_EXCL and then filled: a
+crash or a reader in between finds a part of the content, so readers must recognise a torn file by its content.
+
+A store is configured by its own environment variables, read when it is first used. For MinIO and other servers that
+speak S3: `AWS_ENDPOINT_URL=http://host:9000` (or `FSSPEC_S3_ENDPOINT_URL`), `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`.
+
 Every failure is a `StorageError` that names the path and the next step. There is no caching and no retrying here.
 """
 
@@ -15,8 +24,11 @@ import json
 import os
 import pathlib
 import posixpath
+import random
 import secrets
 import shutil
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -131,26 +143,94 @@ def sha256_file(path: str) -> str:
 # --- writing ------------------------------------------------------------------------------------------------------
 
 
-def write_bytes(path: str, data: bytes) -> None:
-    """Writes the whole file or nothing of it, and makes the directories above it."""
+def write_bytes(path: str, data: bytes, *, durable: bool = True) -> None:
+    """Writes the whole file or nothing of it, and makes the directories above it.
+
+    Args:
+        durable: flush to the disk before returning. Without it a reader still sees the old content or the new, but
+            after a power failure the file may be empty.
+    """
     with _explained(path, "written"):
         if not is_local(path):
             _filesystem(path).pipe_file(path, data)
             return
         target = local_path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = write_temporary(target, data)
+        temporary = write_temporary(target, data, durable=durable)
         try:
             os.replace(temporary, target)
         except OSError:
-            temporary.unlink(missing_ok=True)
+            _remove_quietly(temporary)
             raise
-        sync_path(target.parent)
+        if durable:
+            sync_path(target.parent)
 
 
 def write_json(path: str, value: Any) -> None:
     """`write_bytes` of indented JSON; NaN and infinities are refused, as other readers refuse them."""
     write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def create_exclusive(path: str, data: bytes, *, make_parents: bool = True, durable: bool = True) -> bool:
+    """Creates the file with this content unless there is one: True for exactly one of all who try.
+
+    False on a store can also mean that our own put arrived and its answer did not, as drivers repeat a request whose
+    answer was lost; whoever must tell the two apart puts something unique into `data` and reads the file back.
+
+    Args:
+        make_parents: make the directories above it. Without it, a missing directory on a local store is an error.
+        durable: on a local store, True is returned only when the file is on the disk.
+    Raises:
+        StorageError: the file cannot be created. It may exist nevertheless, if only the last flush failed.
+    """
+    with _explained(path, "created"):
+        if not is_local(path):
+            return _put_if_absent(path, data)
+        target = local_path(path)
+        if make_parents:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():  # saves the temporary file; the link below is what decides
+            return False
+        created = _link_or_open(target, data, durable)
+        if created and durable:
+            sync_path(target.parent)
+        return created
+
+
+def check_exclusive_create(path_prefix: str) -> None:
+    """Proves that the store under `path_prefix` has a conditional put; asked once per store.
+
+    The driver must be known to leave the decision to the store, as fsspec's default looks first and writes then; and
+    the store must really refuse a second create, as some servers ignore the condition.
+
+    Raises:
+        StorageError: it has none, so two runs could both believe that they hold a step.
+    """
+    store = path_prefix.partition("://")[2].partition("/")[0] if not is_local(path_prefix) else ""
+    key = (path_prefix.split("://", 1)[0], store)
+    if is_local(path_prefix) or key in _checked_stores:
+        return
+    next_step = "use a local --prefix, or a bucket on S3, Google Cloud Storage, Azure or a recent MinIO"
+    driver = type(_filesystem(path_prefix))
+    if not driver.__module__.startswith(_CONDITIONAL_DRIVERS):
+        raise StorageError(
+            f"{path_prefix} cannot keep two runs apart: its driver {driver.__module__}.{driver.__name__} has no "
+            f"conditional put; {next_step}"
+        )
+    probe = join(path_prefix, temporary_name("create_check"))
+    try:
+        refused = create_exclusive(probe, b"1") and not create_exclusive(probe, b"2")
+    except StorageError as error:
+        raise StorageError(f"{path_prefix} cannot be used for runs: {error}") from error
+    finally:
+        with contextlib.suppress(StorageError):
+            remove_file(probe)
+    if not refused:
+        raise StorageError(
+            f"{path_prefix} cannot keep two runs apart: the store overwrites a file that it was asked to create only "
+            f"if absent; {next_step}"
+        )
+    _checked_stores.add(key)
 
 
 def make_dirs(path: str) -> None:
@@ -194,17 +274,10 @@ def sync_tree(path: str) -> None:
             sync_path(pathlib.Path(directory))
 
 
-def write_temporary(target: pathlib.Path, data: bytes) -> pathlib.Path:
+def write_temporary(target: pathlib.Path, data: bytes, *, durable: bool = True) -> pathlib.Path:
     """Writes and flushes `data` beside `target` under a name of its own, which the caller renames or links."""
     temporary = target.with_name(temporary_name(target.name))
-    try:
-        with open(temporary, "xb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    _create_and_fill(temporary, data, durable)
     return temporary
 
 
@@ -222,6 +295,95 @@ def sync_path(path: pathlib.Path) -> None:
 
 
 # --- inside -------------------------------------------------------------------------------------------------------
+
+# Drivers whose `pipe_file(mode="create")` is a conditional request to the store (read in their sources of 2026).
+_CONDITIONAL_DRIVERS = ("s3fs.", "gcsfs.", "adlfs.", "fsspec.implementations.memory")
+_NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+_SLOWEST_FILL = 30.0  # seconds; well below the silence after which a waiting process takes a lease over
+_memory_lock = threading.Lock()  # fsspec's memory store looks and then writes, which two threads can do at once
+_checked_stores: set[tuple[str, str]] = set()
+
+
+def _create_and_fill(path: pathlib.Path, data: bytes, durable: bool) -> None:
+    """Creates a file that must not exist; on failure nothing of it stays."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        if durable:
+            os.fsync(descriptor)
+    except BaseException:
+        _remove_quietly(path)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _remove_quietly(path: pathlib.Path) -> None:
+    """Removes a temporary file; one that stays disturbs nobody, and must not hide what went wrong before."""
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def _link_or_open(target: pathlib.Path, data: bytes, durable: bool) -> bool:
+    temporary = write_temporary(target, data, durable=durable)
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        return _open_and_fill(target, data, durable)
+    finally:
+        _remove_quietly(temporary)
+    return True
+
+
+def _open_and_fill(target: pathlib.Path, data: bytes, durable: bool) -> bool:
+    """Decides by O_EXCL, on a file system without hard links.
+
+    A process that was stopped while it filled the file may have been seen as dead by a reader of the torn content, so
+    one that took long says so, and does not count its file as created.
+    """
+    start = _clock()
+    try:
+        _create_and_fill(target, data, durable)
+    except FileExistsError:
+        return False
+    took = _clock() - start
+    if took > _SLOWEST_FILL:
+        raise StorageError(f"{target} took {took:.0f} s to write (was this process stopped?): run the command again")
+    return True
+
+
+def _clock() -> float:
+    """Seconds that go on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def _put_if_absent(path: str, data: bytes) -> bool:
+    filesystem = _filesystem(path)
+    for attempt in range(5):
+        try:
+            if path.startswith("memory://"):
+                with _memory_lock:
+                    filesystem.pipe_file(path, data, mode="create")
+            else:
+                filesystem.pipe_file(path, data, mode="create")
+            return True
+        except FileExistsError:
+            return False
+        except OSError as error:  # not every server names the condition, which s3fs needs for FileExistsError
+            response = getattr(error.__cause__, "response", None) or {}
+            code = str(response.get("Error", {}).get("Code"))
+            if code in ("PreconditionFailed", "412"):
+                return False
+            if code not in ("ConditionalRequestConflict", "409") or attempt == 4:
+                raise
+            time.sleep(random.uniform(0.05, 0.2) * 2**attempt)  # two creates met; S3 asks for another try
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _filesystem(path: str) -> Any:

@@ -1,87 +1,104 @@
-"""A lease: the right of one process at a time to write a directory.
+"""A lease: the right of one process at a time to run a step, kept as a ledger of numbered records.
 
-The holder is named in `{directory}/.executor_status.lock`, JSON with a worker id, a timestamp that a thread renews
-every 30 seconds, and what is needed to see from this machine whether the holder still lives. A lease changes hands
+    {directory}/ledger/00000001.json, 00000002.json, ...   each created only if absent, never changed, never deleted
+    {directory}/heartbeat-{n}.json                         overwritten by the holder of claim n while it works
 
-- at once, when its holder ran on this machine and its process is gone (killed, or its number given to another process);
-- otherwise when a waiting process has itself watched the lock for 90 seconds without a renewal. Nobody's clock is
-  compared with another's, so neither clock skew nor a laptop's sleep takes a lease from a process that lives.
+The record with the highest number is the state: a "claim" (somebody works, or died working), a "release" (nobody
+does), or a "commit" (an output was selected; its payload says which). Claiming, taking over, releasing and committing
+are one operation, "create record highest + 1 if absent", which the store gives to exactly one of all who ask
+(`files.create_exclusive`). The number of a claim is thus a fencing token: whoever was overtaken while it was stopped
+finds its next number taken, and can neither commit nor release, whenever it wakes up. No step of this relies on time.
 
-On a local file system taking, renewing, taking over and releasing happen under `flock` of the directory, and the lock
-appears with its whole content or not at all. On other stores the lock is a plain object: it is written, and read back
-after a pause to see who wrote last. That keeps out a second start that comes later, but two that come within the same
-instant may both believe that they hold it; do not run one prefix on such a store from two machines at once.
+Time only decides when a waiting process overtakes a claim:
 
-A holder whose lease was taken over (it was stopped for longer than 90 seconds) finds `lost` set, and must not publish.
+- at once, when the holder ran on this machine and its process is gone (killed, or its number given to another process);
+- otherwise when the waiting process has itself watched claim and heartbeat unchanged for `stale_after` seconds of its
+  own monotonic clock. Nobody's clock is compared with another's, so neither clock skew nor a sleeping laptop takes a
+  lease from a process that lives. A missing or unreadable heartbeat counts as unchanged.
+
+A record that cannot be parsed (torn by a power failure, or on a file system without hard links) counts as the claim of
+an unknown worker: it is waited for, and then overtaken. A claim and a release need only be atomic; a power failure may
+lose them, along with the work that they stood for. A commit is on the disk when `commit` returns.
 """
 
 import contextlib
 import dataclasses
-import errno
-import fcntl
+import datetime
 import functools
 import json
 import os
-import pathlib
+import random
+import re
 import secrets
 import socket
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Literal, Self
 
 import psutil
 
 from marin.errors import LeaseHeldError, StorageError
 from marin.storage import files
 
-LOCK_NAME = ".executor_status.lock"
+LEDGER_NAME = "ledger"
+# Read when a lease is made, so that a test can shorten them for everything that its process runs.
 HEARTBEAT = 30.0
 STALE_AFTER = 90.0
-_SETTLE = 0.5  # seconds between writing a lock on a remote store and reading back who wrote last
+
+Kind = Literal["claim", "release", "commit"]
+_KINDS: tuple[Kind, ...] = ("claim", "release", "commit")
+_RECORD = re.compile(r"(\d{8})\.json")
 
 
 @dataclasses.dataclass(frozen=True)
 class Holder:
-    """What a lock file says; fields that a foreign or damaged lock lacks are empty."""
+    """Who wrote a record; fields that a damaged record lacks are empty."""
 
     worker_id: str
-    timestamp: float
+    date: str = ""
     machine: str = ""
     pid: int = 0
     process_start: float = 0.0
 
     def is_dead(self) -> bool:
         """Whether the holder certainly does not run any more; only known for processes of this machine."""
-        return bool(self.machine) and self.machine == _machine() and not _is_running(self.pid, self.process_start)
+        return self.pid > 0 and self.machine == machine() and not _is_running(self.pid, self.process_start)
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """The highest record of a ledger.
+
+    `attempt` is the number of the claim that it is about: the claim's own, the one released, the one committed.
+    """
+
+    number: int
+    kind: Kind
+    holder: Holder | None
+    payload: dict[str, Any]
+    attempt: int
+
+
+def read_state(directory: str) -> State | None:
+    """What the ledger says; None when there is no record."""
+    return next(_newest_first(directory), None)
+
+
+def read_commit(directory: str) -> State | None:
+    """The newest commit, whatever was recorded after it; None when there never was one.
+
+    Whoever takes a lease needs it, as its own claim is the state by then.
+    """
+    return next((state for state in _newest_first(directory) if state.kind == "commit"), None)
 
 
 def read_holder(directory: str) -> Holder | None:
-    """Who holds the lease on `directory`, if anybody. A lock that cannot be parsed has a holder without a name."""
-    path = files.join(directory, LOCK_NAME)
-    if not files.exists(path):
-        return None
-    try:
-        return _parse(files.read_bytes(path))
-    except StorageError:
-        if not files.exists(path):  # released between the two looks
-            return None
-        raise
-
-
-def _parse(lock: bytes) -> Holder:
-    try:
-        record = json.loads(lock)
-        return Holder(
-            worker_id=str(record["worker_id"]),
-            timestamp=float(record["timestamp"]),
-            machine=str(record.get("machine", "")),
-            pid=int(record.get("pid", 0)),
-            process_start=float(record.get("process_start", 0.0)),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return Holder("an unknown worker", 0.0)
+    """Who holds the lease, alive or dead; None when nobody does."""
+    state = read_state(directory)
+    return state.holder if state is not None and state.kind == "claim" else None
 
 
 def worker_id() -> str:
@@ -90,77 +107,105 @@ def worker_id() -> str:
 
 
 class Lease:
-    """The lease on one directory; a context manager that releases on leaving.
+    """The lease of one step; a context manager that releases on leaving, unless there was a commit.
 
     Args:
-        directory: path or URL; it is created when the lease is taken.
-        heartbeat: seconds between renewals.
-        stale_after: seconds without a renewal after which a watcher may take over.
-        poll: seconds between looks while waiting.
+        directory: path or URL of the ledger's parent; it is created when the lease is taken.
+        heartbeat: seconds between renewals, `HEARTBEAT` by default.
+        stale_after: seconds without a renewal after which a watcher takes over, `STALE_AFTER` by default.
+        poll: seconds between looks while waiting, about.
     """
 
     def __init__(
-        self, directory: str, *, heartbeat: float = HEARTBEAT, stale_after: float = STALE_AFTER, poll: float = 0.5
+        self, directory: str, *, heartbeat: float | None = None, stale_after: float | None = None, poll: float = 0.5
     ):
         self._directory = directory
-        self._path = files.join(directory, LOCK_NAME)
-        self._heartbeat, self._stale_after, self._poll = heartbeat, stale_after, poll
-        self._worker_id = f"{worker_id()}:{secrets.token_hex(8)}"
-        self._released = threading.Event()
+        self._ledger = files.join(directory, LEDGER_NAME)
+        self._heartbeat = HEARTBEAT if heartbeat is None else heartbeat
+        self._stale_after = STALE_AFTER if stale_after is None else stale_after
+        self._poll = poll
+        self._token = 0
+        self._claim = b""  # our record; nobody else writes the same bytes
+        self._committed = False
+        self._ended = threading.Event()
         self._lost = threading.Event()
         self._thread: threading.Thread | None = None
+
+    @property
+    def token(self) -> int:
+        """The number of our claim."""
+        assert self._token, "the lease is not held"
+        return self._token
 
     @property
     def lost(self) -> bool:
         """Whether somebody else took over, or renewing has failed for so long that somebody may have."""
         return self._lost.is_set()
 
-    def acquire(self, *, wait: bool = True, announce: Callable[[str], None] | None = None) -> Self:
+    def acquire(self, wait: bool = True, announce: Callable[[str], None] | None = None) -> Self:
         """Takes the lease, waiting for a live holder.
 
         Args:
             announce: called once with a sentence about the holder when there is something to wait for.
         Raises:
             LeaseHeldError: somebody holds it and `wait` is False.
-            StorageError: the directory cannot be written.
+            StorageError: the ledger cannot be read or written.
         """
-        seen, seen_since, announced = None, time.monotonic(), False
-        files.make_dirs(self._directory)
-        while not self._try_take(seen if time.monotonic() - seen_since >= self._stale_after else None):
-            holder = read_holder(self._directory)
-            if holder != seen:
-                seen, seen_since = holder, time.monotonic()
-            if holder is None:  # released meanwhile, or the directory was removed
-                files.make_dirs(self._directory)
-                continue
+        assert not self._token, "a lease is taken once"
+        watch, announced = _Watch(self._directory), False
+        while True:
+            state = read_state(self._directory)
+            silence = watch.silence(state)
+            held = state is not None and state.kind == "claim" and state.holder is not None
+            if state is None or not held or _is_dead(state) or silence >= self._stale_after:
+                if self._take(state.number + 1 if state else 1):
+                    return self
+                continue  # somebody was faster: look who
+            assert state.holder is not None
             if not wait:
                 raise LeaseHeldError(
-                    f"{self._directory} is held by {holder.worker_id}: wait for it to finish, or stop it"
+                    f"{self._directory} is held by {state.holder.worker_id}: wait for it to finish, or stop it"
                 )
             if announce and not announced:
-                announce(f"waiting for {holder.worker_id}, which is writing {self._directory}")
+                announce(f"waiting for {state.holder.worker_id}, which is writing {self._directory}")
                 announced = True
-            time.sleep(self._poll)
-        self._released.clear()
-        self._thread = threading.Thread(target=self._renew_until_released, name="marin-lease", daemon=True)
-        self._thread.start()
-        return self
+            time.sleep(self._poll * random.uniform(0.5, 1.5))  # many waiters must not look in step
 
     def verify(self) -> bool:
-        """Reads the lock again: whether this lease is still the holder's."""
-        if not self.lost and not self._is_mine(read_holder(self._directory)):
+        """Reads the ledger again: whether our claim stands and nobody has a higher record."""
+        if self._committed or self.lost:
+            return self._committed
+        if _highest(self._ledger) != self._token or not self._is_mine(self._token, self._claim):
             self._lost.set()
         return not self.lost
 
+    def commit(self, payload: Mapping[str, Any]) -> bool:
+        """Selects this attempt's output, which must be whole and on the disk; False when we were overtaken.
+
+        Raises:
+            StorageError: the record could not be written or flushed; `read_state` tells whether it stands.
+        """
+        self._end_heartbeat()
+        assert self._token and not self._committed
+        if not self.verify():
+            return False
+        directory = self._directory
+        for _ in range(3):  # the directories that the first claim made, up to the one that was there
+            if files.is_local(directory):
+                files.sync_path(files.local_path(directory))
+            directory = os.path.dirname(directory)
+        if self._put(self._token + 1, _record("commit", payload), durable=True):
+            self._committed = True
+        else:
+            self._lost.set()
+        return self._committed
+
     def release(self) -> None:
-        """Stops renewing and removes the lock, if it is still this lease's own."""
-        self._released.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        with _exclusive(self._directory):
-            if self._is_mine(read_holder(self._directory)):
-                files.remove_file(self._path)
+        """Stops renewing and lets others in at once; nothing happens when we were overtaken or have committed."""
+        self._end_heartbeat()
+        if self._token and not self._committed and self.verify():
+            self._put(self._token + 1, _record("release"), durable=False)
+        self._token = 0
 
     def __enter__(self) -> Self:
         return self
@@ -168,102 +213,151 @@ class Lease:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.release()
+        # A claim without a release is overtaken like that of a dead process: nothing to stop for, and no reason to hide
+        # what went wrong inside the block.
+        with contextlib.suppress(StorageError):
+            self.release()
 
-    def _try_take(self, stale: Holder | None) -> bool:
-        """Takes the lease if it is free, its holder is dead, or its lock is still exactly `stale`."""
-        with _exclusive(self._directory):
-            holder = read_holder(self._directory)
-            if holder is not None and not holder.is_dead() and holder != stale:
-                return False
-            if not files.is_local(self._path):
-                files.write_bytes(self._path, self._content())
-            elif not self._link_lock(replaces=holder):
-                return False
-        if not files.is_local(self._path):
-            time.sleep(_SETTLE)
-        return self._is_mine(read_holder(self._directory))
-
-    def _link_lock(self, replaces: Holder | None) -> bool:
-        """Makes the lock appear whole, and only where there is none; an old lock is first moved to a name of our own.
-
-        `flock` already keeps others out. Where a file system lacks it, the move and the link still let one process win.
-        """
-        lock = files.local_path(self._path)
-        try:
-            if replaces is not None and not _remove_exactly(lock, replaces):
-                return False
-            temporary = files.write_temporary(lock, self._content())
-            try:
-                os.link(temporary, lock)
-            except OSError as error:
-                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK):
-                    raise
-                os.rename(temporary, lock)  # no hard links on this file system: `flock` alone keeps others out
-            finally:
-                temporary.unlink(missing_ok=True)
-            files.sync_path(lock.parent)
-        except (FileExistsError, FileNotFoundError):
+    def _take(self, number: int) -> bool:
+        claim = _record("claim")
+        if not self._put(number, claim, durable=False):
             return False
-        except OSError as error:
-            raise StorageError(f"{lock} cannot be written: {error}; choose another --prefix") from error
+        self._token, self._claim = number, claim
+        self._thread = threading.Thread(target=self._renew_until_ended, name="marin-lease", daemon=True)
+        self._thread.start()  # its first act is to wait, so a short step pays for the thread alone: 0.1 ms
         return True
 
-    def _renew_until_released(self) -> None:
-        renewed = time.monotonic()
-        while not self._released.wait(self._heartbeat):
+    def _put(self, number: int, record: bytes, *, durable: bool) -> bool:
+        """Creates a record if absent. Only the first may make the ledger: a removed one must not come back."""
+        path = _record_path(self._ledger, number)
+        if files.create_exclusive(path, record, make_parents=number == 1, durable=durable):
+            return True
+        # A driver that repeats a put whose answer was lost finds its own record.
+        return not files.is_local(path) and self._is_mine(number, record)
+
+    def _is_mine(self, number: int, record: bytes) -> bool:
+        path = _record_path(self._ledger, number)
+        try:
+            return files.read_bytes(path) == record
+        except StorageError:
+            if files.exists(path):
+                raise
+            return False
+
+    def _renew_until_ended(self) -> None:
+        renewed, beats = time.monotonic(), 0
+        path = _heartbeat_path(self._directory, self._token)
+        while not self._ended.wait(self._heartbeat):
             try:
-                with _exclusive(self._directory):
-                    if not self._is_mine(read_holder(self._directory)):
-                        self._lost.set()
-                        return
-                    files.write_bytes(self._path, self._content())
+                if not self.verify():
+                    return
+                beats += 1
+                beat = {"worker_id": json.loads(self._claim)["worker_id"], "beat": beats, "date": _now()}
+                files.write_bytes(path, json.dumps(beat).encode(), durable=False)
                 renewed = time.monotonic()
-            except OSError:  # a full disk may get room again; when it does not, the lease counts as lost
+            except StorageError:  # a full disk may get room again; when it does not, the lease counts as lost
                 if time.monotonic() - renewed >= self._stale_after:
                     self._lost.set()
                     return
 
-    def _content(self) -> bytes:
-        holder = Holder(self._worker_id, time.time(), _machine(), os.getpid(), _process_start(os.getpid()))
-        return json.dumps(dataclasses.asdict(holder)).encode()
-
-    def _is_mine(self, holder: Holder | None) -> bool:
-        return holder is not None and holder.worker_id == self._worker_id
-
-
-def _remove_exactly(lock: pathlib.Path, expected: Holder) -> bool:
-    """Removes the lock of `expected`; a lock that another process wrote meanwhile is put back."""
-    moved = lock.with_name(files.temporary_name(LOCK_NAME))
-    os.rename(lock, moved)
-    found = _parse(moved.read_bytes())
-    if found != expected:
-        os.link(moved, lock)
-    moved.unlink()
-    return found == expected
+    def _end_heartbeat(self) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(
+                timeout=1.0
+            )  # a renewal that hangs in its store is not waited for: it only tells the time
+            self._thread = None
 
 
-@contextlib.contextmanager
-def _exclusive(directory: str) -> Iterator[None]:
-    """Keeps other processes of a local file system out of the block; does nothing where that cannot be had."""
-    if not files.is_local(directory):
-        yield
-        return
+class _Watch:
+    """For how long a waiting process has seen the same claim with the same heartbeat."""
+
+    def __init__(self, directory: str):
+        self._directory = directory
+        self._number = 0
+        self._beat = b""
+        self._since = time.monotonic()
+
+    def silence(self, state: State | None) -> float:
+        number = state.number if state else 0
+        beat = self._read_beat(number) if number == self._number else b""
+        if number != self._number or (beat and beat != self._beat):
+            self._number, self._beat, self._since = number, beat, time.monotonic()
+        return time.monotonic() - self._since
+
+    def _read_beat(self, number: int) -> bytes:
+        path = _heartbeat_path(self._directory, number)
+        try:
+            return files.read_bytes(path) if files.exists(path) else b""
+        except StorageError:
+            return b""
+
+
+def _is_dead(state: State) -> bool:
+    return state.holder is not None and state.holder.is_dead()
+
+
+def _record_path(ledger: str, number: int) -> str:
+    return files.join(ledger, f"{number:08d}.json")
+
+
+def _heartbeat_path(directory: str, number: int) -> str:
+    return files.join(directory, f"heartbeat-{number}.json")
+
+
+def _newest_first(directory: str) -> Iterator[State]:
+    ledger = files.join(directory, LEDGER_NAME)
+    for number in reversed(_numbers(ledger)):
+        path = _record_path(ledger, number)
+        try:
+            data = files.read_bytes(path)
+        except StorageError:
+            if files.exists(path):
+                raise
+            return  # the ledger was removed while it was read
+        yield _parse(number, data)
+
+
+def _numbers(ledger: str) -> list[int]:
+    matches = (_RECORD.fullmatch(name) for name in files.list_dir(ledger))
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def _highest(ledger: str) -> int:
+    return max(_numbers(ledger), default=0)
+
+
+def _record(kind: Kind, payload: Mapping[str, Any] | None = None) -> bytes:
+    """A record of this process that equals no other: its worker id ends in a number drawn for it."""
+    own = worker_id()
+    holder = Holder(f"{own}:{secrets.token_hex(8)}", _now(), machine(), os.getpid(), _process_start(os.getpid()))
+    return json.dumps({"kind": kind, **dataclasses.asdict(holder), "payload": dict(payload or {})}).encode()
+
+
+def _parse(number: int, data: bytes) -> State:
     try:
-        descriptor = os.open(files.local_path(directory), os.O_RDONLY)
-    except FileNotFoundError:  # the directory was removed under us, and the lock with it
-        yield
-        return
-    try:
-        with contextlib.suppress(OSError):  # some network file systems cannot lock a directory
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+        record = json.loads(data)
+        holder = Holder(
+            worker_id=str(record["worker_id"]),
+            date=str(record["date"]),
+            machine=str(record["machine"]),
+            pid=int(record["pid"]),
+            process_start=float(record["process_start"]),
+        )
+        kind = _KINDS[_KINDS.index(record["kind"])]
+        payload = dict(record["payload"])
+        attempt = number if kind == "claim" else int(payload.get("attempt", number - 1))
+        return State(number, kind, holder, payload, attempt)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return State(number, "claim", Holder("an unknown worker"), {}, number)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
 
 
 @functools.cache
-def _machine() -> str:
+def machine() -> str:
     """Names the set of processes that process numbers are looked up in: host, boot, and container."""
     parts = [socket.gethostname()]
     with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as stream:
@@ -274,14 +368,25 @@ def _machine() -> str:
 
 
 def _process_start(pid: int) -> float:
-    return round(psutil.Process(pid).create_time(), 2)
+    """When a process began, in units that differ between systems but not within one; 0 when that cannot be seen.
+
+    On Linux it is counted from the machine's start, so that setting the clock does not change it.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as stream:
+            return float(stream.read().rpartition(b")")[2].split()[19])
+        return 0.0
+    with contextlib.suppress(psutil.Error):
+        return round(psutil.Process(pid).create_time(), 2)
+    return 0.0
 
 
 def _is_running(pid: int, process_start: float) -> bool:
     try:
-        process = psutil.Process(pid)
-        return process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - process_start) < 1.0
-    except psutil.NoSuchProcess:
+        os.kill(pid, 0)
+        started = _process_start(pid)
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE and (not started or started == process_start)
+    except (ProcessLookupError, psutil.NoSuchProcess):
         return False
-    except psutil.AccessDenied:
+    except (PermissionError, psutil.AccessDenied, OverflowError):  # another user's, or no number of a process
         return True

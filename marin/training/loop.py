@@ -27,6 +27,7 @@ from marin.data.cache import TokenCache
 from marin.data.loader import BatchSource
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError, HardwareError, NonFiniteLossError
+from marin.execution.attempts import usual_path
 from marin.models.lm import count_parameters
 from marin.optim import skip_bad_steps
 from marin.parallel.mesh import batch_sharding, check_batch_size, data_mesh, replicated
@@ -133,7 +134,7 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
         if not train.skip_bad_steps and not math.isfinite(loss + values["grad_norm"]):
             raise NonFiniteLossError(
                 f"at step {step} the loss is {loss} and the gradient norm {values['grad_norm']}: lower the learning rate, or set"
-                f" `skip_bad_steps=True`; the log is {directory / METRICS_FILE}"
+                f" `skip_bad_steps=True`; the log is {usual_path(str(directory / METRICS_FILE))}"
             )
 
     def save(state: TrainState, step: int) -> None:
@@ -278,7 +279,7 @@ def _write_run_info(
     environment, diff = capture_environment()
     if diff:
         files.write_bytes(str(directory / "git.diff"), diff)
-    described = config_to_json(config)
+    described = config_to_json(config) | {"output_path": usual_path(config.output_path)}
     identity = config_to_json(config, omit_placement=True)
     identity = {key: identity[key] for key in ("model", "train", "vocab_size")}
     writer.write_info(

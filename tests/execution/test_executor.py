@@ -1,9 +1,13 @@
 """The executor in one process: what runs, what is skipped, what is refused, and what is recorded."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
+import shutil
+import socket
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -17,9 +21,11 @@ from marin.errors import (
     StepFailedError,
     Terminated,
 )
-from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, this_output_path
+from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, attempts, this_output_path
+from marin.execution.graph import Graph
 from marin.execution.plan import Action
 from marin.execution.status import ERROR_NAME, INFO_NAME, STATUS_NAME, Status, read_status, write_status
+from marin.storage import files
 
 CALLS: list[str] = []
 FAILURES: dict[str, BaseException] = {}
@@ -201,15 +207,130 @@ def test_files_that_no_step_recorded_are_never_removed(executor: Any, tmp_path: 
     assert (mine / "thesis.txt").read_text() == "years"
 
 
-def test_output_whose_lease_was_lost_is_not_committed(executor: Any, tmp_path: pathlib.Path) -> None:
-    with pytest.raises(StepFailedError, match="was lost"):
-        executor().run([ExecutorStep("thief", steal_lease, Config("x"))])
-    (output,) = (tmp_path / "store").glob("thief-*")
+def test_owner_that_was_overtaken_cannot_commit_and_what_stands_is_the_others(
+    executor: Any, tmp_path: pathlib.Path
+) -> None:
+    with pytest.raises(StepFailedError, match="somebody else took the step over"):
+        executor().run([ExecutorStep("overtaken", overtake, Config("x"))])
+    (output,) = (tmp_path / "store").glob("overtaken-*")
+    assert output.is_symlink()
+    assert (output / "made_by").read_text() == "the other"
     assert read_status(str(output)) is Status.RUNNING
 
 
-def steal_lease(config: Config) -> None:
-    pathlib.Path(config.output_path, ".executor_status.lock").write_text('{"worker_id": "thief", "timestamp": 0}')
+def overtake(config: Config) -> None:
+    """Does what another machine does that has watched us stand still: claims the next number and begins its attempt."""
+    own = pathlib.Path(config.output_path)
+    ledger = own.parents[1] / "ledger"
+    (ledger / "00000002.json").write_text('{"kind": "claim", "worker_id": "the other"}')
+    begun = pathlib.Path(attempts.begin(attempts.usual_path(config.output_path), 2))
+    (begun / "made_by").write_text("the other")
+    write_status(str(begun), Status.RUNNING)
+    own.mkdir(parents=True, exist_ok=True)
+    (own / "made_by").write_text("us, late")
+
+
+def test_commit_without_its_move_is_completed_by_the_next_run_which_runs_nothing(
+    executor: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    a = step("a")
+    monkeypatch.setattr(attempts, "publish", lambda *_: os._exit(9))
+    child = os.fork()
+    if child == 0:
+        executor().run([a])
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    monkeypatch.undo()
+    assert executor().dry_run([a]).popitem()[1].reason.startswith("committed by an earlier run")
+    capsys.readouterr()
+    (outcome,) = executor().run([a])
+    assert (outcome.kind, CALLS) == ("skipped", [])
+    assert "an earlier run committed it" in capsys.readouterr().out
+    output = pathlib.Path(outcome.node.output_path)
+    assert not output.is_symlink()
+    assert ((output / "log.txt").read_text(), read_status(str(output))) == ("a\n", Status.SUCCESS)
+
+
+def test_output_removed_by_hand_is_made_again(executor: Any) -> None:
+    (first,) = executor().run([step("a")])
+    shutil.rmtree(first.node.output_path)
+    (second,) = executor().run([step("a")])
+    assert (second.kind, CALLS) == ("ran", ["a", "a"])
+    assert pathlib.Path(second.node.output_path, "log.txt").read_text() == "a\n"
+
+
+def test_interrupted_output_of_the_older_layout_is_continued(executor: Any, tmp_path: pathlib.Path) -> None:
+    a = step("a", kind=ResumableConfig)
+    output = pathlib.Path(executor().output_path(a))
+    output.mkdir(parents=True)
+    (output / "log.txt").write_text("before\n")
+    fingerprint = Graph([a], str(tmp_path / "store")).node(a).fingerprint
+    (output / INFO_NAME).write_text(json.dumps({"name": "steps/a", "fingerprint": fingerprint}))
+    write_status(str(output), Status.RUNNING)
+    assert kinds(executor().run([a])) == {"a": "ran"}
+    assert (output / "log.txt").read_text() == "before\na\n"
+
+
+def test_store_can_be_moved_while_a_step_is_unfinished(executor: Any, tmp_path: pathlib.Path) -> None:
+    a = step("a", kind=ResumableConfig)
+    FAILURES["a"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        executor().run([a])
+    (tmp_path / "store").rename(tmp_path / "moved")
+    FAILURES.clear()
+    (outcome,) = Executor(ExecutorMainConfig(prefix=str(tmp_path / "moved"))).run([a])
+    assert pathlib.Path(outcome.node.output_path, "log.txt").read_text() == "a\na\n"
+
+
+def test_check_of_a_step_that_makes_the_same_bytes_says_so_and_leaves_nothing(executor: Any, capsys: Any) -> None:
+    (outcome,) = executor().run([step("a")])
+    before = sorted(str(path) for path in pathlib.Path(outcome.node.output_path).parents[1].rglob("*"))
+    (checked,) = executor().check([step("a")])
+    assert checked.difference is None
+    assert "same steps/a: a second run made the same bytes" in capsys.readouterr().out
+    assert sorted(str(path) for path in pathlib.Path(outcome.node.output_path).parents[1].rglob("*")) == before
+
+
+def test_check_of_a_step_that_makes_other_bytes_names_the_first(executor: Any, capsys: Any) -> None:
+    (outcome,) = executor().run([step("a")])
+    file = pathlib.Path(outcome.node.output_path, "log.txt")
+    file.write_text("b\n")
+    with pytest.raises(StepFailedError, match="1 of 1 steps made other bytes"):
+        executor().check([step("a")])
+    shown = capsys.readouterr().out
+    assert "log.txt differs from byte 0 on: 62 0a first, 61 0a now" in shown
+    assert file.read_text() == "b\n"
+
+
+def test_check_of_a_step_that_is_not_done_is_refused(executor: Any) -> None:
+    with pytest.raises(ConfigError, match="is not done, so there is nothing to check"):
+        executor().check([step("a")])
+
+
+def test_record_of_a_finished_step_says_when_where_and_what_came_out(executor: Any) -> None:
+    (outcome,) = executor().run([step("a")])
+    output = pathlib.Path(outcome.node.output_path)
+    info = json.loads((output / INFO_NAME).read_text())
+    assert (info["attempt"], info["output_files"], info["output_bytes"]) == (1, 1, 2)
+    content = hashlib.sha256(b"a\n").hexdigest()
+    assert info["output_digest"] == hashlib.sha256(f"{content}  log.txt\n".encode()).hexdigest()
+    assert info["start_date"] <= info["end_date"]
+    assert info["seconds"] >= 0
+    assert info["host"] == socket.gethostname()
+    assert info["config"]["output_path"] == str(output)
+    assert len(info["lock_digest"]) == 64
+
+
+def test_log_holds_what_a_step_printed_without_the_terminals_control_codes(executor: Any, capsys: Any) -> None:
+    (outcome,) = executor().run([ExecutorStep("chatty", chat, Config("x"))])
+    info = json.loads(pathlib.Path(outcome.node.output_path, INFO_NAME).read_text())
+    assert pathlib.Path(info["log_path"]).read_text() == "hello\nred\nand an error\n"
+    assert "\x1b[31mred" in capsys.readouterr().out
+
+
+def chat(config: Config) -> None:
+    print("hello")
+    print("\x1b[31mred\x1b[0m")
+    print("and an error", file=sys.stderr)
 
 
 def test_records_say_what_ran_and_hide_secrets(executor: Any, tmp_path: pathlib.Path) -> None:
@@ -262,9 +383,22 @@ def test_output_of_the_reference_without_fingerprint_is_served(executor: Any, tm
     assert kinds(executor().run([step("a", override_output_path="theirs")])) == {"a": "skipped"}
 
 
-def test_run_on_a_memory_store_commits(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
-    monkeypatch.setattr("marin.storage.lease._SETTLE", 0.0)
+def test_run_on_a_memory_store_commits_and_is_read_where_it_lies(tmp_path: pathlib.Path) -> None:
     executor = Executor(ExecutorMainConfig(prefix=f"memory://{tmp_path}"))
-    nothing = ExecutorStep("nothing", os.path.basename, "a/b")
-    assert [outcome.kind for outcome in executor.run([nothing])] == ["ran"]
-    assert [outcome.kind for outcome in executor.run([nothing])] == ["skipped"]
+    first = ExecutorStep("first", write_remotely, RemoteConfig())
+    second = ExecutorStep("second", write_remotely, RemoteConfig(first / "data"))
+    assert [outcome.kind for outcome in executor.run([second])] == ["ran", "ran"]
+    assert [outcome.kind for outcome in executor.run([second])] == ["skipped", "skipped"]
+    place = attempts.location(executor.output_path(second))
+    assert files.read_bytes(files.join(place, "data")) == b"firstfirst"
+
+
+@dataclasses.dataclass(frozen=True)
+class RemoteConfig:
+    source: Any = None
+    output_path: str = this_output_path()
+
+
+def write_remotely(config: RemoteConfig) -> None:
+    content = files.read_bytes(config.source) * 2 if config.source else b"first"
+    files.write_bytes(files.join(config.output_path, "data"), content)

@@ -11,7 +11,9 @@ import time
 import pytest
 
 from marin.errors import ConfigError
+from marin.execution.attempts import ledger_directory
 from marin.execution.flags import ExecutorMainConfig, parse_flags
+from marin.storage.lease import read_state
 
 EXPERIMENT = """
 import dataclasses, os, pathlib, sys, time
@@ -142,7 +144,9 @@ def test_run_interrupted_exits_cleanly_and_releases_its_lease(
     assert process.returncode == expected
     assert "run the same command again to continue" in err
     assert "Traceback" not in err
-    assert not (experiment.only("slow-*/") / ".executor_status.lock").exists()
+    state = read_state(ledger_directory(str(experiment.only("slow-*"))))
+    assert state is not None
+    assert state.kind == "release"
     assert experiment.run()[0] == 0
 
 

@@ -1,0 +1,188 @@
+"""Where the attempts at a step write, and how one of them becomes the step's output.
+
+Every attempt has a directory of its own, `{parent}/.attempts/{base}/{n}/{base}` for the output path `{parent}/{base}`, where n is
+the number of its claim in the ledger beside it (see `marin.storage.lease`). An owner that was stopped, overtaken, and
+wakes up late thus writes where nobody reads, and its commit fails, as the ledger has moved on.
+
+On a local store the usual path is a symlink to the newest attempt's directory until one is committed, so that people
+see a run where they expect it. The commit is one conditional put into the ledger; after it the directory gets its
+SUCCESS and is renamed to the usual path. A crash between the two is rolled forward by whoever looks next under the
+lease. On other stores the output stays where the attempt wrote it, and `.executor_commit` at the usual path says where.
+"""
+
+import os
+import pathlib
+import posixpath
+import re
+import shutil
+from typing import Any
+
+from marin.errors import StorageError
+from marin.execution.status import COMMIT_NAME, Status, read_info, read_status, write_status
+from marin.storage import files, lease
+from marin.storage.lease import Lease
+
+ATTEMPTS_NAME = ".attempts"
+_OWN_PATH = re.compile(rf"/{re.escape(ATTEMPTS_NAME)}/([^/]+)/\d+/\1(?=/|$)")
+# A larger file is one that is written once, such as a part of a checkpoint; a smaller one may be a log that grows.
+_COPIED_UP_TO = 64 << 20
+
+
+def ledger_directory(output_path: str) -> str:
+    """Where the ledger and the attempts of the step with this output path lie."""
+    parent, base = posixpath.split(output_path)
+    return files.join(parent, ATTEMPTS_NAME, base)
+
+
+def attempt_directory(output_path: str, number: int) -> str:
+    """Where the attempt with this claim number writes."""
+    return files.join(ledger_directory(output_path), str(number), posixpath.basename(output_path))
+
+
+def check_directory(output_path: str) -> str:
+    """Where a finished step runs once more to be compared (see `marin.execution.checking`)."""
+    return files.join(ledger_directory(output_path), "check", posixpath.basename(output_path))
+
+
+def usual_path(path: str) -> str:
+    """`path` with every attempt's directory replaced by the output path that it is for: what to show to people."""
+    return _OWN_PATH.sub(r"/\1", path)
+
+
+def records_directory(output_path: str, number: int) -> str:
+    """Where the records of an attempt go: beside its files, or on a store without links to the usual path."""
+    return attempt_directory(output_path, number) if files.is_local(output_path) else output_path
+
+
+def location(output_path: str) -> str:
+    """Where the committed output with this usual path can be read."""
+    if files.is_local(output_path):
+        return output_path
+    commit_path = files.join(output_path, COMMIT_NAME)
+    if not files.exists(commit_path):  # not committed, or written by the reference
+        return output_path
+    commit = files.read_json(commit_path)
+    try:
+        return str(commit["location"])
+    except (TypeError, KeyError):
+        raise StorageError(f"{commit_path} names no location: remove {output_path} to run the step again") from None
+
+
+def begin(output_path: str, number: int, *, adopted_fingerprint: str | None = None) -> str:
+    """Makes the directory of attempt `number`, points the usual path to it, and returns it.
+
+    Args:
+        adopted_fingerprint: start from the files of the newest earlier attempt with this fingerprint; None starts empty.
+            Either way the directories of earlier attempts are removed.
+    """
+    own = attempt_directory(output_path, number)
+    if not files.is_local(output_path):
+        return own
+    directory, usual = files.local_path(own), files.local_path(output_path)
+    earlier = _earlier_attempts(output_path, number)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    if adopted_fingerprint is not None:
+        fitting = [
+            other for other in earlier if (read_info(str(other)) or {}).get("fingerprint") == adopted_fingerprint
+        ]
+        if fitting:
+            os.rename(fitting[-1], directory)
+            _part_from_open_files(directory)
+    directory.mkdir(exist_ok=True)
+    _point(usual, directory)
+    for other in earlier:
+        if other != usual:
+            shutil.rmtree(other.parent, ignore_errors=True)
+    return own
+
+
+def commit(held: Lease, output_path: str) -> bool:
+    """Makes the attempt of the holder the step's output; False if somebody has taken the lease over.
+
+    The attempt's files must have been flushed to the disk.
+    """
+    number = held.token
+    if not held.commit({"attempt": number, "location": attempt_directory(output_path, number)}):
+        return False
+    publish(output_path, number)
+    return True
+
+
+def publish(output_path: str, number: int) -> None:
+    """Puts the output of the committed attempt at the usual path; doing so again does nothing."""
+    if not files.is_local(output_path):
+        files.write_json(
+            files.join(output_path, COMMIT_NAME),
+            {"location": attempt_directory(output_path, number), "attempt": number},
+        )
+        write_status(output_path, Status.SUCCESS)
+        return
+    own, usual = files.local_path(attempt_directory(output_path, number)), files.local_path(output_path)
+    if not own.is_dir():  # it is there already; its status may not have reached the disk
+        if read_status(output_path) is not Status.SUCCESS:
+            write_status(output_path, Status.SUCCESS)
+        return
+    write_status(str(own), Status.SUCCESS, durable=False)
+    _clear(usual)
+    os.rename(own, usual)
+    files.sync_path(usual.parent)
+    shutil.rmtree(own.parent, ignore_errors=True)
+
+
+def unpublished(output_path: str) -> int | None:
+    """The number of the attempt that was committed, but whose output is not yet at the usual path; None if all is well.
+
+    None also when a committed output was removed by hand: then there is nothing to publish.
+    """
+    state = lease.read_commit(ledger_directory(output_path))
+    if state is None:
+        return None
+    if not files.is_local(output_path):
+        return state.attempt if files.list_dir(attempt_directory(output_path, state.attempt)) else None
+    if files.local_path(attempt_directory(output_path, state.attempt)).is_dir():
+        return state.attempt
+    if files.local_path(output_path).is_symlink():
+        return None
+    info: Any = read_info(output_path)
+    return state.attempt if info is not None and info.get("attempt") == state.attempt else None
+
+
+def _earlier_attempts(output_path: str, number: int) -> list[pathlib.Path]:
+    """Directories that earlier attempts left, oldest first; a real directory at the usual path is the oldest."""
+    ledger, usual = files.local_path(ledger_directory(output_path)), files.local_path(output_path)
+    numbers = sorted(int(name) for name in files.list_dir(str(ledger)) if name.isdecimal() and int(name) < number)
+    found = [ledger / str(other) / usual.name for other in numbers]
+    found = [directory for directory in found if directory.is_dir()]
+    return [usual, *found] if usual.is_dir() and not usual.is_symlink() else found
+
+
+def _point(usual: pathlib.Path, directory: pathlib.Path) -> None:
+    """Makes the usual path a symlink to the attempt's directory, which stays right when the prefix is moved."""
+    link = usual.with_name(files.temporary_name(usual.name))
+    os.symlink(os.path.relpath(directory, usual.parent), link)
+    try:
+        if usual.is_dir() and not usual.is_symlink():
+            _clear(usual)
+        os.replace(link, usual)
+    except OSError:
+        link.unlink(missing_ok=True)
+        raise
+
+
+def _clear(usual: pathlib.Path) -> None:
+    """Removes what stands at the usual path at once, so that a crash leaves no directory without its records there."""
+    if usual.is_dir() and not usual.is_symlink():
+        removed = files.local_path(ledger_directory(str(usual))) / files.temporary_name(usual.name)
+        os.rename(usual, removed)
+        shutil.rmtree(removed, ignore_errors=True)
+    else:
+        usual.unlink(missing_ok=True)
+
+
+def _part_from_open_files(directory: pathlib.Path) -> None:
+    """Copies files that the earlier owner, if it still lives, may have open for appending, so that it appends elsewhere."""
+    for file in directory.rglob("*"):
+        if file.is_file() and not file.is_symlink() and file.stat().st_size <= _COPIED_UP_TO:
+            copy = file.with_name(files.temporary_name(file.name))
+            shutil.copy2(file, copy)
+            os.replace(copy, file)
