@@ -15,7 +15,6 @@ import pathlib
 import posixpath
 import re
 import shutil
-from typing import Any
 
 from marin.errors import StorageError
 from marin.execution.status import COMMIT_NAME, Status, read_info, read_status, write_status
@@ -76,9 +75,14 @@ def begin(output_path: str, number: int, *, adopted_fingerprint: str | None = No
             Either way the directories of earlier attempts are removed.
     """
     own = attempt_directory(output_path, number)
-    if not files.is_local(output_path):
-        return own
-    directory, usual = files.local_path(own), files.local_path(output_path)
+    if files.is_local(output_path):
+        with files.explained(output_path, "prepared"):
+            _begin_local(output_path, number, adopted_fingerprint)
+    return own
+
+
+def _begin_local(output_path: str, number: int, adopted_fingerprint: str | None) -> None:
+    directory, usual = (files.local_path(path) for path in (attempt_directory(output_path, number), output_path))
     earlier = _earlier_attempts(output_path, number)
     directory.parent.mkdir(parents=True, exist_ok=True)
     if adopted_fingerprint is not None:
@@ -93,7 +97,6 @@ def begin(output_path: str, number: int, *, adopted_fingerprint: str | None = No
     for other in earlier:
         if other != usual:
             shutil.rmtree(other.parent, ignore_errors=True)
-    return own
 
 
 def commit(held: Lease, output_path: str) -> bool:
@@ -118,14 +121,22 @@ def publish(output_path: str, number: int) -> None:
         write_status(output_path, Status.SUCCESS)
         return
     own, usual = files.local_path(attempt_directory(output_path, number)), files.local_path(output_path)
-    if not own.is_dir():  # it is there already; its status may not have reached the disk
-        if read_status(output_path) is not Status.SUCCESS:
-            write_status(output_path, Status.SUCCESS)
-        return
-    write_status(str(own), Status.SUCCESS, durable=False)
-    _clear(usual)
-    os.rename(own, usual)
-    files.sync_path(usual.parent)
+    if not _is_at_usual_path(output_path, number):
+        # The commit has freed the lease, so another process may do the same at the same time. Whoever is slower fails
+        # at one of these calls, as none of them makes or removes a directory. The link goes first: a SUCCESS that could be
+        # read through it would have later runs leave it in place.
+        try:
+            with files.explained(output_path, "put in place"):
+                if usual.is_symlink():
+                    usual.unlink(missing_ok=True)
+                write_status(str(own), Status.SUCCESS, durable=False, make_parents=False)
+                os.rename(own, usual)
+                files.sync_path(usual.parent)
+        except StorageError:
+            if not _is_at_usual_path(output_path, number):
+                raise
+    if read_status(output_path) is not Status.SUCCESS:  # the status had not reached the disk
+        write_status(output_path, Status.SUCCESS)
     shutil.rmtree(own.parent, ignore_errors=True)
 
 
@@ -137,14 +148,20 @@ def unpublished(output_path: str) -> int | None:
     state = lease.read_commit(ledger_directory(output_path))
     if state is None:
         return None
+    own = attempt_directory(output_path, state.attempt)
     if not files.is_local(output_path):
-        return state.attempt if files.list_dir(attempt_directory(output_path, state.attempt)) else None
-    if files.local_path(attempt_directory(output_path, state.attempt)).is_dir():
-        return state.attempt
+        is_published = read_status(output_path) is Status.SUCCESS and location(output_path) == own
+        return state.attempt if not is_published and files.list_dir(own) else None
+    if _is_at_usual_path(output_path, state.attempt):
+        return None if read_status(output_path) is Status.SUCCESS else state.attempt
+    return state.attempt if files.local_path(own).is_dir() else None
+
+
+def _is_at_usual_path(output_path: str, number: int) -> bool:
+    """Whether the local output of this attempt has taken the place of the link."""
     if files.local_path(output_path).is_symlink():
-        return None
-    info: Any = read_info(output_path)
-    return state.attempt if info is not None and info.get("attempt") == state.attempt else None
+        return False
+    return (read_info(output_path) or {}).get("attempt") == number
 
 
 def _earlier_attempts(output_path: str, number: int) -> list[pathlib.Path]:

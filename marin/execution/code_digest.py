@@ -150,9 +150,16 @@ def _file_at(path: pathlib.Path) -> str | None:
     return None
 
 
-@functools.cache
 def _module_file(module: str) -> str | None:
     """The file of a module, found without importing anything but the packages of a user-space module."""
+    if module == "__main__":  # not always the same: `marin explain` runs experiments
+        file = getattr(sys.modules[module], "__file__", None)
+        return os.path.realpath(file) if file else None
+    return _find_module_file(module)
+
+
+@functools.cache
+def _find_module_file(module: str) -> str | None:
     loaded = sys.modules.get(module)
     if loaded is not None:
         file = getattr(loaded, "__file__", None)

@@ -32,6 +32,17 @@ from marin.resources import Resources
 _MAX_SHOWN = 200
 
 
+# Modules, or single definitions, of the standard library that moved after Python 3.11: they go by where they were.
+_MODULES_OF_3_11 = {
+    "pathlib._local": "pathlib",
+    "zipfile._path": "zipfile",
+    "_decimal": "decimal",
+    "_io.open": "io",
+    "_io.open_code": "io",
+    "_io.text_encoding": "io",
+}
+
+
 class Identity:
     """A step's fingerprint (64 hex digits), and the parts that went into it by their place in the config, for people."""
 
@@ -161,13 +172,14 @@ class _Encoder:
         return _frame(b"input", fingerprint.encode(), self._encode_plain(name), self._encode_plain(block))
 
     def _encode_dataclass(self, value: Any, place: str) -> bytes:
-        fields = _identity_fields(type(value))
+        kind: type = type(value)
+        fields = _identity_fields(kind)
         if place:
-            encoded = [self._encode_type(type(value), place)]
+            encoded = [self._encode_type(kind, place)]
             for name, name_frame in fields:
                 encoded += (name_frame, self.encode(getattr(value, name), f"{place}.{name}"))
         else:
-            encoded = [_encode_type_once(type(value))]
+            encoded = [_encode_type_once(kind)]
             for name, name_frame in fields:
                 item = getattr(value, name)
                 scalar = _SCALARS.get(type(item))
@@ -219,9 +231,11 @@ class _Encoder:
         tag = b"class" if isinstance(value, type) else b"function"
         if is_user_space(value):
             return _frame(tag, self._encode_code(value, place))
+        module = value.__module__
+        module = _MODULES_OF_3_11.get(module) or _MODULES_OF_3_11.get(f"{module}.{name}") or module
         if place:
-            self._note(place, f"{value.__module__}.{name}")
-        return _frame(tag, _frame(b"module", value.__module__.encode()), _frame(b"name", name.encode()))
+            self._note(place, f"{module}.{name}")
+        return _frame(tag, _frame(b"module", module.encode()), _frame(b"name", name.encode()))
 
     def _encode_type(self, cls: type, place: str) -> bytes:
         if is_user_space(cls):

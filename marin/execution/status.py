@@ -66,8 +66,9 @@ def read_status(output_path: str) -> Status | None:
         ) from None
 
 
-def write_status(output_path: str, status: Status, *, durable: bool = True) -> None:
-    files.write_bytes(files.join(output_path, STATUS_NAME), f"{status.value}\n".encode(), durable=durable)
+def write_status(output_path: str, status: Status, *, durable: bool = True, make_parents: bool = True) -> None:
+    path = files.join(output_path, STATUS_NAME)
+    files.write_bytes(path, f"{status.value}\n".encode(), durable=durable, make_parents=make_parents)
 
 
 def read_info(output_path: str) -> Mapping[str, Any] | None:

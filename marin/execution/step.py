@@ -193,7 +193,8 @@ def _children_getter(value: Any) -> Callable[[Any], Iterable[Any]]:
     if isinstance(value, type):
         return _no_children
     if dataclasses.is_dataclass(value):
-        names = _init_fields(type(value))
+        kind: type = type(value)
+        names = _init_fields(kind)
         if len(names) > 1:
             return operator.attrgetter(*names)  # one call for all fields
         return lambda value: [getattr(value, name) for name in names]

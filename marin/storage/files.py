@@ -84,14 +84,14 @@ def temporary_name(name: str) -> str:
 
 
 def exists(path: str) -> bool:
-    with _explained(path, "looked up"):
+    with explained(path, "looked up"):
         if is_local(path):
             return os.path.exists(local_path(path))
         return bool(_filesystem(path).exists(path))
 
 
 def read_bytes(path: str) -> bytes:
-    with _explained(path, "read"):
+    with explained(path, "read"):
         if is_local(path):
             return local_path(path).read_bytes()
         return bytes(_filesystem(path).cat_file(path))
@@ -110,7 +110,7 @@ def read_json(path: str) -> Any:
 
 def list_dir(path: str) -> list[str]:
     """The sorted names in a directory; empty when there is none, as object stores cannot tell the two apart."""
-    with _explained(path, "listed"):
+    with explained(path, "listed"):
         try:
             if is_local(path):
                 return sorted(os.listdir(local_path(path)))
@@ -134,7 +134,7 @@ def modified_time(path: str) -> datetime.datetime | None:
 def sha256_file(path: str) -> str:
     """The SHA-256 of the content in hex, read in blocks."""
     digest = hashlib.sha256()
-    with _explained(path, "read"), _open_for_reading(path) as stream:
+    with explained(path, "read"), _open_for_reading(path) as stream:
         while block := stream.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()
@@ -143,19 +143,22 @@ def sha256_file(path: str) -> str:
 # --- writing ------------------------------------------------------------------------------------------------------
 
 
-def write_bytes(path: str, data: bytes, *, durable: bool = True) -> None:
-    """Writes the whole file or nothing of it, and makes the directories above it.
+def write_bytes(path: str, data: bytes, *, durable: bool = True, make_parents: bool = True) -> None:
+    """Writes the whole file or nothing of it.
 
     Args:
+        make_parents: make the directories above it. Without it, a missing directory on a local store is an error, and
+            one that another process has renamed or removed does not come back.
         durable: flush to the disk before returning. Without it a reader still sees the old content or the new, but
             after a power failure the file may be empty.
     """
-    with _explained(path, "written"):
+    with explained(path, "written"):
         if not is_local(path):
             _filesystem(path).pipe_file(path, data)
             return
         target = local_path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        if make_parents:
+            target.parent.mkdir(parents=True, exist_ok=True)
         temporary = write_temporary(target, data, durable=durable)
         try:
             os.replace(temporary, target)
@@ -183,7 +186,7 @@ def create_exclusive(path: str, data: bytes, *, make_parents: bool = True, durab
     Raises:
         StorageError: the file cannot be created. It may exist nevertheless, if only the last flush failed.
     """
-    with _explained(path, "created"):
+    with explained(path, "created"):
         if not is_local(path):
             return _put_if_absent(path, data)
         target = local_path(path)
@@ -234,7 +237,7 @@ def check_exclusive_create(path_prefix: str) -> None:
 
 
 def make_dirs(path: str) -> None:
-    with _explained(path, "created"):
+    with explained(path, "created"):
         if is_local(path):
             local_path(path).mkdir(parents=True, exist_ok=True)
         else:
@@ -243,7 +246,7 @@ def make_dirs(path: str) -> None:
 
 def remove_file(path: str) -> None:
     """Removes one file; it is no error when there is none."""
-    with _explained(path, "removed"), contextlib.suppress(FileNotFoundError):
+    with explained(path, "removed"), contextlib.suppress(FileNotFoundError):
         if is_local(path):
             local_path(path).unlink()
         else:
@@ -252,7 +255,7 @@ def remove_file(path: str) -> None:
 
 def remove_tree(path: str) -> None:
     """Removes a file, a link (not its target) or a directory; it is no error when there is none."""
-    with _explained(path, "removed"), contextlib.suppress(FileNotFoundError):
+    with explained(path, "removed"), contextlib.suppress(FileNotFoundError):
         if not is_local(path):
             _filesystem(path).rm(path, recursive=True)
         elif os.path.isdir(local_path(path)) and not os.path.islink(local_path(path)):
@@ -265,7 +268,7 @@ def sync_tree(path: str) -> None:
     """Flushes everything under a local directory to the disk; other stores keep what they have accepted."""
     if not is_local(path):
         return
-    with _explained(path, "flushed to the disk"):
+    with explained(path, "flushed to the disk"):
         for directory, _, names in os.walk(local_path(path), topdown=False):
             for name in names:
                 file = pathlib.Path(directory, name)
@@ -408,7 +411,8 @@ def _open_for_reading(path: str) -> Any:
 
 
 @contextlib.contextmanager
-def _explained(path: str, verb: str) -> Iterator[None]:
+def explained(path: str, verb: str) -> Iterator[None]:
+    """Turns what the operating system or a store says in this block into a `StorageError` with the next step."""
     try:
         yield
     except StorageError:

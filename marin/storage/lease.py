@@ -194,9 +194,14 @@ class Lease:
             if files.is_local(directory):
                 files.sync_path(files.local_path(directory))
             directory = os.path.dirname(directory)
-        if self._put(self._token + 1, _record("commit", payload), durable=True):
-            self._committed = True
-        else:
+        record = _record("commit", payload)
+        try:
+            self._committed = self._put(self._token + 1, record, durable=True)
+        except StorageError:
+            with contextlib.suppress(StorageError):  # visible to all, but perhaps not on the disk
+                self._committed = self._is_mine(self._token + 1, record)
+            raise
+        if not self._committed:
             self._lost.set()
         return self._committed
 
