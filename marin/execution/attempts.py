@@ -17,7 +17,7 @@ import re
 import shutil
 
 from marin.errors import StorageError
-from marin.execution.status import COMMIT_NAME, Status, read_info, read_status, write_status
+from marin.execution.status import COMMIT_NAME, INFO_NAME, Status, read_info, read_status, write_status
 from marin.storage import files, lease
 from marin.storage.lease import Lease
 
@@ -48,8 +48,12 @@ def usual_path(path: str) -> str:
     return _OWN_PATH.sub(r"/\1", path)
 
 
-def records_directory(output_path: str, number: int) -> str:
-    """Where the records of an attempt go: beside its files, or on a store without links to the usual path."""
+def status_directory(output_path: str, number: int) -> str:
+    """Where an attempt says how it fares: beside its files, or on a store without links at the usual path.
+
+    There an owner that was overtaken may write late, over the status of the output that was committed; the ledger tells,
+    and `publish` mends it. All other records lie beside the files, where nobody else writes.
+    """
     return attempt_directory(output_path, number) if files.is_local(output_path) else output_path
 
 
@@ -83,6 +87,7 @@ def begin(output_path: str, number: int, *, adopted_fingerprint: str | None = No
 
 def _begin_local(output_path: str, number: int, adopted_fingerprint: str | None) -> None:
     directory, usual = (files.local_path(path) for path in (attempt_directory(output_path, number), output_path))
+    _set_aside(output_path)
     earlier = _earlier_attempts(output_path, number)
     directory.parent.mkdir(parents=True, exist_ok=True)
     if adopted_fingerprint is not None:
@@ -95,8 +100,7 @@ def _begin_local(output_path: str, number: int, adopted_fingerprint: str | None)
     directory.mkdir(exist_ok=True)
     _point(usual, directory)
     for other in earlier:
-        if other != usual:
-            shutil.rmtree(other.parent, ignore_errors=True)
+        shutil.rmtree(other.parent, ignore_errors=True)
 
 
 def commit(held: Lease, output_path: str) -> bool:
@@ -114,13 +118,12 @@ def commit(held: Lease, output_path: str) -> bool:
 def publish(output_path: str, number: int) -> None:
     """Puts the output of the committed attempt at the usual path; doing so again does nothing."""
     if not files.is_local(output_path):
-        files.write_json(
-            files.join(output_path, COMMIT_NAME),
-            {"location": attempt_directory(output_path, number), "attempt": number},
-        )
+        own_path = attempt_directory(output_path, number)
+        files.write_bytes(files.join(output_path, INFO_NAME), files.read_bytes(files.join(own_path, INFO_NAME)))
+        files.write_json(files.join(output_path, COMMIT_NAME), {"location": own_path, "attempt": number})
         write_status(output_path, Status.SUCCESS)
         return
-    own, usual = files.local_path(attempt_directory(output_path, number)), files.local_path(output_path)
+    own, usual = _kept(output_path, number), files.local_path(output_path)
     if not _is_at_usual_path(output_path, number):
         # The commit has freed the lease, so another process may do the same at the same time. Whoever is slower fails
         # at one of these calls, as none of them makes or removes a directory. The link goes first: a SUCCESS that could be
@@ -154,7 +157,7 @@ def unpublished(output_path: str) -> int | None:
         return state.attempt if not is_published and files.list_dir(own) else None
     if _is_at_usual_path(output_path, state.attempt):
         return None if read_status(output_path) is Status.SUCCESS else state.attempt
-    return state.attempt if files.local_path(own).is_dir() else None
+    return state.attempt if _kept(output_path, state.attempt).is_dir() else None
 
 
 def _is_at_usual_path(output_path: str, number: int) -> bool:
@@ -164,36 +167,67 @@ def _is_at_usual_path(output_path: str, number: int) -> bool:
     return (read_info(output_path) or {}).get("attempt") == number
 
 
+def _kept(output_path: str, number: int) -> pathlib.Path:
+    """Where the local output of a committed attempt waits: in its own directory, or where `_set_aside` took it by mistake."""
+    aside = files.local_path(attempt_directory(output_path, 0))
+    if (read_info(str(aside)) or {}).get("attempt") == number:
+        return aside
+    return files.local_path(attempt_directory(output_path, number))
+
+
+def _set_aside(output_path: str) -> None:
+    """Makes a directory at the usual path that no attempt put there (the reference's, or a person's) attempt number 0.
+
+    An owner that was stopped in here and overtaken could meet the committed output instead. It must not take it; and if it
+    was stopped between look and rename, it puts it back, which others also do (see `_kept`), should it be killed before.
+
+    Raises:
+        StorageError: it was overtaken.
+    """
+    usual, aside = files.local_path(output_path), files.local_path(attempt_directory(output_path, 0))
+    if usual.is_symlink() or not usual.is_dir():
+        return
+    _refuse_if_committed(output_path, usual)
+    aside.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(aside, ignore_errors=True)
+    os.rename(usual, aside)
+    try:
+        _refuse_if_committed(output_path, aside)
+    except StorageError:
+        number = unpublished(output_path)
+        if number is not None:
+            publish(output_path, number)
+        raise
+
+
+def _refuse_if_committed(output_path: str, directory: pathlib.Path) -> None:
+    state = lease.read_commit(ledger_directory(output_path))
+    if state is not None and (read_info(str(directory)) or {}).get("attempt") == state.attempt:
+        raise StorageError(
+            f"{output_path} was finished by somebody else while this process was stopped: run the same command again"
+        )
+
+
 def _earlier_attempts(output_path: str, number: int) -> list[pathlib.Path]:
-    """Directories that earlier attempts left, oldest first; a real directory at the usual path is the oldest."""
+    """Directories that earlier attempts left, oldest first."""
     ledger, usual = files.local_path(ledger_directory(output_path)), files.local_path(output_path)
     numbers = sorted(int(name) for name in files.list_dir(str(ledger)) if name.isdecimal() and int(name) < number)
     found = [ledger / str(other) / usual.name for other in numbers]
-    found = [directory for directory in found if directory.is_dir()]
-    return [usual, *found] if usual.is_dir() and not usual.is_symlink() else found
+    return [directory for directory in found if directory.is_dir()]
 
 
 def _point(usual: pathlib.Path, directory: pathlib.Path) -> None:
-    """Makes the usual path a symlink to the attempt's directory, which stays right when the prefix is moved."""
+    """Makes the usual path a symlink to the attempt's directory, which stays right when the prefix is moved.
+
+    A directory that stands there is an error: it can only be the output of somebody who has overtaken us.
+    """
     link = usual.with_name(files.temporary_name(usual.name))
     os.symlink(os.path.relpath(directory, usual.parent), link)
     try:
-        if usual.is_dir() and not usual.is_symlink():
-            _clear(usual)
         os.replace(link, usual)
     except OSError:
         link.unlink(missing_ok=True)
         raise
-
-
-def _clear(usual: pathlib.Path) -> None:
-    """Removes what stands at the usual path at once, so that a crash leaves no directory without its records there."""
-    if usual.is_dir() and not usual.is_symlink():
-        removed = files.local_path(ledger_directory(str(usual))) / files.temporary_name(usual.name)
-        os.rename(usual, removed)
-        shutil.rmtree(removed, ignore_errors=True)
-    else:
-        usual.unlink(missing_ok=True)
 
 
 def _part_from_open_files(directory: pathlib.Path) -> None:

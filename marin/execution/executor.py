@@ -170,20 +170,39 @@ class Executor:
         _announce_skips(decisions)
         if self._config.max_concurrent == 1 or all(d.action is Action.SKIP for d in decisions.values()):
 
-            def run_here(task: StepTask) -> Result:
-                return run_step(task, context(), force_run_failed=force, announce=_announce)
+            def run_here(task: StepTask, wait: bool) -> Result:
+                return run_step(task, context(), force_run_failed=force, announce=_announce, wait=wait)
 
             return _run_in_order(graph, decisions, run_here)
         children = ChildProcesses(context(), force_run_failed=force)
         return _run_at_once(graph, decisions, children, self._config.max_concurrent)
 
 
-def _run_in_order(graph: Graph, decisions: Mapping[Node, Decision], run: Callable[[StepTask], Result]) -> list[Outcome]:
+def _run_in_order(
+    graph: Graph, decisions: Mapping[Node, Decision], run: Callable[[StepTask, bool], Result]
+) -> list[Outcome]:
+    """Runs each step after what it needs. A step that another process is running is put off as long as there are others
+    to run, so that machines that run one graph share its work instead of waiting behind the first."""
     outcomes: dict[Node, Outcome] = {}
-    for node, decision in decisions.items():
-        settled = _settle(node, decision, graph, outcomes)
-        outcomes[node] = settled or Outcome(node, run(make_task(node, graph)))
-    return list(outcomes.values())
+    waiting = dict.fromkeys(decisions)
+    while waiting:
+        put_off: list[Node] = []
+        began = len(waiting)
+        for node in list(waiting):
+            if any(other not in outcomes for other in node.dependencies):
+                continue
+            try:
+                settled = _settle(node, decisions[node], graph, outcomes)
+                outcomes[node] = settled or Outcome(node, run(make_task(node, graph), False))
+            except errors.LeaseHeldError:
+                put_off.append(node)
+            else:
+                del waiting[node]
+        if len(waiting) == began:  # nothing is left but what others run, and what needs that
+            first = put_off[0]
+            outcomes[first] = Outcome(first, run(make_task(first, graph), True))
+            del waiting[first]
+    return [outcomes[node] for node in decisions]
 
 
 def _run_at_once(

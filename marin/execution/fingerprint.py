@@ -167,9 +167,10 @@ class _Encoder:
                 self._note(place, f"hardcoded {name}")
             return _frame(b"hardcoded", self._encode_plain(name))
         fingerprint = self._fingerprint_of(step)
+        encoded_block = _TRUE if block is True else self._encode_plain(block)
         if place:
             self._note(place, f"step {step.name}-{fingerprint[:8]}/{name or ''}")
-        return _frame(b"input", fingerprint.encode(), self._encode_plain(name), self._encode_plain(block))
+        return _frame(b"input", fingerprint.encode(), self._encode_plain(name), encoded_block)
 
     def _encode_dataclass(self, value: Any, place: str) -> bytes:
         kind: type = type(value)
@@ -328,6 +329,7 @@ def _no_fingerprint(step: ExecutorStep) -> str:
 # --- values without parts -----------------------------------------------------------------------------------------
 
 _NONE = b"none 0:"
+_TRUE = b"bool 4:True"
 
 
 def _encode_scalar(value: Any) -> bytes | None:
@@ -356,6 +358,7 @@ def _is_numpy(kind: type) -> bool:
 # Most of what configs hold: these write their frames themselves, as a call costs more than the rest.
 
 
+@functools.lru_cache(maxsize=256)  # the few that every step has; not more, as strings may be long
 def _encode_int(value: int) -> bytes:
     content = b"%d" % value
     return b"int %d:%b" % (len(content), content)
@@ -366,6 +369,7 @@ def _encode_float(value: float) -> bytes:
     return b"float %d:%b" % (len(content), content)
 
 
+@functools.lru_cache(maxsize=256)
 def _encode_str(value: str) -> bytes:
     content = value.encode("utf-8", "surrogatepass")
     return b"str %d:%b" % (len(content), content)
@@ -373,11 +377,12 @@ def _encode_str(value: str) -> bytes:
 
 # Exact types: a bool is an int to `isinstance`, and an int of a subclass is another value.
 _SCALARS: dict[type, Callable[[Any], bytes]] = {
-    bool: lambda value: b"bool 4:True" if value else b"bool 5:False",
+    bool: lambda value: _TRUE if value else b"bool 5:False",
     int: _encode_int,
     float: _encode_float,
     str: _encode_str,
     bytes: lambda value: _frame(b"bytes", value),
+    type(None): lambda value: _NONE,
 }
 
 

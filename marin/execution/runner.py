@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-from marin.errors import MarinError, StorageError
+from marin.errors import LeaseHeldError, MarinError, StorageError
 from marin.execution import attempts, logs, provenance
 from marin.execution.plan import Action, Decision, decide
 from marin.execution.status import (
@@ -48,6 +48,7 @@ def run_step(
     force_run_failed: bool,
     announce: Callable[[str], None],
     keeps_terminal: bool = True,
+    wait: bool = True,
 ) -> Result:
     """Runs the step unless another process has meanwhile done so; its failure is a result, not an exception.
 
@@ -56,7 +57,9 @@ def run_step(
 
     Args:
         keeps_terminal: show on the terminal what the step prints, and copy it to its log; else all goes to the log.
+        wait: for another process that is running the step.
     Raises:
+        LeaseHeldError: another process is running the step, and `wait` is False.
         ExecutionError: the output path belongs to another step.
         StorageError: the output path cannot be written.
     """
@@ -68,7 +71,7 @@ def run_step(
         announce(f"{task.name}: {message}")
 
     lease = Lease(attempts.ledger_directory(task.output_path))
-    with lease.acquire(announce=announce_wait):
+    with lease.acquire(wait=wait, announce=announce_wait):
         unpublished = attempts.unpublished(task.output_path)
         if unpublished is not None:
             attempts.publish(task.output_path, unpublished)
@@ -81,11 +84,14 @@ def run_step(
 
 
 def mark_dependency_failed(task: StepTask) -> None:
-    """Notes that a step could not run because of another, unless something stands at its path already."""
-    with contextlib.suppress(StorageError):  # a note for people; the failure itself is reported anyway
+    """Notes that a step could not run because of another, unless somebody is at it or something stands at its path."""
+    lease = Lease(attempts.ledger_directory(task.output_path))
+    # A note for people; the failure itself is reported anyway. It is an attempt of its own, as it may come late.
+    with contextlib.suppress(StorageError, LeaseHeldError), lease.acquire(wait=False):
         if not files.exists(task.output_path):
-            write_info(task.output_path, provenance.step_info(task), durable=False)
-            write_status(task.output_path, Status.DEP_FAILED, durable=False)
+            own = attempts.begin(task.output_path, lease.token)
+            write_info(own, provenance.step_info(task), durable=False)
+            write_status(attempts.status_directory(task.output_path, lease.token), Status.DEP_FAILED, durable=False)
 
 
 def _attempt(
@@ -99,16 +105,16 @@ def _attempt(
     own = attempts.begin(
         task.output_path, lease.token, adopted_fingerprint=task.fingerprint if task.is_resumable else None
     )
-    records = attempts.records_directory(task.output_path, lease.token)
+    status_directory = attempts.status_directory(task.output_path, lease.token)
     has_log = files.is_local(own)
     info = provenance.attempt_info(
         task, lease.token, context, files.join(task.output_path, LOG_NAME) if has_log else None
     )
-    files.remove_file(files.join(records, ERROR_NAME))
-    write_info(records, info, durable=False)
+    files.remove_file(files.join(own, ERROR_NAME))
+    write_info(own, info, durable=False)
     if context.diff:
-        files.write_bytes(files.join(records, DIFF_NAME), context.diff.encode(errors="replace"), durable=False)
-    write_status(records, Status.RUNNING, durable=False)
+        files.write_bytes(files.join(own, DIFF_NAME), context.diff.encode(errors="replace"), durable=False)
+    write_status(status_directory, Status.RUNNING, durable=False)
     announce(f"RUN {task.name} -> {task.output_path} ({decision.reason})")
     log: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if has_log and keeps_terminal:
@@ -120,7 +126,7 @@ def _attempt(
         with log:
             task.fn(task.config_for(own))
         seconds = time.monotonic() - start
-        write_info(records, provenance.completed_info(info, seconds, _output_digest(own)), durable=False)
+        write_info(own, provenance.completed_info(info, seconds, _output_digest(own)), durable=False)
         files.sync_tree(own)
         if not attempts.commit(lease, task.output_path):
             return _overtaken(task, seconds, announce)
@@ -128,7 +134,7 @@ def _attempt(
         seconds = time.monotonic() - start
         if lease.lost or not lease.verify():
             return _overtaken(task, seconds, announce)
-        reason = _record_failure(records, task.output_path, error)
+        reason = _record_failure(own, status_directory, task.output_path, error)
         announce(f"FAILED {task.name} after {seconds:.1f} s: {reason}")
         return Result("failed", reason, seconds)
     announce(f"done {task.name} in {seconds:.1f} s")
@@ -148,14 +154,14 @@ def _overtaken(task: StepTask, seconds: float, announce: Callable[[str], None]) 
     return Result("failed", reason, seconds)
 
 
-def _record_failure(records: str, output_path: str, error: BaseException) -> str:
+def _record_failure(own: str, status_directory: str, output_path: str, error: BaseException) -> str:
     """Writes the traceback and FAILED; returns one sentence for people."""
     summary = str(error) if isinstance(error, MarinError) else traceback.format_exception_only(error)[-1].strip()
     try:
         text = "".join(traceback.format_exception(error)).encode(errors="replace")
-        files.write_bytes(files.join(records, ERROR_NAME), text)
-        write_status(records, Status.FAILED)
+        files.write_bytes(files.join(own, ERROR_NAME), text)
+        write_status(status_directory, Status.FAILED)
     except StorageError as further:  # a full disk must not hide what went wrong
         return f"{summary} (and no traceback could be written: {further})"
-    shown = files.join(output_path, ERROR_NAME)
+    shown = files.join(output_path if files.is_local(output_path) else own, ERROR_NAME)
     return summary if isinstance(error, MarinError) else f"{summary} (traceback in {shown})"

@@ -62,7 +62,7 @@ def read_status(output_path: str) -> Status | None:
         return Status(token)
     except ValueError:
         raise ExecutionError(
-            f"{path} says {text[:80]!r}, which is no status: remove the file to run the step again"
+            f"{path} says {text[:80]!r}, which is no status: remove {output_path} to run the step again"
         ) from None
 
 

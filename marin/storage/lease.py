@@ -47,6 +47,7 @@ LEDGER_NAME = "ledger"
 # Read when a lease is made, so that a test can shorten them for everything that its process runs.
 HEARTBEAT = 30.0
 STALE_AFTER = 90.0
+POLL = 0.5
 
 Kind = Literal["claim", "release", "commit"]
 _KINDS: tuple[Kind, ...] = ("claim", "release", "commit")
@@ -113,17 +114,22 @@ class Lease:
         directory: path or URL of the ledger's parent; it is created when the lease is taken.
         heartbeat: seconds between renewals, `HEARTBEAT` by default.
         stale_after: seconds without a renewal after which a watcher takes over, `STALE_AFTER` by default.
-        poll: seconds between looks while waiting, about.
+        poll: seconds between looks while waiting, about; `POLL` by default.
     """
 
     def __init__(
-        self, directory: str, *, heartbeat: float | None = None, stale_after: float | None = None, poll: float = 0.5
+        self,
+        directory: str,
+        *,
+        heartbeat: float | None = None,
+        stale_after: float | None = None,
+        poll: float | None = None,
     ):
         self._directory = directory
         self._ledger = files.join(directory, LEDGER_NAME)
         self._heartbeat = HEARTBEAT if heartbeat is None else heartbeat
         self._stale_after = STALE_AFTER if stale_after is None else stale_after
-        self._poll = poll
+        self._poll = POLL if poll is None else poll
         self._token = 0
         self._claim = b""  # our record; nobody else writes the same bytes
         self._committed = False

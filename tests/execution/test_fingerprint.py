@@ -1,12 +1,17 @@
 """The encoding: equal for equal configs, different for different ones, and blind to placement."""
 
+import collections
+import copy
 import dataclasses
 import enum
 import functools
+import hashlib
 import json
 import math
 import os
 import pathlib
+import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -14,12 +19,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from marin.errors import FingerprintError
 from marin.execution import ExecutorStep, InputName, placement, this_output_path, versioned
-from marin.execution.fingerprint import first_difference, identify
+from marin.execution.fingerprint import _encode_step, _Encoder, first_difference, identify
 from marin.execution.graph import Graph
 from marin.resources import CpuOnlyConfig, Resources
 
@@ -29,8 +34,16 @@ class Colour(enum.Enum):
     BLUE = 2
 
 
+class OtherColour(enum.Enum):
+    RED = 1
+
+
 class Number(enum.IntEnum):
     ONE = 1
+
+
+Pair = collections.namedtuple("Pair", "a b")
+OtherPair = collections.namedtuple("OtherPair", "a b")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,44 +78,127 @@ def fingerprint(config: Any, fn: Any = work, name: str = "s", prefix: str = "/p"
     return Graph([step], prefix).node(step).fingerprint
 
 
+hashables = (
+    st.none()
+    | st.booleans()
+    | st.integers(0, 1)
+    | st.sampled_from(["", "a", "1", b"a", 0.5, 2.0, Colour.RED, (1,), (1.0,)])
+)
 scalars = (
     st.none()
     | st.booleans()
     | st.integers(-3, 3)
-    | st.floats(width=16, allow_nan=False)
-    | st.text("01aNT", max_size=2)
+    | st.floats(width=16)
+    | st.text("01aNTn", max_size=2)
+    | st.sampled_from(["None", "True", "nan", "1.0", "-0.0", "[]", "str 1:1"])
     | st.binary(max_size=2)
-    | st.sampled_from([Colour.RED, Colour.BLUE, Number.ONE, pathlib.PurePosixPath("a"), np.float32(1), np.int64(1)])
+    | st.sampled_from([0.0, -0.0, math.nan, math.inf, 1.0, Colour.RED, Colour.BLUE, Number.ONE, OtherColour.RED])
+    | st.sampled_from(
+        [pathlib.PurePosixPath("a"), np.float32(1), np.int64(1), np.int32(1), np.float64(1), np.bool_(True)]
+    )
 )
 values = st.recursive(
     scalars,
     lambda inner: (
-        st.lists(inner, max_size=2)
-        | st.lists(inner, max_size=2).map(tuple)
-        | st.dictionaries(st.text("ab", max_size=1) | st.integers(0, 1), inner, max_size=2)
-        | st.builds(Point, inner, inner)
-        | st.builds(OtherPoint, inner)
+        (
+            st.lists(inner, max_size=3)
+            | st.lists(inner, max_size=3).map(tuple)
+            | st.builds(Pair, inner, inner)
+            | st.builds(OtherPair, inner, inner)
+            | st.dictionaries(st.text("ab1", max_size=1) | st.integers(0, 1), inner, max_size=2)
+            | st.builds(Point, inner, inner)
+            | st.builds(OtherPoint, inner)
+            | st.builds(functools.partial, st.sampled_from([work, other_work]), inner)
+        )
+        | st.sets(hashables, max_size=3)
+        | st.frozensets(hashables, max_size=3)
     ),
-    max_leaves=4,
+    max_leaves=5,
 )
 
 
 def typed(value: Any) -> Any:
     """A second, independent form of identity: nested tuples with type names."""
+    kind = type(value).__name__
+    if isinstance(value, functools.partial):
+        return kind, value.func.__name__, typed(value.args), typed(value.keywords)
     if dataclasses.is_dataclass(value):
-        return type(value).__name__, typed(value.x), typed(value.y)  # type: ignore[attr-defined]
+        return kind, typed(value.x), typed(value.y)  # type: ignore[attr-defined]
     if isinstance(value, list | tuple):
-        return type(value).__name__, tuple(typed(item) for item in value)
+        return kind, tuple(typed(item) for item in value)
     if isinstance(value, dict):
-        return "dict", frozenset((typed(key), typed(item)) for key, item in value.items())
+        return kind, frozenset((typed(key), typed(item)) for key, item in value.items())
+    if isinstance(value, set | frozenset):
+        return kind, frozenset(typed(item) for item in value)
+    if isinstance(value, float) and math.isnan(value):
+        return kind, "not a number"
     if isinstance(value, float):
-        return type(value).__name__, value, math.copysign(1, value)
-    return type(value).__name__, str(value)
+        return kind, float(value), math.copysign(1, value)
+    return kind, str(value)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(values, min_size=2, max_size=12))
+@example(
+    [0.0, -0.0, [0.0], [-0.0], (0.0,), 0, False, "0", 1, 1.0, True, "1", b"1", math.nan, "nan", None, "None", [None]]
+)
+@example(
+    [
+        {"a": 1, "b": 2},
+        {"b": 2, "a": 1},
+        {"a": 2, "b": 1},
+        {1: 1},
+        {"1": 1},
+        {1},
+        frozenset({1}),
+        [1],
+        Point(1),
+        OtherPoint(1),
+    ]
+)
+def test_fingerprints_are_equal_exactly_for_equal_values_of_one_type(configs: list[Any]) -> None:
+    by_value: dict[Any, str] = {}
+    for config in configs:
+        found = fingerprint(config)
+        assert by_value.setdefault(typed(config), found) == found
+    assert len(set(by_value.values())) == len(by_value)
+
+
+@settings(max_examples=30, deadline=None)
 @given(values, values)
-def test_fingerprint_is_equal_exactly_for_equal_typed_values(one: Any, two: Any) -> None:
-    assert (fingerprint(one) == fingerprint(two)) == (typed(one) == typed(two))
+def test_fingerprint_of_text_that_imitates_the_encoding_of_values_differs(one: Any, two: Any) -> None:
+    def encode(value: Any) -> str:
+        return _Encoder("s", lambda _: "", None).encode(value, "").decode("latin-1")
+
+    whole, parts = encode([one, two]), [encode(one), encode(two)]
+    imitations = ["".join(parts), [parts[0] + parts[1]], ["a", "b" + parts[0]], ["a" + encode("b"), one], parts, whole]
+    originals = [[one, two], ["a", "b", one]]
+    assert len({fingerprint(value) for value in [*imitations, *originals]}) == len(imitations) + len(originals)
+
+
+@settings(max_examples=40, deadline=None)
+@given(values, st.integers(0, 1_000_000))
+def test_fingerprint_of_a_copy_is_the_same_whatever_the_order_of_sets_and_dicts(config: Any, seed: int) -> None:
+    assert fingerprint(rebuilt(config, random.Random(seed))) == fingerprint(config)
+
+
+def rebuilt(value: Any, order: random.Random) -> Any:
+    """An equal value of new objects, whose sets and dicts were filled in another order."""
+    if isinstance(value, dict | set | frozenset):
+        items = list(value.items() if isinstance(value, dict) else value)
+        order.shuffle(items)
+        return (
+            type(value)((key, rebuilt(item, order)) for key, item in items)
+            if isinstance(value, dict)
+            else type(value)(items)
+        )
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(rebuilt(item, order) for item in value))
+    if isinstance(value, list | tuple):
+        return type(value)(rebuilt(item, order) for item in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.replace(value, x=rebuilt(value.x, order), y=rebuilt(value.y, order))  # type: ignore[type-var]
+    return copy.copy(value)
 
 
 @given(st.dictionaries(st.text(max_size=3) | st.integers(), scalars, max_size=5))
@@ -199,20 +295,72 @@ def test_fingerprint_of_a_config_that_contains_itself_is_refused() -> None:
         fingerprint(Point(loop))
 
 
-def test_fingerprint_is_the_same_in_every_process_hash_seed_and_version() -> None:
-    program = (
-        "import json, pathlib; from marin.execution import *; from marin.execution.graph import Graph\n"
-        "from marin.resources import GpuConfig\n"
-        "step = ExecutorStep('a', json.dumps, {'b': [1, 2.5, {'x', 'y', 'z'}], 'a': frozenset('pqr'), 'n': GpuConfig(),"
-        " 'p': pathlib.PurePath('a/b'), 'i': InputName.hardcoded('h'), 'o': this_output_path('z')})\n"
-        "print(Graph([step], '/p').node(step).fingerprint)"
-    )
-    for seed in ("0", "1"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        done = subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
-        )
-        assert done.stdout.strip() == "e3beb10929ea6e96863f9472392de2ce97c872fd5f78886f8946f9c93dc8782e"
+PINNED = {
+    "scalars": "cf6ad19b13bf8a9a62d4dcd419cdab4efc99695506db253d44c11c9d3b51870e",
+    "paths": "a1076ed6b146f42015f67462b48a1ded0cd2f993c3be6aabec62fad6071c023f",
+    "containers": "8dbcb60a0eb39835849cf116cad14d3d325e0cde252074f10a01a2a1ced31b02",
+    "dataclasses": "6fae07bab82fb465222eda4a91cdacf7ace239dc65a534441f836d1c4db6a263",
+    "placed": "aebc24e321d91cf92975d90f229f639714a39c574198a926f8f447bc460962b6",
+    "enums": "fea6e02ba315be0729b469c93f121791aabf2811c092734959deee54d57a84dc",
+    "named": "0e3e38eaaa81ff1f8b912d55582788cd22e1214242df90d1331d17e4ec7c9cef",
+    "references": "f1deb5dc888da84338f8bb1b87766297818bf3769bb80103bd0f3d6ec7b92f5c",
+    "resources": "f1575416bb82b0fb8eca168dbf5634a4cd6bb91212be0582143d4b664ea309fb",
+    "deep": "ded739ca11256dbd33561de88a0136bbd37721ab927ce89f99562d4dfb32772c",
+}
+PINNED_CONFIGS = pathlib.Path(__file__).with_name("pinned_configs.py")
+
+
+def other_pythons() -> list[Any]:
+    """Each other version of Python from 3.11 on that this machine has, on the path or under pyenv."""
+    root = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv"), "versions")
+    found = {}
+    for minor in {11, 12, 13, 14} - {sys.version_info.minor}:
+        name = f"python3.{minor}"
+        paths = [*sorted(root.glob(f"3.{minor}.*/bin/{name}")), shutil.which(name)]
+        path = next((str(path) for path in paths if path and runs_as(str(path), minor)), None)
+        if path is not None:
+            found[name] = path
+    return [pytest.param(path, id=name) for name, path in found.items()]
+
+
+def runs_as(python: str, minor: int) -> bool:
+    program = f"import sys; sys.exit(sys.version_info[:2] != (3, {minor}))"
+    return subprocess.run([python, "-c", program], capture_output=True).returncode == 0
+
+
+def pinned(python: str, seed: str) -> dict[str, str]:
+    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": ""}
+    done = subprocess.run([python, str(PINNED_CONFIGS)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("seed", ["0", "1", "4242"])
+def test_fingerprints_are_the_pinned_ones_in_every_process_and_hash_seed(seed: str) -> None:
+    assert pinned(sys.executable, seed) == PINNED
+
+
+@pytest.mark.parametrize(
+    "python", other_pythons() or [pytest.param("", marks=pytest.mark.skip("no other Python is here"))]
+)
+def test_fingerprints_are_the_pinned_ones_on_every_version_of_python(python: str) -> None:
+    assert pinned(python, "7") == PINNED
+
+
+def test_fingerprints_of_numpy_values_are_the_pinned_ones() -> None:
+    config = [np.float32(1.5), np.int64(3), np.bool_(True), np.dtype("float32"), np.float32, np.array(2)]
+    assert fingerprint(config, json.dumps) == "65d136e12cb8cca50377678c3a3d76047a12ab82c091093b487ae3a40f36e0bf"
+
+
+def test_fingerprint_is_the_same_whether_parts_are_noted_or_not() -> None:
+    """The graph encodes without places; `explain` and the records with them."""
+    for config in [Point([1, {"k": (Pair(1, 2.0), {"s"}, Colour.RED)}], functools.partial(work, [None])), [], {}, ()]:
+        step = ExecutorStep("s", work, config)
+        identity = identify(step, lambda _: "")
+        assert identity.parts == dict(identity.parts)
+        assert next(iter(identity.parts)) == "fn"
+        noted = hashlib.sha256(_encode_step(step, lambda _: "", {})).hexdigest()
+        assert noted == identity.fingerprint
 
 
 def test_first_difference_names_the_place_and_both_values() -> None:

@@ -1,5 +1,6 @@
 """Leases: one holder at a time, whatever happens to the holder, and no commit by one that was overtaken."""
 
+import errno
 import json
 import os
 import pathlib
@@ -115,9 +116,7 @@ def test_lease_claims_flush_nothing_and_commits_flush_record_and_directories(
     assert flushed[-1] == str(directory / "ledger")
 
 
-def test_lease_whose_put_arrived_without_an_answer_is_taken(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if files.is_local(store):
-        pytest.skip("a local call always has an answer")
+def test_lease_whose_put_arrived_without_an_answer_is_taken(s3_prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     create = files.create_exclusive
 
     def lose_the_answer(path: str, data: bytes, **options: bool) -> bool:
@@ -125,9 +124,29 @@ def test_lease_whose_put_arrived_without_an_answer_is_taken(store: str, monkeypa
         return create(path, data, **options)
 
     monkeypatch.setattr(files, "create_exclusive", lose_the_answer)
-    with Lease(store).acquire() as lease:
+    with Lease(s3_prefix).acquire() as lease:
         assert lease.commit({})
-    assert ledger(store) == ["claim", "commit"]
+    assert ledger(s3_prefix) == ["claim", "commit"]
+
+
+def test_lease_whose_commit_stands_but_could_not_be_flushed_says_so_and_is_not_lost(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+
+    def fail_after_the_record(descriptor: int) -> None:
+        if (tmp_path / "ledger" / "00000002.json").exists():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
+
+    lease = Lease(str(tmp_path)).acquire()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail_after_the_record)
+        with pytest.raises(StorageError, match="Input/output error"):
+            lease.commit({"attempt": 1})
+    assert lease.verify() and not lease.lost
+    lease.release()
+    assert ledger(str(tmp_path)) == ["claim", "commit"]
 
 
 # --- dead holders -------------------------------------------------------------------------------------------------
