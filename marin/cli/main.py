@@ -19,6 +19,10 @@ from marin.errors import clean_exit
 COMMANDS = {  # name -> what it does, in one line; the module is marin.cli.<name>
     "init": "start a speedrun of your own: copy the template and fill in the author",
     "doctor": "say what this machine can do and what to fix",
+    "browse": "look at data, runs and where each file came from, in a local web app",
+    "explain": "say why a step would run, or what differs between its versions",
+    "diff": "compare two runs: settings, code, inputs, machine and results",
+    "table": "print the results of a sweep as they are now",
     "leaderboard": "build the leaderboard page from a directory of results",
 }
 

@@ -140,7 +140,10 @@ def publish(output_path: str, number: int) -> None:
                 raise
     if read_status(output_path) is not Status.SUCCESS:  # the status had not reached the disk
         write_status(output_path, Status.SUCCESS)
-    shutil.rmtree(own.parent, ignore_errors=True)
+    try:
+        os.rmdir(own.parent)  # as a rule it is empty, and this is several times faster than a look for what is in it
+    except OSError:
+        shutil.rmtree(own.parent, ignore_errors=True)
 
 
 def unpublished(output_path: str) -> int | None:

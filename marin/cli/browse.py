@@ -1,0 +1,50 @@
+"""`marin browse`: the data browser, a local web app over the folders of a prefix."""
+
+import argparse
+
+HELP = (
+    "Look at data, runs and where each file came from, in a local web app. It reads and never writes, and it listens on this "
+    "machine only."
+)
+
+DEFAULT_PORT = 8321
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--prefix", metavar="P", help="the folder of outputs; default: MARIN_PREFIX, else local_store in this directory"
+    )
+    parser.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, metavar="N", help=f"0 takes any free one; default: {DEFAULT_PORT}"
+    )
+    parser.add_argument(
+        "--root", action="append", default=[], metavar="DIR", help="another folder to allow; may be given several times"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from marin.errors import ConfigError
+    from marin.site.browser.app import HOST, bind, make_server
+    from marin.site.browser.roots import make_roots
+    from marin.storage import files
+    from marin.storage.prefix import resolve_prefix
+
+    if not 0 <= args.port <= 65535:
+        raise ConfigError(f"--port is {args.port}: use a number from 0 to 65535")
+    prefix = resolve_prefix(args.prefix)
+    for folder in (prefix, *args.root):
+        if not files.is_local(folder):
+            raise ConfigError(
+                f"{folder} is not on this machine: the browser shows local folders, copy or mount it first"
+            )
+    roots = make_roots([prefix, *args.root])
+    listener = bind(args.port)
+    for root in roots:
+        print(f"showing {root.path}")
+    print(f"open http://{HOST}:{listener.getsockname()[1]}  (Ctrl-C stops)", flush=True)
+    try:
+        make_server(roots, listener).run(sockets=[listener])
+    except KeyboardInterrupt:
+        pass
+    print("stopped")
+    return 0

@@ -1,0 +1,151 @@
+"""The routes, the error pages, and the server on the loopback address.
+
+Paths are matched as they came, percent-encoded, and decoded once by `roots`. Handlers are plain functions that run in
+threads: they read files. An error that we did not foresee is logged where the server was started, and a person sees only
+that it happened.
+"""
+
+import errno
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from marin.errors import ConfigError, MarinError
+from marin.site.browser import file_pages, rendering, run_pages, security
+from marin.site.browser.roots import Root
+from marin.site.browser.site import Site
+
+HOST = "127.0.0.1"
+Handler = Callable[[Site, Request], Response]
+
+_TITLES = {
+    400: "This cannot be shown",
+    403: "Refused",
+    404: "Nothing here",
+    405: "Not possible",
+    422: "This cannot be read",
+}
+
+
+def build_app(folders: Sequence[Root], port: int) -> ASGIApp:
+    """The app over these folders, for a server on `port`."""
+    site = Site(folders)
+
+    def route(path: str, handler: Handler) -> Route:
+        async def endpoint(request: Request) -> Response:
+            return await run_in_threadpool(_handled, site, handler, request)
+
+        return Route(path, endpoint, methods=["GET", "HEAD"])
+
+    def under(prefix: str, handler: Handler) -> list[Route]:
+        return [route(f"/{prefix}/{{root:int}}{rest}", handler) for rest in ("", "/{path:path}")]
+
+    routes = [
+        route("/", run_pages.home),
+        route("/steps", run_pages.steps),
+        route("/static/{name}", _static),
+        *under("files", file_pages.show),
+        *under("raw", file_pages.download),
+        *under("experiment", run_pages.experiment),
+        *under("step", run_pages.step),
+        *under("live/experiment", run_pages.experiment_live),
+        *under("live/step", run_pages.step_live),
+    ]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _explain(site), Exception: _apologize(site)})
+    app.router.redirect_slashes = False
+    return security.Guard(_Undecoded(app), security.allowed_hosts(port))
+
+
+def bind(port: int) -> socket.socket:
+    """A socket on the loopback address; port 0 is any free one.
+
+    Raises:
+        ConfigError: the port is in use, or may not be used.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(
+                f"port {port} on {HOST} is in use, perhaps by another `marin browse`: open http://{HOST}:{port}, or choose "
+                f"another port with --port N (--port 0 takes any free one)"
+            ) from None
+        raise ConfigError(
+            f"port {port} cannot be used ({error.strerror}): choose one above 1023 with --port N"
+        ) from None
+    return listener
+
+
+def make_server(folders: Sequence[Root], listener: socket.socket) -> uvicorn.Server:
+    """The server for a socket of `bind`; `run(sockets=[listener])` answers until Ctrl-C or SIGTERM."""
+    config = uvicorn.Config(
+        build_app(folders, listener.getsockname()[1]),
+        access_log=False,
+        log_level=logging.WARNING,
+        lifespan="off",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
+    )
+    return uvicorn.Server(config)
+
+
+class _Undecoded:
+    """Gives the router the path as it came, so that nothing is decoded before it was split."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope = {**scope, "path": scope["raw_path"].decode("ascii", "replace"), "root_path": ""}
+        await self._app(scope, receive, send)
+
+
+def _handled(site: Site, handler: Handler, request: Request) -> Response:
+    try:
+        return handler(site, request)
+    except MarinError as error:
+        raise HTTPException(422, str(error)) from error
+    except PermissionError:
+        raise HTTPException(403, "The permissions do not let you read this.") from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise HTTPException(404, "It was moved or removed while it was read.") from None
+
+
+def _static(site: Site, request: Request) -> Response:
+    found = rendering.static_files().get(request.path_params["name"])
+    if found is None:
+        raise HTTPException(404, "There is no such file.")
+    return Response(found[0], media_type=found[1])
+
+
+def _explain(site: Site) -> Any:
+    async def answer(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        title = _TITLES.get(error.status_code, "This did not work")
+        return rendering.page("error.html.j2", error.status_code, site=site, title=title, detail=str(error.detail))
+
+    return answer
+
+
+def _apologize(site: Site) -> Any:
+    async def answer(request: Request, error: Exception) -> Response:
+        detail = "The browser met an error of its own. The terminal where it was started says more."
+        return rendering.page("error.html.j2", 500, site=site, title="Something broke", detail=detail)
+
+    return answer

@@ -1,0 +1,64 @@
+"""What a file is, by its name: which viewer shows it and what people call it."""
+
+import dataclasses
+
+_IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
+_TEXT = (
+    ".txt", ".md", ".rst", ".csv", ".tsv", ".py", ".toml", ".yaml", ".yml", ".cfg", ".ini", ".sh", ".js", ".css", ".html",
+    ".xml", ".patch", ".diff", ".executor_status", ".gitignore",
+)  # fmt: skip
+_LOGS = (".log", ".out", ".err", ".executor_log.txt", ".executor_error.txt")
+_PACKED = (".gz", ".zst", ".zstd")
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """`viewer` is json, rows, table, text, image or none; `words` is what people call it."""
+
+    viewer: str
+    words: str
+    media_type: str = "application/octet-stream"
+
+
+FOLDER = Kind("folder", "folder")
+TOKENS = Kind("tokens", "token cache")
+TEXT = Kind("text", "text")
+BINARY = Kind("none", "binary")
+
+
+def kind_of(name: str) -> Kind:
+    """The kind that a file's name says; `BINARY` where it says nothing, and then the content decides."""
+    lower = name.lower()
+    if lower.endswith((".json", ".executor_info", ".ipynb", ".executor_commit", ".executor_status.lock")):
+        return Kind("json", "JSON")
+    bare = lower
+    for ending in _PACKED:
+        bare = bare.removesuffix(ending)
+    if bare.endswith((".jsonl", ".ndjson")):
+        packing = "" if bare == lower else ", gzip" if lower.endswith(".gz") else ", zstd"
+        return Kind("rows", f"JSON lines{packing}")
+    if lower.endswith((".parquet", ".pq")):
+        return Kind("table", "Parquet")
+    if lower.endswith(_LOGS):
+        return Kind("text", "log")
+    if lower.endswith(_TEXT):
+        return TEXT
+    for ending, media_type in _IMAGES.items():
+        if lower.endswith(ending):
+            return Kind("image", "image", media_type)
+    if lower.endswith(".svg"):
+        return Kind("none", "SVG image")  # it may hold scripts: only ever given as a download
+    if lower.endswith((*_PACKED, ".zip", ".tar", ".xz", ".bz2")):
+        return Kind("none", "archive")
+    return BINARY
+
+
+def looks_like_text(start: bytes) -> bool:
+    """Whether the first bytes of a file are UTF-8 without NUL; a character cut at the end is no objection."""
+    if b"\0" in start:
+        return False
+    try:
+        start.decode()
+    except UnicodeDecodeError as error:
+        return error.start >= len(start) - 3 and error.reason == "unexpected end of data"
+    return True

@@ -1,0 +1,211 @@
+"""JSON lines, plain or packed with gzip or zstd, streamed: no file is ever held as a whole.
+
+A page is named by the number of its first row. In a plain file the places of rows that were passed once are remembered,
+so a later page costs one seek; in a packed file the rows before the page are unpacked again. Every request has a limit
+on bytes and seconds, so that neither a huge file nor a packed bomb keeps the server busy; what was found so far is shown
+with a link to go on. Only the first MB of a row is kept.
+"""
+
+import bisect
+import collections
+import dataclasses
+import gzip
+import io
+import json
+import os
+import threading
+import time
+from collections.abc import Generator
+from typing import Any
+
+import zstandard
+
+PAGE = 50
+_ROW_BYTES = 1_000_000
+_PAGE_BYTES = 4_000_000
+_SEARCH_BYTES = 512_000_000
+_SEARCH_SECONDS = 4.0
+_SKIP_SECONDS = 20.0
+_MARK_EVERY = 1000
+_MARKED_FILES = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Line `number`, from 1; `value` is its JSON, or `problem` says why there is none."""
+
+    number: int
+    text: str
+    value: Any
+    problem: str
+    length: int
+
+
+@dataclasses.dataclass(frozen=True)
+class RowPage:
+    """`following` is the row to go on at, None at the end; `problem` is why the file could not be read further."""
+
+    rows: tuple[Row, ...]
+    first: int
+    following: int | None
+    total: int | None
+    problem: str = ""
+
+
+_marks: "collections.OrderedDict[tuple[int, ...], list[int]]" = collections.OrderedDict()
+_lock = threading.Lock()
+
+
+def read_rows(file: io.FileIO, name: str, first: int = 1, query: str = "") -> RowPage:
+    """The rows from number `first` on that hold `query`, whatever the case."""
+    rows: list[Row] = []
+    number, kept, problem = first - 1, 0, ""
+    limit = _Limit()
+    lines = _lines(file, name, first, limit)
+    try:
+        for number, line, length in lines:
+            if query and not _holds(line, query):
+                if limit.is_used_up(length):
+                    return RowPage(tuple(rows), first, number + 1, None)
+                continue
+            if len(rows) == PAGE or kept > _PAGE_BYTES:
+                return RowPage(tuple(rows), first, number, None)
+            rows.append(_parse(number, line, length))
+            kept += len(line)
+    except _TooFar as error:
+        problem = str(error)
+    except (OSError, EOFError, zstandard.ZstdError, ValueError) as error:
+        problem = f"The file is damaged or cut off after row {number}: {str(error) or type(error).__name__}."
+    finally:
+        lines.close()
+    return RowPage(tuple(rows), first, None, None if problem else number, problem)
+
+
+class _TooFar(Exception):
+    """The rows before the page take longer than a request may."""
+
+
+class _Limit:
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._deadline = time.monotonic() + _SEARCH_SECONDS
+
+    def is_used_up(self, length: int) -> bool:
+        self._bytes += length
+        return self._bytes > _SEARCH_BYTES or time.monotonic() > self._deadline
+
+
+def _lines(file: io.FileIO, name: str, first: int, limit: _Limit) -> Generator[tuple[int, bytes, int], None, None]:
+    """(number, the first MB, whole length) of each line from `first` on."""
+    lower = name.lower()
+    packed = lower.endswith((".gz", ".zst", ".zstd"))
+    found = os.fstat(file.fileno())
+    key = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    number, offset = 0, 0
+    if not packed:
+        number, offset = _nearest_mark(key, first)
+        file.seek(offset)
+    with _unpacked(file, lower) as stream:
+        deadline = time.monotonic() + _SKIP_SECONDS
+        while line := stream.readline(_ROW_BYTES):
+            length, ending = len(line), line.endswith(b"\n")
+            while not ending and (more := stream.readline(_ROW_BYTES)):
+                length, ending = length + len(more), more.endswith(b"\n")
+                if packed and number + 1 >= first and limit.is_used_up(len(more)):
+                    raise _TooFar(f"Row {number + 1} is longer than {length:,} bytes, so it is not read to its end.")
+            if not packed and number % _MARK_EVERY == 0:
+                _mark(key, number // _MARK_EVERY, offset)
+            number, offset = number + 1, offset + length
+            if number >= first:
+                yield number, line.rstrip(b"\r\n"), length
+            elif number % 256 == 0 and time.monotonic() > deadline:
+                raise _TooFar(
+                    f"Row {first} lies too far into the file: {number} rows were passed in {_SKIP_SECONDS:.0f} s. Unpack the "
+                    f"file to look at rows so far back."
+                )
+
+
+def _unpacked(file: io.FileIO, lower: str) -> io.BufferedReader:
+    if lower.endswith(".gz"):
+        return io.BufferedReader(gzip.GzipFile(fileobj=file), 1 << 16)
+    if lower.endswith((".zst", ".zstd")):
+        return io.BufferedReader(_Unzstd(file), 1 << 16)
+    return io.BufferedReader(file, 1 << 16)
+
+
+class _Unzstd(io.RawIOBase):
+    """Frames one after the other. The library's own reader takes a frame that is cut off for one that has ended."""
+
+    _PIECE = 2048  # at most 64 MB come out of one piece, however it was packed
+
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
+        self._pending = b""
+        self._ready = memoryview(b"")
+        self._frame: Any = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            data = self._pending or self._file.read(self._PIECE)
+            if not data:
+                if self._frame is not None:
+                    raise EOFError("its last zstd frame has no end")
+                return 0
+            if self._frame is None:
+                self._frame = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+            self._ready, self._pending = memoryview(self._frame.decompress(data)), b""
+            if self._frame.eof:
+                self._pending, self._frame = self._frame.unused_data, None
+        count = min(len(buffer), len(self._ready))
+        buffer[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
+
+
+def _holds(line: bytes, query: str) -> bool:
+    wanted = query.casefold()
+    text = line.decode(errors="replace")
+    if wanted in text.casefold():
+        return True
+    if "\\" not in text:  # nothing is written as an escape, so the line is what a person sees
+        return False
+    try:
+        return wanted in json.dumps(json.loads(text), ensure_ascii=False).casefold()
+    except (ValueError, RecursionError):
+        return False
+
+
+def _parse(number: int, line: bytes, length: int) -> Row:
+    text = line.decode(errors="replace")
+    if length > len(line) + 2:
+        return Row(number, text, None, f"The row has {length:,} bytes: only its first {len(line):,} are shown.", length)
+    if not text.strip():
+        return Row(number, text, None, "The row is empty.", length)
+    try:
+        return Row(number, text, json.loads(text), "", length)
+    except RecursionError:
+        return Row(number, text, None, "The row is nested too deeply to be shown as a tree.", length)
+    except ValueError as error:
+        return Row(number, text, None, f"The row is not JSON: {error}.", length)
+
+
+def _nearest_mark(key: tuple[int, ...], first: int) -> tuple[int, int]:
+    with _lock:
+        offsets = _marks.get(key)
+        if not offsets:
+            return 0, 0
+        index = min((first - 1) // _MARK_EVERY, len(offsets) - 1)
+        return index * _MARK_EVERY, offsets[index]
+
+
+def _mark(key: tuple[int, ...], index: int, offset: int) -> None:
+    with _lock:
+        offsets = _marks.setdefault(key, [])
+        _marks.move_to_end(key)
+        if index == len(offsets):
+            bisect.insort(offsets, offset)
+        while len(_marks) > _MARKED_FILES:
+            _marks.popitem(last=False)

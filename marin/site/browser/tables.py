@@ -1,0 +1,140 @@
+"""Parquet files: a page of one row group, or a search through them, reading batch by batch.
+
+A page has room for the first columns; a row that is opened shows all of them.
+"""
+
+import dataclasses
+import io
+import time
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from marin.site.browser import json_view, shown
+
+PAGE = 50
+COLUMNS = 12
+_BATCH = 64
+_SEARCH_SECONDS = 4.0
+_CELL = 120
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column's name and its Arrow type."""
+
+    name: str
+    type: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TableRow:
+    """Row `number` of the file, from 1; `cells` are the first columns on one line, `value` is the whole row."""
+
+    number: int
+    cells: tuple[str, ...]
+    value: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class TablePage:
+    """Rows of row group `group`, from 0. `following` is (group, row in it) to go on at; None at the end."""
+
+    columns: tuple[Column, ...]
+    num_rows: int
+    group_rows: tuple[int, ...]
+    group: int
+    first: int
+    rows: tuple[TableRow, ...]
+    following: tuple[int, int] | None
+    created_by: str
+
+
+def read_table(file: io.FileIO, group: int = 0, first: int = 0, query: str = "") -> TablePage:
+    """A page of row group `group` from its row `first` on, or the rows from there on that hold `query`.
+
+    Raises:
+        HTTPException: 422, when the file is no readable Parquet.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.ParquetFile(file, memory_map=False, pre_buffer=False)
+        return _page(table, group, first, query.casefold())
+    except (pa.ArrowException, OSError, ValueError, KeyError, IndexError, OverflowError, TypeError) as error:
+        message = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise HTTPException(422, f"This is not a readable Parquet file: {shown.name(message, 300)}") from None
+
+
+def _page(table: Any, group: int, first: int, wanted: str) -> TablePage:
+    meta = table.metadata
+    sizes = tuple(meta.row_group(number).num_rows for number in range(meta.num_row_groups))
+    schema = table.schema_arrow
+    columns = tuple(Column(field.name, str(field.type)) for field in schema)
+    group = min(max(group, 0), max(0, len(sizes) - 1))
+    first = min(max(first, 0), sizes[group] if sizes else 0)
+    rows: list[TableRow] = []
+    following: tuple[int, int] | None = None
+    deadline = time.monotonic() + _SEARCH_SECONDS
+    number, start = group, first
+    while number < len(sizes) and following is None:
+        before = sum(sizes[:number])
+        position = 0
+        for batch in table.iter_batches(batch_size=_BATCH, row_groups=[number]):
+            if position + batch.num_rows <= start:
+                position += batch.num_rows
+                continue
+            skip = max(0, start - position)
+            for index, value in enumerate(batch.slice(skip).to_pylist(), start=position + skip):
+                if len(rows) == PAGE:
+                    following = number, index
+                    break
+                if not wanted or any(wanted in text.casefold() for text in _texts(value)):
+                    rows.append(TableRow(before + index + 1, _cells(value), plain(value)))
+            position += batch.num_rows
+            if following is None and wanted and time.monotonic() > deadline:
+                following = number, position
+            if following is not None:
+                break
+        if not wanted:
+            if following is None and number + 1 < len(sizes):
+                following = number + 1, 0
+            break
+        number, start = number + 1, 0
+    if following is not None and following[1] >= sizes[following[0]]:
+        following = (following[0] + 1, 0) if following[0] + 1 < len(sizes) else None
+    return TablePage(
+        columns, meta.num_rows, sizes, group, first, tuple(rows), following, shown.name(meta.created_by or "", 80)
+    )
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON types: bytes become their size and beginning in hex, dates their text."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes: {value[:32].hex()}{'…' if len(value) > 32 else ''}"
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(json_view.preview(plain(value), _CELL) for value in list(row.values())[:COLUMNS])
+
+
+def _texts(value: Any) -> list[str]:
+    """Every text and number in a row."""
+    texts, waiting = [], [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            waiting.extend(item.values())
+        elif isinstance(item, list | tuple):
+            waiting.extend(item)
+        elif item is not None and not isinstance(item, bytes):
+            texts.append(item if isinstance(item, str) else str(item))
+    return texts

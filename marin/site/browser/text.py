@@ -1,0 +1,131 @@
+"""Text and logs, paged by bytes: a page begins and ends at a line's end where there is one within reach."""
+
+import dataclasses
+import io
+import os
+import time
+
+PAGE_BYTES = 64 * 1024
+MATCHES = 100
+_LINE = 2000
+_SEARCH_BYTES = 512_000_000
+_SEARCH_SECONDS = 4.0
+
+
+@dataclasses.dataclass(frozen=True)
+class TextPage:
+    """Bytes `start` to `stop` of a file of `size`."""
+
+    text: str
+    start: int
+    stop: int
+    size: int
+
+    @property
+    def previous(self) -> int | None:
+        return max(0, self.start - PAGE_BYTES) if self.start else None
+
+    @property
+    def following(self) -> int | None:
+        return self.stop if self.stop < self.size else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+    """A line with the query: its number, the byte at which it starts, and its beginning."""
+
+    number: int
+    offset: int
+    text: str
+
+
+def read_page(file: io.FileIO, start: int | None) -> TextPage:
+    """The page that holds byte `start`; the last page for None."""
+    size = os.fstat(file.fileno()).st_size
+    begin = max(0, size - PAGE_BYTES) if start is None else min(max(start, 0), size)
+    if begin and start is not None:
+        begin = _line_start(file, begin)
+    file.seek(begin)
+    data = file.read(PAGE_BYTES) or b""
+    if begin and start is None:
+        skipped = data.find(b"\n") + 1 or _continued(data)
+        begin, data = begin + skipped, data[skipped:]
+    if begin + len(data) < size:
+        cut = data.rfind(b"\n") + 1
+        data = data[:cut] if cut else _whole_characters(data)
+    return TextPage(data.decode(errors="replace"), begin, begin + len(data), size)
+
+
+def tail(file: io.FileIO, limit: int) -> str:
+    """The last lines, at most `limit` bytes of them."""
+    size = os.fstat(file.fileno()).st_size
+    file.seek(max(0, size - limit))
+    data = file.read(limit) or b""
+    if size > limit:
+        data = data[data.find(b"\n") + 1 :]
+    return data.decode(errors="replace")
+
+
+def search(file: io.FileIO, query: str, start: int = 0) -> tuple[list[Match], int | None]:
+    """Lines that hold `query`, whatever the case, from byte `start` on, and where to search on; None at the end.
+
+    It stops at `MATCHES` lines, 4 seconds or 512 MB. Line numbers count from `start`.
+    """
+    wanted = query.casefold()
+    found: list[Match] = []
+    deadline = time.monotonic() + _SEARCH_SECONDS
+    file.seek(start)
+    offset, number, carry = start, 0, b""
+    while len(found) < MATCHES:
+        block = file.read(1 << 20)
+        if not block and not carry:
+            return found, None
+        lines = (carry + (block or b"")).split(b"\n")
+        # A line longer than a block is searched in pieces, so memory stays bounded.
+        carry = lines.pop() if block and len(lines) > 1 else b""
+        for line in lines:
+            number += 1
+            text = line.decode(errors="replace")
+            if wanted in text.casefold():
+                found.append(Match(number, offset, _around(text, wanted)))
+                if len(found) == MATCHES:
+                    return found, offset + len(line) + 1
+            offset += len(line) + 1
+        if not block:
+            return found, None
+        if time.monotonic() > deadline or offset - start > _SEARCH_BYTES:
+            return found, offset
+    return found, offset
+
+
+def _around(text: str, wanted: str) -> str:
+    if len(text) <= _LINE:
+        return text
+    place = max(0, text.casefold().find(wanted) - _LINE // 2)
+    return ("…" if place else "") + text[place : place + _LINE] + "…"
+
+
+def _line_start(file: io.FileIO, begin: int) -> int:
+    """The start of the line that holds byte `begin`, or `begin` at a character's start if the line is very long."""
+    reach = min(begin, PAGE_BYTES // 4)
+    file.seek(begin - reach)
+    before = file.read(reach) or b""
+    cut = before.rfind(b"\n")
+    if cut >= 0:
+        return begin - reach + cut + 1
+    if reach == begin:
+        return 0
+    file.seek(begin)
+    return begin + _continued(file.read(4) or b"")
+
+
+def _continued(data: bytes) -> int:
+    """The number of bytes at the start that belong to a character that began before."""
+    return next((index for index, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
+
+
+def _whole_characters(data: bytes) -> bytes:
+    for length in range(len(data), max(0, len(data) - 4), -1):
+        if data[length - 1] & 0xC0 != 0x80:  # the last character's first byte
+            return data[: length - 1] if data[length - 1] >= 0xC0 else data
+    return data
