@@ -46,7 +46,7 @@ hello: venv  ## train, score and rank a first model: no account, no GPU, no netw
 test: venv-dev browser  ## all tests but the long ones
 	$(BIN)/python -m pytest -m "not slow and not torture" -n auto --dist loadfile $(PYTEST_ARGS)
 
-torture: venv-dev  ## kills, races and corruption: about half an hour
+torture: venv-dev  ## kills, races and corruption: an hour or two
 	$(BIN)/python -m pytest -m torture -s $(PYTEST_ARGS)
 
 lint: venv-dev  ## style
