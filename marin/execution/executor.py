@@ -19,7 +19,6 @@ from marin.errors import ConfigError, StepFailedError
 from marin.execution import checking, provenance, report
 from marin.execution.flags import ExecutorMainConfig, parse_flags
 from marin.execution.graph import Graph, Node
-from marin.execution.memory import keep_freed_memory
 from marin.execution.plan import Action, Decision, plan
 from marin.execution.processes import ChildProcesses
 from marin.execution.report import Outcome
@@ -68,7 +67,6 @@ def executor_main(steps: Sequence[ExecutorStep], description: str | None = None)
     if handler is not None:
         handler(steps, description)
         return
-    keep_freed_memory()
     with errors.clean_exit():
         config = parse_flags(sys.argv[1:], description)
         executor = Executor(config, description)

@@ -22,7 +22,6 @@ from typing import Any
 
 from marin import errors
 from marin.errors import ConfigError, ExecutionError
-from marin.execution.memory import keep_freed_memory
 from marin.execution.provenance import RunContext
 from marin.execution.runner import Result, run_step
 from marin.execution.task import StepTask
@@ -105,7 +104,6 @@ def _result(task: StepTask, status: int, result_file: pathlib.Path) -> Result:
 def main(task_file: str, result_file: str) -> None:
     """What a child does; see the module's docstring."""
     _end_with_parent()
-    keep_freed_memory()
     with errors.clean_exit():
         search_path, content = pickle.loads(pathlib.Path(task_file).read_bytes())
         sys.path[:] = search_path

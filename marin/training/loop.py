@@ -41,6 +41,7 @@ from marin.training.clock import StopRequest, TrainingClock
 from marin.training.compile_cache import use_compile_cache
 from marin.training.config import TrainLmConfig
 from marin.training.config_json import config_to_json
+from marin.training.host_memory import keep_freed_memory
 from marin.training.state import StepConfig, TrainState, evaluation_model, init_state, make_train_step
 from marin.training.watch import is_recorded
 
@@ -59,6 +60,8 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
     # ---- set-up: devices, data, model, optimizer -------------------------------------------------------------------
     train = config.train
     keep_to_cpus(train.resources)
+    if train.resources.platform == "cpu":
+        keep_freed_memory()
     use_compile_cache()
     check_devices(train.resources)
     # A TPU core is half a device to JAX on some types, so there all that JAX shows are used.
