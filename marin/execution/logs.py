@@ -21,7 +21,10 @@ class _Tee(io.TextIOBase):
     def write(self, text: str) -> int:
         with contextlib.suppress(OSError, ValueError):  # a full disk must not stop the step for its log's sake
             self._log.write(_CONTROL.sub("", text))
-        return self._shown.write(text)
+        written = self._shown.write(text)
+        if "\n" in text:  # whoever watches through a pipe sees each line at once, and a kill loses none
+            self._shown.flush()
+        return written
 
     def flush(self) -> None:
         with contextlib.suppress(OSError, ValueError):

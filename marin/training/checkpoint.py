@@ -23,6 +23,7 @@ import jax
 import numpy as np
 
 from marin.errors import CheckpointError
+from marin.execution.attempts import usual_path
 
 _STEP = re.compile(r"step-(\d{8})")
 MANIFEST = "manifest.json"
@@ -73,7 +74,7 @@ def save(directory: Path, tree: Any, step: int, *, keep_every: int, keep_latest:
     except (OSError, ValueError) as error:
         shutil.rmtree(beside, ignore_errors=True)
         raise CheckpointError(
-            f"the checkpoint of step {step} could not be written to {directory} ({error}): free some space there, then run"
+            f"the checkpoint of step {step} could not be written to {usual_path(str(directory))} ({error}): free some space there, then run"
             " the same command again; it continues from the checkpoint before"
         ) from error
     for old in list_checkpoints(directory)[:-keep_latest]:
@@ -120,12 +121,14 @@ def latest_valid(directory: Path) -> tuple[Checkpoint | None, list[str]]:
         try:
             verify(checkpoint)
         except CheckpointError as error:
-            problems.append(f"checkpoint of step {checkpoint.step} is not used: {error}")
+            problems.append(usual_path(f"checkpoint of step {checkpoint.step} is not used: {error}"))
             continue
         return checkpoint, problems
     if problems:
         raise CheckpointError(
-            "no checkpoint is whole:\n  " + "\n  ".join(problems) + f"\nremove {directory} to start from the first step"
+            "no checkpoint is whole:\n  "
+            + "\n  ".join(problems)
+            + f"\nremove {usual_path(str(directory))} to start from the first step"
         )
     return None, []
 
@@ -169,8 +172,8 @@ def at_step(run_directory: Path, step: int) -> Checkpoint:
         verify(checkpoint)
     except CheckpointError as error:
         raise CheckpointError(
-            f"the checkpoint of step {step} cannot be used: {error}\nremove {run_directory / '.executor_status'} and run the"
-            " same command again: training goes on from the checkpoint before it"
+            f"the checkpoint of step {step} cannot be used: {error}\nmove {run_directory} away and run the same"
+            " command again to train once more; `initialize_from_checkpoint_path` can start from an earlier checkpoint there"
         ) from None
     return checkpoint
 
