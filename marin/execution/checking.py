@@ -3,9 +3,10 @@
 import dataclasses
 import shutil
 import time
+import traceback
 from collections.abc import Callable
 
-from marin.errors import ConfigError
+from marin.errors import ConfigError, MarinError, StepFailedError
 from marin.execution import attempts
 from marin.execution.status import OWN_PREFIX, Status, read_status
 from marin.execution.task import StepTask
@@ -39,7 +40,9 @@ def check_again(task: StepTask, announce: Callable[[str], None]) -> Checked:
     An equal scratch directory is removed, a differing one is kept. The committed output is only read.
 
     Raises:
-        ConfigError: the step is not done, or its output is not on this machine.
+        ConfigError: the step is not done.
+        StorageError: its output is not on this machine.
+        StepFailedError: the step failed this time.
     """
     if read_status(task.output_path) is not Status.SUCCESS:
         raise ConfigError(f"step `{task.name}` is not done, so there is nothing to check: run it first")
@@ -49,7 +52,16 @@ def check_again(task: StepTask, announce: Callable[[str], None]) -> Checked:
     directory.mkdir(parents=True)
     announce(f"CHECK {task.name} -> {scratch}")
     start = time.monotonic()
-    task.fn(task.config_for(scratch))
+    try:
+        task.fn(task.config_for(scratch))
+    except MarinError:
+        raise
+    except Exception as error:  # whatever a user's function raises
+        summary = traceback.format_exception_only(error)[-1].strip()
+        raise StepFailedError(
+            f"step `{task.name}` failed when it ran again ({summary}): its committed output is untouched, what the second "
+            f"run made is kept in {scratch}"
+        ) from error
     seconds = time.monotonic() - start
     difference = trees.first_difference(attempts.location(task.output_path), scratch, leave_out=OWN_PREFIX)
     if difference is None:

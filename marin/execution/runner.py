@@ -7,11 +7,12 @@ conditional put that fails if anybody has taken over, and only then mark it SUCC
 
 import contextlib
 import dataclasses
+import posixpath
 import time
 import traceback
 from collections.abc import Callable
 
-from marin.errors import LeaseHeldError, MarinError, StorageError
+from marin.errors import MarinError, StorageError
 from marin.execution import attempts, logs, provenance
 from marin.execution.plan import Action, Decision, decide
 from marin.execution.status import (
@@ -63,7 +64,7 @@ def run_step(
         ExecutionError: the output path belongs to another step.
         StorageError: the output path cannot be written.
     """
-    files.check_exclusive_create(task.prefix)
+    files.check_exclusive_create(posixpath.dirname(task.output_path))
     waited: list[str] = []
 
     def announce_wait(message: str) -> None:
@@ -87,7 +88,7 @@ def mark_dependency_failed(task: StepTask) -> None:
     """Notes that a step could not run because of another, unless somebody is at it or something stands at its path."""
     lease = Lease(attempts.ledger_directory(task.output_path))
     # A note for people; the failure itself is reported anyway. It is an attempt of its own, as it may come late.
-    with contextlib.suppress(StorageError, LeaseHeldError), lease.acquire(wait=False):
+    with contextlib.suppress(StorageError), lease.acquire(wait=False):
         if not files.exists(task.output_path):
             own = attempts.begin(task.output_path, lease.token)
             write_info(own, provenance.step_info(task), durable=False)

@@ -303,6 +303,14 @@ def test_check_of_a_step_that_makes_other_bytes_names_the_first(executor: Any, c
     assert file.read_text() == "b\n"
 
 
+def test_check_of_a_step_that_fails_the_second_time_says_so_and_keeps_the_first_output(executor: Any) -> None:
+    (outcome,) = executor().run([step("a")])
+    FAILURES["a"] = ValueError("no luck")
+    with pytest.raises(StepFailedError, match=r"failed when it ran again \(ValueError: no luck\)"):
+        executor().check([step("a")])
+    assert pathlib.Path(outcome.node.output_path, "log.txt").read_text() == "a\n"
+
+
 def test_check_of_a_step_that_is_not_done_is_refused(executor: Any) -> None:
     with pytest.raises(ConfigError, match="is not done, so there is nothing to check"):
         executor().check([step("a")])
