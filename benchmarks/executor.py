@@ -26,7 +26,9 @@ from typing import Any
 from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, this_output_path
 from marin.execution.graph import Graph
 from marin.execution.plan import Action, plan
-from marin.execution.status import INFO_NAME, STATUS_NAME
+from marin.execution.provenance import step_info
+from marin.execution.status import Status, write_info, write_status
+from marin.execution.task import make_task
 
 _REPETITIONS = 5
 _TRIVIAL_STEPS = 100
@@ -77,24 +79,8 @@ def finish(graph: Graph) -> None:
     """Writes what finished steps leave, without running them: 100,000 commits with their flushes would take an hour."""
     for node in graph.nodes:
         os.makedirs(node.output_path)
-        info = {
-            "name": node.name,
-            "fn_name": f"{do_nothing.__module__}.{do_nothing.__qualname__}",
-            "config": {key: repr(value) for key, value in vars(graph.resolved_config(node)).items()},
-            "description": None,
-            "fingerprint": node.fingerprint,
-            "version": {
-                "name": node.name,
-                "config": node.identity.parts,
-                "dependencies": [{"name": other.name, "fingerprint": other.fingerprint} for other in node.dependencies],
-            },
-            "dependencies": [other.output_path for other in node.dependencies],
-            "output_path": node.output_path,
-        }
-        with open(os.path.join(node.output_path, INFO_NAME), "w") as file:
-            file.write(json.dumps(info, indent=2))
-        with open(os.path.join(node.output_path, STATUS_NAME), "w") as file:
-            file.write("SUCCESS\n")
+        write_info(node.output_path, step_info(make_task(node, graph)), durable=False)
+        write_status(node.output_path, Status.SUCCESS, durable=False)
 
 
 def measure_check(num_steps: int, store: str) -> dict[str, Any]:

@@ -2,11 +2,10 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from marin.errors import ConfigError, ExecutionError, FingerprintCollisionError
 from marin.execution.fingerprint import Identity, first_difference, identify
-from marin.execution.step import ExecutorStep, InputName, inputs_of, resolve
+from marin.execution.step import ExecutorStep, InputName, inputs_of
 from marin.storage import files
 
 
@@ -80,10 +79,6 @@ class Graph:
                     wanted.add(dependency)
                     waiting.append(dependency)
         return [node for node in self._by_path.values() if node in wanted]
-
-    def resolved_config(self, node: Node) -> Any:
-        """The config that `fn` gets: every reference replaced by a path."""
-        return resolve(node.step.config, node.output_path, self.prefix, lambda step: self.node(step).output_path)
 
     def _add_with_inputs(self, target: ExecutorStep) -> None:
         """Adds steps after their inputs, with a stack of our own as chains may be longer than Python's."""

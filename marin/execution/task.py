@@ -11,12 +11,11 @@ from marin.execution.step import resolve
 
 @dataclasses.dataclass(frozen=True)
 class Dependency:
-    """A step that must be done before; `path` is where its output is read."""
+    """A step that must be done before."""
 
     name: str
     fingerprint: str
     output_path: str
-    path: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,10 +54,7 @@ def make_task(node: Node, graph: Graph) -> StepTask:
         prefix=graph.prefix,
         fingerprint=node.fingerprint,
         parts=dict(node.parts),
-        dependencies=tuple(
-            Dependency(other.name, other.fingerprint, other.output_path, attempts.location(other.output_path))
-            for other in node.dependencies
-        ),
+        dependencies=tuple(Dependency(other.name, other.fingerprint, other.output_path) for other in node.dependencies),
         description=step.description,
         override_output_path=step.override_output_path,
         is_resumable=node.is_resumable,

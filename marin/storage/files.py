@@ -236,14 +236,6 @@ def check_exclusive_create(path_prefix: str) -> None:
     _checked_stores.add(key)
 
 
-def make_dirs(path: str) -> None:
-    with explained(path, "created"):
-        if is_local(path):
-            local_path(path).mkdir(parents=True, exist_ok=True)
-        else:
-            _filesystem(path).makedirs(path, exist_ok=True)
-
-
 def remove_file(path: str) -> None:
     """Removes one file; it is no error when there is none."""
     with explained(path, "removed"), contextlib.suppress(FileNotFoundError):

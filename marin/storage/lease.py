@@ -96,12 +96,6 @@ def read_commit(directory: str) -> State | None:
     return next((state for state in _newest_first(directory) if state.kind == "commit"), None)
 
 
-def read_holder(directory: str) -> Holder | None:
-    """Who holds the lease, alive or dead; None when nobody does."""
-    state = read_state(directory)
-    return state.holder if state is not None and state.kind == "claim" else None
-
-
 def worker_id() -> str:
     """This process, for people: host and process number."""
     return f"{socket.gethostname()}:{os.getpid()}"

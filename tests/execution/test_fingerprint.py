@@ -119,7 +119,7 @@ values = st.recursive(
 
 def typed(value: Any) -> Any:
     """A second, independent form of identity: nested tuples with type names."""
-    kind = type(value).__name__
+    kind = type(value).__module__, type(value).__name__  # numpy calls its own `bool` too
     if isinstance(value, functools.partial):
         return kind, value.func.__name__, typed(value.args), typed(value.keywords)
     if dataclasses.is_dataclass(value):

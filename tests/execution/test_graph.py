@@ -7,6 +7,7 @@ import pytest
 from marin.errors import ConfigError, ExecutionError, FingerprintCollisionError
 from marin.execution import ExecutorStep
 from marin.execution.graph import Graph
+from marin.execution.task import make_task
 
 
 def work(config: Any) -> None:
@@ -36,7 +37,7 @@ def test_graph_leaves_out_inputs_that_do_not_block() -> None:
     b = ExecutorStep("b", work, a.nonblocking() / "x")
     graph = Graph([b], "/p")
     assert names(graph) == ["b"]
-    assert graph.resolved_config(graph.node(b)) == f"{graph.node(a).output_path}/x"
+    assert make_task(graph.node(b), graph).config_for("/p/b") == f"{graph.node(a).output_path}/x"
     assert names(Graph([b, a], "/p")) == ["a", "b"]
 
 

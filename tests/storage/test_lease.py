@@ -17,7 +17,7 @@ import pytest
 from marin.errors import LeaseHeldError, StorageError
 from marin.storage import files
 from marin.storage import lease as lease_module
-from marin.storage.lease import Lease, read_commit, read_holder, read_state
+from marin.storage.lease import Lease, read_commit, read_state
 
 HOLD = """
 import sys
@@ -77,11 +77,14 @@ def test_lease_taken_and_released_is_free_again(store: str) -> None:
     with Lease(store).acquire() as lease:
         assert lease.token == 1
         assert lease.verify()
-        holder = read_holder(store)
+        state = read_state(store)
+        assert state is not None and state.kind == "claim"
+        holder = state.holder
         assert holder is not None and holder.pid == os.getpid() and not holder.is_dead()
         with pytest.raises(LeaseHeldError, match=f":{os.getpid()}:"):
             Lease(store).acquire(wait=False)
-    assert read_holder(store) is None
+    state = read_state(store)
+    assert state is not None and state.kind == "release"
     with Lease(store).acquire(wait=False) as lease:
         assert lease.token == 3
     assert ledger(store) == ["claim", "release", "claim", "release"]
