@@ -1,6 +1,11 @@
 """What every test runs under: 8 virtual CPU devices, strict JAX promotion, and a prefix of its own."""
 
+import importlib.util
 import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,3 +55,29 @@ def plain_environment() -> dict[str, str]:
     foreign = ("XLA_", "JAX_", "MARIN_", "HF_", "WANDB_", "SR_", "PYTHON")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
     return kept | {"MARIN_CPU_PEAK_FLOPS": "2e11", "HF_HUB_OFFLINE": "1", "COLUMNS": "140"}
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """The URL of an S3 server with one bucket `bucket`; skips where moto or s3fs is not installed."""
+    for module in ("moto.server", "s3fs"):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"the S3 server for tests needs moto[server] and s3fs, and {module} is not installed")
+    script = ROOT / "tests" / "s3_server.py"
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdin is not None and server.stdout is not None
+        yield server.stdout.readline().strip()
+        server.stdin.close()
+        server.wait(20)
+
+
+@pytest.fixture
+def s3_prefix(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A fresh prefix in the bucket, reached through the environment as a person would point the project at MinIO."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    return f"s3://bucket/{secrets.token_hex(8)}"

@@ -1,7 +1,7 @@
 """Would a finished step make the same bytes again? Runs it once more beside its output and compares."""
 
 import dataclasses
-import shutil
+import os
 import time
 import traceback
 from collections.abc import Callable
@@ -41,15 +41,14 @@ def check_again(task: StepTask, announce: Callable[[str], None]) -> Checked:
 
     Raises:
         ConfigError: the step is not done.
-        StorageError: its output is not on this machine.
         StepFailedError: the step failed this time.
     """
     if read_status(task.output_path) is not Status.SUCCESS:
         raise ConfigError(f"step `{task.name}` is not done, so there is nothing to check: run it first")
     scratch = attempts.check_directory(task.output_path)
-    directory = files.local_path(scratch)
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
+    files.remove_tree(scratch)
+    if files.is_local(scratch):
+        files.local_path(scratch).mkdir(parents=True)
     announce(f"CHECK {task.name} -> {scratch}")
     start = time.monotonic()
     try:
@@ -65,7 +64,7 @@ def check_again(task: StepTask, announce: Callable[[str], None]) -> Checked:
     seconds = time.monotonic() - start
     difference = trees.first_difference(attempts.location(task.output_path), scratch, leave_out=OWN_PREFIX)
     if difference is None:
-        shutil.rmtree(directory.parent, ignore_errors=True)
+        files.remove_tree(os.path.dirname(scratch))
     checked = Checked(task.name, difference, scratch, seconds)
     announce(checked.sentence())
     return checked

@@ -111,15 +111,15 @@ def attempt_info(step: StepTask, attempt: int, context: RunContext, log_path: st
     }
 
 
-def completed_info(info: Mapping[str, Any], seconds: float, tree: TreeDigest | None) -> dict[str, Any]:
-    """The content of `.executor_info` when the attempt has ended; `tree` is None where there is no local output."""
+def completed_info(info: Mapping[str, Any], seconds: float, tree: TreeDigest) -> dict[str, Any]:
+    """The content of `.executor_info` when the attempt has ended."""
     return {
         **info,
         "end_date": _now(),
         "seconds": round(seconds, 3),
-        "output_digest": tree and tree.sha256,
-        "output_bytes": tree and tree.bytes,
-        "output_files": tree and tree.files,
+        "output_digest": tree.sha256,
+        "output_bytes": tree.bytes,
+        "output_files": tree.files,
     }
 
 

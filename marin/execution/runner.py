@@ -127,7 +127,9 @@ def _attempt(
         with log:
             task.fn(task.config_for(own))
         seconds = time.monotonic() - start
-        write_info(own, provenance.completed_info(info, seconds, _output_digest(own)), durable=False)
+        write_info(
+            own, provenance.completed_info(info, seconds, trees.digest_tree(own, leave_out=OWN_PREFIX)), durable=False
+        )
         files.sync_tree(own)
         if not attempts.commit(lease, task.output_path):
             return _overtaken(task, seconds, announce)
@@ -140,10 +142,6 @@ def _attempt(
         return Result("failed", reason, seconds)
     announce(f"done {task.name} in {seconds:.1f} s")
     return Result("ran", decision.reason, seconds)
-
-
-def _output_digest(own: str) -> trees.TreeDigest | None:
-    return trees.digest_tree(own, leave_out=OWN_PREFIX) if files.is_local(own) else None
 
 
 def _overtaken(task: StepTask, seconds: float, announce: Callable[[str], None]) -> Result:

@@ -134,10 +134,29 @@ def modified_time(path: str) -> datetime.datetime | None:
 def sha256_file(path: str) -> str:
     """The SHA-256 of the content in hex, read in blocks."""
     digest = hashlib.sha256()
-    with explained(path, "read"), _open_for_reading(path) as stream:
+    with explained(path, "read"), open_for_reading(path) as stream:
         while block := stream.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()
+
+
+def files_below(path: str) -> list[str]:
+    """The paths below a directory of all files in it and its subdirectories, in order; empty when there is none."""
+    with explained(path, "listed"):
+        if is_local(path):
+            root, found = str(local_path(path)), []
+            for directory, _, names in os.walk(root):
+                inside = os.path.relpath(directory, root)
+                found += [os.path.normpath(os.path.join(inside, name)) for name in names]
+            return sorted(name.replace(os.sep, "/") for name in found if os.path.isfile(os.path.join(root, name)))
+        filesystem = _filesystem(path)
+        root = str(filesystem._strip_protocol(path)).rstrip("/") + "/"
+        return sorted(str(name).removeprefix(root) for name in filesystem.find(path))
+
+
+def open_for_reading(path: str) -> Any:
+    """A binary stream that can seek, local or not; whatever goes wrong while it is open is for `explained`."""
+    return open(local_path(path), "rb") if is_local(path) else _filesystem(path).open(path, "rb")
 
 
 # --- writing ------------------------------------------------------------------------------------------------------
@@ -396,10 +415,6 @@ def _filesystem(path: str) -> Any:
         raise StorageError(
             f"{path} names no known store `{protocol}://`: use a local path, gs://, s3:// or hf://"
         ) from error
-
-
-def _open_for_reading(path: str) -> Any:
-    return open(local_path(path), "rb") if is_local(path) else _filesystem(path).open(path, "rb")
 
 
 @contextlib.contextmanager

@@ -1,9 +1,8 @@
-"""Whole directories of a local store: what is in them as one digest, and where two of them differ."""
+"""Whole directories of any store: what is in them as one digest, and where two of them differ."""
 
 import dataclasses
 import hashlib
-import os
-import pathlib
+import posixpath
 from collections.abc import Iterator
 
 from marin.storage import files
@@ -31,45 +30,52 @@ class TreeDifference:
 
 
 def digest_tree(path: str, *, leave_out: str) -> TreeDigest:
-    """Digests all files below a local directory but those whose name begins with `leave_out`.
+    """Digests all files below a directory but those whose name begins with `leave_out`; on a remote store it reads them back.
 
     It is the SHA-256 of one line `{sha256 of the content}  {path}` for each file in order of path, as `sha256sum` prints.
     """
     whole, size, count = hashlib.sha256(), 0, 0
-    for name, file in _files_below(path, leave_out):
-        content = files.sha256_file(str(file))
-        whole.update(f"{content}  {name}\n".encode(errors="surrogateescape"))
-        size += file.stat().st_size
+    for name in _names_below(path, leave_out):
+        content = hashlib.sha256()
+        for block in _blocks(files.join(path, name)):
+            content.update(block)
+            size += len(block)
+        whole.update(f"{content.hexdigest()}  {name}\n".encode(errors="surrogateescape"))
         count += 1
     return TreeDigest(whole.hexdigest(), size, count)
 
 
 def first_difference(left: str, right: str, *, leave_out: str, shown: int = 16) -> TreeDifference | None:
     """The first difference in order of path, with up to `shown` bytes from there of either side; None if there is none."""
-    ours, theirs = dict(_files_below(left, leave_out)), dict(_files_below(right, leave_out))
-    for name in sorted(ours.keys() | theirs.keys()):
+    ours, theirs = set(_names_below(left, leave_out)), set(_names_below(right, leave_out))
+    for name in sorted(ours | theirs):
         if name not in ours or name not in theirs:
             return TreeDifference(
                 name, None, None if name not in ours else b"(there)", None if name not in theirs else b"(there)"
             )
-        offset = _first_differing_byte(ours[name], theirs[name])
+        one, other = files.join(left, name), files.join(right, name)
+        offset = _first_differing_byte(one, other)
         if offset is not None:
-            return TreeDifference(
-                name, offset, _bytes_at(ours[name], offset, shown), _bytes_at(theirs[name], offset, shown)
-            )
+            return TreeDifference(name, offset, _bytes_at(one, offset, shown), _bytes_at(other, offset, shown))
     return None
 
 
-def _files_below(path: str, leave_out: str) -> Iterator[tuple[str, pathlib.Path]]:
-    root = files.local_path(path)
-    found = []
-    for directory, _, names in os.walk(root):
-        found += [pathlib.Path(directory, name) for name in names if not name.startswith(leave_out)]
-    yield from sorted((file.relative_to(root).as_posix(), file) for file in found if file.is_file())
+def _names_below(path: str, leave_out: str) -> list[str]:
+    return [name for name in files.files_below(path) if not posixpath.basename(name).startswith(leave_out)]
 
 
-def _first_differing_byte(left: pathlib.Path, right: pathlib.Path) -> int | None:
-    with open(left, "rb") as ours, open(right, "rb") as theirs:
+def _blocks(path: str) -> Iterator[bytes]:
+    with files.explained(path, "read"), files.open_for_reading(path) as stream:
+        while block := stream.read(_BLOCK):
+            yield block
+
+
+def _first_differing_byte(left: str, right: str) -> int | None:
+    with (
+        files.explained(left, "compared"),
+        files.open_for_reading(left) as ours,
+        files.open_for_reading(right) as theirs,
+    ):
         offset = 0
         while True:
             a, b = ours.read(_BLOCK), theirs.read(_BLOCK)
@@ -81,7 +87,7 @@ def _first_differing_byte(left: pathlib.Path, right: pathlib.Path) -> int | None
             offset += len(a)
 
 
-def _bytes_at(file: pathlib.Path, offset: int, count: int) -> bytes:
-    with open(file, "rb") as stream:
+def _bytes_at(path: str, offset: int, count: int) -> bytes:
+    with files.explained(path, "read"), files.open_for_reading(path) as stream:
         stream.seek(offset)
-        return stream.read(count)
+        return bytes(stream.read(count))

@@ -32,7 +32,8 @@ class SlowConfig(Config):
 def make(config):
     with open(os.environ["RAN"], "a") as log:
         log.write("make\\n")
-    time.sleep(float(os.environ.get("MAKE_SECONDS", "0")))
+    while "MAKE_UNTIL" in os.environ and not os.path.exists(os.environ["MAKE_UNTIL"]):
+        time.sleep(0.02)
     pathlib.Path(config.output_path, "data").write_text("whole")
 
 def slow(config):
@@ -79,7 +80,7 @@ class Experiment:
         return process.returncode, out, err
 
     def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while text not in self.log.read_text():
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -122,7 +123,7 @@ def test_run_killed_in_a_step_continues_where_it_was(experiment: Experiment) -> 
 
 
 def test_run_killed_before_a_step_is_whole_makes_it_again(experiment: Experiment) -> None:
-    process = experiment.start(MAKE_SECONDS="30")
+    process = experiment.start(MAKE_UNTIL="never")
     experiment.wait_for("make")
     (experiment.only("make-*/") / "data").write_text("ha")
     process.send_signal(signal.SIGKILL)
@@ -151,11 +152,17 @@ def test_run_interrupted_exits_cleanly_and_releases_its_lease(
 
 
 def test_two_processes_on_one_prefix_run_each_step_once(experiment: Experiment) -> None:
-    processes = [experiment.start(MAKE_SECONDS="0.5", SLOW_SECONDS="0.02") for _ in range(2)]
-    printed = [process.communicate(timeout=60)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
+    first = experiment.start(MAKE_UNTIL="now")
+    experiment.wait_for("make")
+    second = experiment.start(MAKE_UNTIL="now")
+    assert second.stdout is not None
+    for line in second.stdout:
+        if "waiting for" in line:
+            break
+    (experiment.directory / "now").touch()
+    printed = [process.communicate(timeout=60) for process in (first, second)]
+    assert (first.returncode, second.returncode) == (0, 0), printed
     assert experiment.log.read_text().splitlines() == ["make", "slow from 0"]
-    assert any("waiting for" in out for out in printed)
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,11 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from marin import errors
 from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, attempts, provenance, this_output_path
-from marin.execution.status import Status, read_info, read_status
+from marin.execution.status import INFO_NAME, STATUS_NAME
 from marin.storage import files, lease
 
 LABELS = ("a", "b", "c")
@@ -68,26 +68,19 @@ def work(config: Config) -> None:
     _write(descriptor, f"{config.label}\n".encode())
     os.close(descriptor)
     read = b"".join(files.read_bytes(files.join(path, "data")) for path in config.inputs)
-    with open(os.path.join(config.output_path, "notes.txt"), "w") as stream:
-        stream.write(f"notes of {config.label}\n" * 3)
-    files.write_bytes(os.path.join(config.output_path, "sub", "writer"), str(os.getpid()).encode())
-    files.write_bytes(os.path.join(config.output_path, "data"), read + f"<{config.label}>".encode() * 500)
+    notes = f"notes of {config.label}\n" * 3
+    if files.is_local(config.output_path):
+        with open(os.path.join(config.output_path, "notes.txt"), "w") as stream:
+            stream.write(notes)
+    else:
+        files.write_bytes(files.join(config.output_path, "notes.txt"), notes.encode())
+    files.write_bytes(files.join(config.output_path, "sub", "writer"), str(os.getpid()).encode())
+    files.write_bytes(files.join(config.output_path, "data"), read + f"<{config.label}>".encode() * 500)
 
 
 def expected(label: str) -> bytes:
     before = {"a": b"", "b": b"a", "c": b"ab"}[label].decode()
     return b"".join(expected(other) for other in before) + f"<{label}>".encode() * 500
-
-
-def is_right(directory: pathlib.Path, label: str) -> bool:
-    with contextlib.suppress(OSError):
-        recorded = str((read_info(str(directory)) or {})["worker_id"]).split(":")[1]
-        return (
-            (directory / "data").read_bytes() == expected(label)
-            and (directory / "notes.txt").read_text() == f"notes of {label}\n" * 3
-            and (directory / "sub" / "writer").read_text() == recorded
-        )
-    return False
 
 
 def steps(calls: pathlib.Path) -> list[ExecutorStep]:
@@ -177,13 +170,30 @@ class Run:
 
 
 class Place:
-    """A prefix, and beside it what its runs printed and called."""
+    """A prefix, and beside it what its runs printed and called.
+
+    What a run left is read here without the package's own functions, as another program would read it.
+    """
+
+    max_concurrent = 1
+    kills: ClassVar[tuple[str, ...]] = ("before", "half", "after")
+
+    @staticmethod
+    def faults(operations: list[str]) -> Iterator[Fault]:
+        """Every fault that can meet a run of these storage operations."""
+        for number, name in enumerate(operations, start=1):
+            kinds = ["before", "after", "stop", "EIO"]
+            kinds += ["half"] if name == "write" else []
+            kinds += ["ENOSPC"] if name in _NEEDS_ROOM else []
+            yield from (Fault(kind, number) for kind in kinds)
 
     def __init__(self, directory: pathlib.Path):
         self.directory = directory
-        self.prefix = directory / "store"
+        self.prefix = str(directory / "store")
         self.rivals: list[Run] = []
         self._calls = directory / "calls"
+
+    # --- running
 
     def run(self, fault: Fault | None = None, *, counts: bool = False) -> Run:
         printed = self.directory / "printed"
@@ -196,6 +206,13 @@ class Place:
             os.kill(pid, signal.SIGCONT)
             _, status = os.waitpid(pid, 0)
         return Run(os.waitstatus_to_exitcode(status), printed.read_text())
+
+    def install(self, fault: Fault | None, trace: list[str] | None) -> None:
+        """Puts the fault in the way of what this process does to the store."""
+        install(fault, trace)
+
+    def _config(self) -> ExecutorMainConfig:
+        return ExecutorMainConfig(prefix=self.prefix, max_concurrent=self.max_concurrent)
 
     def _run_as_rival(self) -> Run:
         printed = self.directory / "printed-by-rival"
@@ -215,9 +232,9 @@ class Place:
             os.dup2(descriptor, 2)
             sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), line_buffering=True)
             sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), line_buffering=True)
-            graph, config = steps(self._calls), ExecutorMainConfig(prefix=str(self.prefix))
+            graph, config = steps(self._calls), self._config()
             if fault is not None or counts:
-                install(fault, trace)
+                self.install(fault, trace)
             with errors.clean_exit():
                 Executor(config).run(graph)
             status = 0
@@ -229,30 +246,61 @@ class Place:
             _write(1, f"TRACE {' '.join(trace)}\n".encode())
         os._exit(status)
 
+    # --- looking
+
     def calls(self) -> collections.Counter[str]:
         return collections.Counter(self._calls.read_text().split() if self._calls.exists() else ())
 
-    def output(self, label: str) -> pathlib.Path:
-        found = [path for path in (self.prefix / "crash").glob(f"{label}-*") if not path.name.startswith(".")]
+    def read(self, label: str, name: str) -> bytes | None:
+        """A file of the step's output; None when it is not there."""
+        with contextlib.suppress(OSError):
+            return (self._output(label) / name).read_bytes()
+        return None
+
+    def is_attempt(self, label: str) -> bool:
+        """Whether the usual path shows an attempt that was not committed."""
+        return self._output(label).is_symlink()
+
+    def ledger(self, label: str) -> list[bytes]:
+        """The records of the step's ledger."""
+        found = (pathlib.Path(self.prefix) / "crash" / attempts.ATTEMPTS_NAME).glob(f"{label}-*/ledger/????????.json")
+        return [path.read_bytes() for path in found]
+
+    def _output(self, label: str) -> pathlib.Path:
+        directory = pathlib.Path(self.prefix) / "crash"
+        found = [path for path in directory.glob(f"{label}-*") if not path.name.startswith(".")]
         assert len(found) <= 1, found
-        return found[0] if found else self.prefix / "crash" / f"{label}-none"
+        return found[0] if found else directory / f"{label}-none"
 
     def commits(self, label: str) -> int:
-        """How many commits stand in the step's ledger, read as plain files."""
-        found = list((self.prefix / "crash" / attempts.ATTEMPTS_NAME).glob(f"{label}-*/ledger/????????.json"))
+        """How many commits stand in the step's ledger."""
         kinds = []
-        for path in found:
+        for record in self.ledger(label):
             with contextlib.suppress(ValueError):
-                kinds.append(json.loads(path.read_text())["kind"])
+                kinds.append(json.loads(record)["kind"])
         return kinds.count("commit")
+
+    def says_success(self, label: str) -> bool:
+        return self.read(label, STATUS_NAME) == b"SUCCESS\n"
+
+    def is_right(self, label: str) -> bool:
+        """Whether the output is whole, and all of it was written by the process that its record names."""
+        try:
+            recorded = str(json.loads(self.read(label, INFO_NAME) or b"{}")["worker_id"]).split(":")[1]
+        except (ValueError, KeyError):
+            return False
+        return (
+            self.read(label, "data") == expected(label)
+            and self.read(label, "notes.txt") == (f"notes of {label}\n" * 3).encode()
+            and self.read(label, "sub/writer") == recorded.encode()
+        )
 
 
 # --- one point ----------------------------------------------------------------------------------------------------
 
 
-def check_point(directory: pathlib.Path, faults: tuple[Fault, ...]) -> Iterator[str]:
+def check_point(place: Place, faults: tuple[Fault, ...]) -> Iterator[str]:
     """Runs under each fault in turn, then without; yields what went wrong."""
-    place = Place(directory)
     must_stand: set[str] = set()
     for fault in faults:
         before = place.calls()
@@ -273,8 +321,7 @@ def check_point(directory: pathlib.Path, faults: tuple[Fault, ...]) -> Iterator[
         for label in LABELS:
             if label in run.done and not place.commits(label):
                 yield f"under {fault} step {label} was reported as done without a commit"
-            says_success = _status_or_none(place.output(label)) is Status.SUCCESS
-            if says_success and not place.output(label).is_symlink() and not is_right(place.output(label), label):
+            if place.says_success(label) and not place.is_attempt(label) and not place.is_right(label):
                 yield f"after {fault} step {label} says SUCCESS, and its output is not right: a false hit"
         must_stand |= {label for label in LABELS if place.commits(label)}
         if run.status == 0:
@@ -290,10 +337,9 @@ def check_point(directory: pathlib.Path, faults: tuple[Fault, ...]) -> Iterator[
 def _check_final(place: Place, before: collections.Counter[str], must_stand: set[str]) -> Iterator[str]:
     after = place.calls()
     for label in LABELS:
-        output = place.output(label)
-        if output.is_symlink() or read_status(str(output)) is not Status.SUCCESS or not is_right(output, label):
-            yield f"step {label} is not whole after the run without faults: {sorted(os.listdir(output))}"
-        if (read_info(str(output)) or {}).get("output_digest") is None:
+        if place.is_attempt(label) or not place.says_success(label) or not place.is_right(label):
+            yield f"step {label} is not whole after the run without faults"
+        if json.loads(place.read(label, INFO_NAME) or b"{}").get("output_digest") is None:
             yield f"step {label} has no complete record"
         if place.commits(label) != 1:
             yield f"step {label} has {place.commits(label)} commits"
@@ -304,41 +350,25 @@ def _check_final(place: Place, before: collections.Counter[str], must_stand: set
         yield f"the run after that did not skip everything: {run.output[-2000:]}"
 
 
-def _status_or_none(directory: pathlib.Path) -> Status | None:
-    try:
-        return read_status(str(directory))
-    except errors.MarinError:
-        return None
-
-
 # --- the matrix ---------------------------------------------------------------------------------------------------
 
 
-def all_points(operations: list[str], chance: random.Random) -> Iterator[tuple[Fault, ...]]:
-    """Every single fault in random order, and then pairs: a kill, and another of the run that repairs it."""
-    singles = []
-    for number, name in enumerate(operations, start=1):
-        kinds = ["before", "after", "stop", "EIO"]
-        kinds += ["half"] if name == "write" else []
-        kinds += ["ENOSPC"] if name in _NEEDS_ROOM else []
-        singles += [(Fault(kind, number),) for kind in kinds]
-    kills = [fault for (fault,) in singles if fault.kind in ("before", "half", "after")]
-    chance.shuffle(singles)
+def all_points(singles: list[Fault], kills: tuple[str, ...], chance: random.Random) -> Iterator[tuple[Fault, ...]]:
+    """Every single fault in random order, and between them pairs: a kill, and another of the run that repairs it."""
+    singles = chance.sample(singles, len(singles))
+    killing = [fault for fault in singles if fault.kind in kills]
     while True:
         # Half and half from the first on, so that a small sample has both; single faults until they are used up.
         if singles:
-            yield singles.pop()
-        yield (
-            chance.choice(kills),
-            Fault(chance.choice(["before", "after", "half"]), chance.randint(1, len(operations))),
-        )
+            yield (singles.pop(),)
+        yield chance.choice(killing), chance.choice(killing)
 
 
 def parse_name(name: str) -> tuple[Fault, ...]:
     return tuple(Fault(kind, int(at)) for kind, _, at in (part.partition("-") for part in name.split("+")))
 
 
-def main() -> int:
+def main(new_place: type[Place] = Place) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument("--points", type=int, default=1000)
@@ -347,22 +377,22 @@ def main() -> int:
     arguments = parser.parse_args()
     arguments.directory.mkdir(parents=True, exist_ok=True)
     provenance.run_context()  # asks git, once for all forks
-    counting = Place(pathlib.Path(tempfile.mkdtemp(dir=arguments.directory)))
+    counting = new_place(pathlib.Path(tempfile.mkdtemp(dir=arguments.directory)))
     counted = counting.run(counts=True)
     operations = counted.output.rpartition("TRACE ")[2].split()
     assert counted.status == 0 and operations, counted.output
     chance = random.Random(arguments.seed)
-    points = iter([parse_name(arguments.only)]) if arguments.only else all_points(operations, chance)
+    matrix = all_points(list(new_place.faults(operations)), new_place.kills, chance)
+    points = iter([parse_name(arguments.only)]) if arguments.only else matrix
     tested, failed, kinds = 0, 0, collections.Counter[str]()
     for _, faults in zip(range(1 if arguments.only else arguments.points), points, strict=False):
         name = "+".join(map(str, faults))
         directory = pathlib.Path(tempfile.mkdtemp(dir=arguments.directory))
-        problems = list(check_point(directory, faults))
+        problems = list(check_point(new_place(directory), faults))
         kinds.update(fault.kind for fault in faults)
         tested, failed = tested + 1, failed + bool(problems)
         if problems:
-            at = [operations[fault.at - 1] for fault in faults]
-            print(json.dumps({"point": name, "operations": at, "problems": problems}), flush=True)
+            print(json.dumps({"point": name, "problems": problems}), flush=True)
         if arguments.only:
             print(f"the files are in {directory}")
         else:

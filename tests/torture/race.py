@@ -1,9 +1,9 @@
 """One of many processes that run the same graph under one prefix; started by test_executor_races.py.
 
-    python tests/torture/race.py DIRECTORY STEPS PROCESSES SEED
+    python tests/torture/race.py DIRECTORY STEPS PROCESSES SEED [PREFIX]
 
 Forks PROCESSES runs of a graph of STEPS steps at the same moment, waits for all, and checks that each step ran once,
-was committed once, and has the right output. Prints one JSON line.
+was committed once, and has the right output. The prefix is DIRECTORY/store, or one on an object store. Prints one JSON line.
 """
 
 import collections
@@ -19,8 +19,8 @@ import traceback
 from typing import Any
 
 from marin import errors
-from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, provenance, this_output_path
-from marin.storage import lease
+from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, attempts, provenance, this_output_path
+from marin.storage import files, lease
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +39,8 @@ def work(config: Config) -> None:
     descriptor = os.open(config.calls, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(descriptor, f"{config.label} {os.getpid()}\n".encode())
     os.close(descriptor)
-    inputs = [pathlib.Path(path, "data").read_bytes() for path in config.inputs]
-    pathlib.Path(config.output_path, "data").write_bytes(content(config.label, inputs))
+    inputs = [files.read_bytes(files.join(path, "data")) for path in config.inputs]
+    files.write_bytes(files.join(config.output_path, "data"), content(config.label, inputs), durable=False)
 
 
 def graph(count: int, calls: pathlib.Path, seed: int) -> list[ExecutorStep]:
@@ -52,7 +52,7 @@ def graph(count: int, calls: pathlib.Path, seed: int) -> list[ExecutorStep]:
     return steps
 
 
-def child(directory: pathlib.Path, steps: list[ExecutorStep], start: float) -> int:
+def child(directory: pathlib.Path, prefix: str, steps: list[ExecutorStep], start: float) -> int:
     descriptor = os.open(directory / f"printed-{os.getpid()}", os.O_WRONLY | os.O_CREAT)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -60,7 +60,7 @@ def child(directory: pathlib.Path, steps: list[ExecutorStep], start: float) -> i
         time.sleep(max(0.0, start - time.monotonic()))
         with errors.clean_exit():
             random.Random(os.getpid()).shuffle(steps)  # else one process leads, and all others wait behind it
-            Executor(ExecutorMainConfig(prefix=str(directory / "store"))).run(steps)
+            Executor(ExecutorMainConfig(prefix=prefix)).run(steps)
         return 0
     except SystemExit as error:
         return int(error.code or 0)
@@ -72,7 +72,7 @@ def child(directory: pathlib.Path, steps: list[ExecutorStep], start: float) -> i
         sys.stderr.flush()
 
 
-def main(directory: pathlib.Path, count: int, processes: int, seed: int) -> int:
+def main(directory: pathlib.Path, count: int, processes: int, seed: int, prefix: str) -> int:
     directory.mkdir(parents=True)
     calls = directory / "calls"
     steps = graph(count, calls, seed)
@@ -83,7 +83,7 @@ def main(directory: pathlib.Path, count: int, processes: int, seed: int) -> int:
     for _ in range(processes):
         pid = os.fork()
         if pid == 0:
-            os._exit(child(directory, steps, begin + 0.3))
+            os._exit(child(directory, prefix, steps, begin + 0.3))
         pids.append(pid)
     problems = []
     for pid in pids:
@@ -93,16 +93,20 @@ def main(directory: pathlib.Path, count: int, processes: int, seed: int) -> int:
     ran = collections.Counter(line.split()[0] for line in calls.read_text().splitlines())
     problems += [f"step {label} ran {times} times" for label, times in ran.items() if times != 1]
     problems += [] if len(ran) == count else [f"{len(ran)} of {count} steps ran"]
-    store, right = directory / "store" / "race", {}
+    executor, right = Executor(ExecutorMainConfig(prefix=prefix)), {}
     workers = collections.Counter(line.split()[1] for line in calls.read_text().splitlines())
     for step in steps:
         config = step.config
         right[config.label] = content(config.label, [right[other.config.label] for other in config.inputs])
-        output = Executor(ExecutorMainConfig(prefix=str(directory / "store"))).output_path(step)
-        if os.path.islink(output) or pathlib.Path(output, "data").read_bytes() != right[config.label]:
+        output = executor.output_path(step)
+        found = files.read_bytes(files.join(attempts.location(output), "data"))
+        if os.path.islink(output) or found != right[config.label]:
             problems.append(f"the output of {config.label} is not right")
-        ledger = store / ".attempts" / os.path.basename(output) / "ledger"
-        kinds = [json.loads(path.read_text())["kind"] for path in sorted(ledger.glob("????????.json"))]
+        ledger = files.join(attempts.ledger_directory(output), lease.LEDGER_NAME)
+        records = [
+            files.read_bytes(files.join(ledger, name)) for name in files.list_dir(ledger) if name.endswith(".json")
+        ]
+        kinds = [json.loads(record)["kind"] for record in records]
         if kinds.count("commit") != 1:
             problems.append(f"the ledger of {config.label} has {kinds}")
     seconds = round(time.monotonic() - begin, 1)
@@ -112,4 +116,5 @@ def main(directory: pathlib.Path, count: int, processes: int, seed: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(pathlib.Path(sys.argv[1]), *map(int, sys.argv[2:5])))
+    place = pathlib.Path(sys.argv[1])
+    sys.exit(main(place, *map(int, sys.argv[2:5]), sys.argv[5] if len(sys.argv) > 5 else str(place / "store")))

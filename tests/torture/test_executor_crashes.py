@@ -12,9 +12,9 @@ import pytest
 SCRIPT = pathlib.Path(__file__).with_name("crash_matrix.py")
 
 
-def run_matrix(directory: pathlib.Path, points: int, seed: int, *options: str) -> None:
-    """Runs the matrix in a process without JAX and without threads, which forks a process for each run."""
-    command = [sys.executable, str(SCRIPT), str(directory), "--points", str(points), "--seed", str(seed), *options]
+def run_matrix(directory: pathlib.Path, points: int, seed: int, script: pathlib.Path = SCRIPT) -> None:
+    """Runs a matrix in a process without JAX and without threads, which forks a process for each run."""
+    command = [sys.executable, str(script), str(directory), "--points", str(points), "--seed", str(seed)]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MARIN_")}
     root = SCRIPT.parents[2]
     done = subprocess.run(
@@ -38,3 +38,17 @@ def test_executor_killed_or_failing_at_a_sample_of_storage_operations_loses_noth
 @pytest.mark.timeout(3600)
 def test_executor_killed_or_failing_at_1000_points_loses_nothing(tmp_path: pathlib.Path) -> None:
     run_matrix(tmp_path, 1000, int(os.environ.get("MARIN_CRASH_SEED") or 1))
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+def test_executor_on_an_object_store_killed_or_failing_at_100_points_loses_nothing(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("moto.server", reason="the S3 server for tests needs moto[server]")
+    seed = int(os.environ.get("MARIN_CRASH_SEED") or 1)
+    run_matrix(tmp_path, 100, seed, SCRIPT.with_name("crash_matrix_s3.py"))
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+def test_steps_in_processes_of_their_own_killed_at_random_moments_lose_nothing(tmp_path: pathlib.Path) -> None:
+    run_matrix(tmp_path, 60, int(os.environ.get("MARIN_CRASH_SEED") or 1), SCRIPT.with_name("crash_children.py"))

@@ -20,8 +20,8 @@ def environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.startswith("MARIN_")} | {"PYTHONPATH": str(ROOT)}
 
 
-def race(directory: pathlib.Path, steps: int, processes: int, seed: int) -> None:
-    command = [sys.executable, str(SCRIPT), str(directory), str(steps), str(processes), str(seed)]
+def race(directory: pathlib.Path, steps: int, processes: int, seed: int, *prefix: str) -> None:
+    command = [sys.executable, str(SCRIPT), str(directory), str(steps), str(processes), str(seed), *prefix]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr[-4000:]}"
     print(done.stdout.strip())
@@ -37,6 +37,15 @@ def test_steps_raced_for_by_6_processes_are_each_run_and_committed_once(tmp_path
 def test_steps_raced_for_by_32_processes_are_each_run_and_committed_once_in_20_rounds(tmp_path: pathlib.Path) -> None:
     for seed in range(20):
         race(tmp_path / str(seed), 500, 32, seed)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+def test_steps_raced_for_on_an_object_store_are_each_run_and_committed_once(
+    tmp_path: pathlib.Path, s3_prefix: str
+) -> None:
+    for seed in range(2):
+        race(tmp_path / str(seed), 20, 6, seed, f"{s3_prefix}/{seed}")
 
 
 def owner(machine: str, prefix: pathlib.Path) -> subprocess.Popen[str]:
