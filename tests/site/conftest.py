@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import pathlib
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -336,3 +337,17 @@ def client(browser_prefix: BrowserPrefix) -> Iterator[BrowserClient]:
 def serve() -> Callable[..., contextlib.AbstractContextManager[BrowserClient]]:
     """Starts a server over folders of a test's own."""
     return serving
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """The system's Chromium, driven by Playwright; tests that use it are skipped, with the reason, where one is missing."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no chromium on this machine (Debian: apt-get install chromium)")
+    options = ["--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", *options])
+        yield launched
+        launched.close()

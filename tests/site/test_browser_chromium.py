@@ -5,24 +5,13 @@ by axe-core in both colour schemes.
 """
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
-
-_CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-_ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-
-pytestmark = pytest.mark.skipif(
-    _CHROMIUM is None, reason="no chromium on this machine (Debian: apt-get install chromium)"
-)
 
 CORPUS = "/files/0/corpora/docs-11111111"
 PAGES = {
@@ -45,14 +34,6 @@ PAGES = {
     "download": f"{CORPUS}/weights.bin",
     "nothing there": "/files/0/none",
 }
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=_CHROMIUM, args=_ARGUMENTS)
-        yield launched
-        launched.close()
 
 
 @contextlib.contextmanager

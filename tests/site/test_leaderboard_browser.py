@@ -1,30 +1,9 @@
 """The page in a real browser, from disk: both widths, both colour schemes, sorting, filtering, and no foreign script."""
 
 import pathlib
-import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-sync_api = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
-
-_CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-_ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-
-pytestmark = pytest.mark.skipif(
-    _CHROMIUM is None, reason="no chromium on this machine (Debian: apt-get install chromium)"
-)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=_CHROMIUM, args=_ARGUMENTS)
-        yield launched
-        launched.close()
 
 
 @pytest.fixture

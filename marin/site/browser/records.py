@@ -19,16 +19,18 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
+from marin.errors import StorageError
 from marin.execution.status import ERROR_NAME, INFO_NAME, STATUS_NAME
 from marin.site.browser import roots, shown
 from marin.site.browser.listing import ATTEMPTS
 from marin.site.browser.roots import Place, Root
+from marin.storage.lease import read_state
 
 LOG_NAME = ".executor_log.txt"
 EXPERIMENTS = "experiments"
 OWN_FILES = (INFO_NAME, STATUS_NAME, ERROR_NAME, LOG_NAME)
 
-_LOCK_NAME = ".executor_status.lock"  # the older layout's heartbeat
+_LOCK_NAME = ".executor_status.lock"  # the reference's heartbeat
 _FRESH_SECONDS = 90.0
 _RECORD_BYTES = 64_000_000
 _REFRESH_SECONDS = 1.0
@@ -55,7 +57,7 @@ class State:
 WORDS = {
     "success": "its output is complete",
     "running": "a process is at work",
-    "interrupted": "it says RUNNING, but nothing has been heard of it for 90 seconds; the next run continues it",
+    "interrupted": "it says RUNNING, but its process has ended or was silent for 90 seconds; the next run continues it",
     "failed": "its function raised an error",
     "blocked": "a step that it needs failed",
     "not run": "nothing was recorded yet",
@@ -160,7 +162,7 @@ class Records:
         word = {"SUCCESS": "success", "FAILED": "failed", "DEP_FAILED": "blocked", "": "not run", "WAITING": "not run"}
         if kept[1] == "RUNNING":
             beat = self._heartbeat(parts)
-            fresh = beat is not None and time.time() - beat < _FRESH_SECONDS
+            fresh = beat is not None and time.time() - beat < _FRESH_SECONDS and not self._holder_is_dead(parts)
             return State("running" if fresh else "interrupted", beat or found.st_mtime)
         return State(word.get(kept[1], "unreadable"), found.st_mtime)
 
@@ -358,11 +360,23 @@ class Records:
         """When the process that runs the step was last heard of, by the times of the files that it renews."""
         beats = [self._modified((*parts, _LOCK_NAME))]
         if parts:
-            above = parts[:-2] if self._is_attempt(parts) else (*parts[:-1], ATTEMPTS, parts[-1])
+            above = self._above(parts)
             beats += [self._modified((*above, name)) for name in self._names(above) if name.startswith("heartbeat-")]
             ledger = self._names((*above, "ledger"))
             beats += [self._modified((*above, "ledger", name)) for name in ledger[-1:]]
         return max((beat for beat in beats if beat is not None), default=None)
+
+    def _holder_is_dead(self, parts: tuple[str, ...]) -> bool:
+        """Whether the step's lease is held by a process of this machine that has ended, so that nothing need be waited for."""
+        try:
+            state = read_state(self._path(self._above(parts))) if parts else None
+        except StorageError:
+            return False
+        return state is not None and state.holder is not None and state.holder.is_dead()
+
+    def _above(self, parts: tuple[str, ...]) -> tuple[str, ...]:
+        """The directory of a step's ledger and attempts, for its output or one of the attempts."""
+        return parts[:-2] if self._is_attempt(parts) else (*parts[:-1], ATTEMPTS, parts[-1])
 
     @staticmethod
     def _is_attempt(parts: tuple[str, ...]) -> bool:
