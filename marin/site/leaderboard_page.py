@@ -1,24 +1,18 @@
 """The leaderboard as a directory of static files: `index.html`, the charts, and the rows as CSV and JSON.
 
-The page opens from disk. Its style and script stand inside it and are allowed by their hash; its security policy forbids
-every other script and style, and everything remote. Values reach the page through the template engine's escaping only.
+The page opens from disk and loads nothing but its charts (see `marin.site.pages`).
 Equal inputs give equal bytes: nothing on the page depends on the clock, the machine or the order of a directory.
 """
 
-import base64
 import csv
 import dataclasses
-import hashlib
 import io
 import json
 import os
-import pathlib
 from collections.abc import Sequence
 
-import jinja2
-
 from marin.errors import StorageError
-from marin.site import pareto_chart, wording
+from marin.site import pages, pareto_chart, wording
 from marin.speedrun.leaderboard import Board, Section, collect
 from marin.speedrun.rows import C4_EN, NOT_EVALUATED, Row
 from marin.storage import files
@@ -26,7 +20,6 @@ from marin.storage import files
 ROWS_SCHEMA_VERSION = 1
 COMPRESSOR_NAMES = {"gzip_9": "gzip -9", "xz_9": "xz -9", "zstd_19": "zstd -19"}
 
-_HERE = pathlib.Path(__file__).parent
 _CSV_COLUMNS = (
     "evaluation_set", "evaluation_digest", "rank", "on_frontier", "run_name", "status", "bits_per_byte",
     "training_hardware_flops", "model_flops", "mfu", "training_time", "model_size", "total_tokens", "hardware", "author",
@@ -117,24 +110,15 @@ def write_site(board: Board, output: str | os.PathLike[str]) -> SiteSummary:
 
 
 def render_page(board: Board, views: Sequence[_View]) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    for name in ("clean", "safe_url", "count", "flops", "duration", "percent", "bits", "breakable"):
-        environment.filters[name] = getattr(wording, name)
-    style = (_HERE / "static" / "leaderboard.css").read_text(encoding="utf-8")
-    script = (_HERE / "static" / "leaderboard.js").read_text(encoding="utf-8")
-    policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
-        f"img-src 'self' file:; base-uri 'none'; form-action 'none'"
-    )
-    return environment.get_template("leaderboard.html.j2").render(
-        board=board, views=views, style=style, script=script, policy=policy, compressor_names=COMPRESSOR_NAMES
+    names = ("clean", "safe_url", "count", "flops", "duration", "percent", "bits", "breakable")
+    return pages.static_page(
+        "leaderboard.html.j2",
+        {name: getattr(wording, name) for name in names},
+        styles=("sheet.css", "leaderboard.css"),
+        script="leaderboard.js",
+        board=board,
+        views=views,
+        compressor_names=COMPRESSOR_NAMES,
     )
 
 
@@ -186,7 +170,3 @@ def _view(section: Section, number: int) -> tuple[_View, dict[str, str]]:
 def _title(section: Section) -> str:
     known = {C4_EN: "C4-EN (Paloma)", NOT_EVALUATED: "Not evaluated"}
     return known.get(section.evaluation_set) or wording.clean(section.evaluation_set, 60) or "Unnamed"
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -10,7 +10,7 @@ import jinja2
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from marin.site import wording
+from marin.site import pages, wording
 from marin.site.browser import shown
 
 _HERE = pathlib.Path(__file__).parent
@@ -19,16 +19,9 @@ _LARGEST = 10**15
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    for name in ("name", "path", "line", "content", "size", "clock", "ago", "number"):
-        environment.filters[f"show_{name}"] = getattr(shown, name)
-    environment.filters["duration"] = wording.duration
+    names = ("name", "path", "line", "content", "size", "clock", "ago", "number")
+    filters = {f"show_{name}": getattr(shown, name) for name in names}
+    environment = pages.environment(_HERE / "templates", filters | {"duration": wording.duration})
     environment.globals["with_query"] = with_query
     return environment
 
@@ -59,10 +52,7 @@ def number_of(request: Request, name: str, otherwise: int) -> int:
 
 @functools.cache
 def static_files() -> Mapping[str, tuple[bytes, str]]:
-    """Our style and script: name -> (content, media type)."""
+    """Styles, script and icon: name -> (content, media type)."""
     types = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
-    return {
-        path.name: (path.read_bytes(), types[path.suffix])
-        for path in (_HERE / "static").iterdir()
-        if path.suffix in types
-    }
+    own = {path.name: (path.read_bytes(), types[path.suffix]) for path in (_HERE / "static").iterdir()}
+    return own | {"base.css": (pages.static_text("base.css").encode(), types[".css"])}

@@ -1,0 +1,60 @@
+"""What every page is made with: the template engine, styles and scripts that stand inside a page, and its security policy.
+
+A page that opens from disk carries its style and script and allows them by their hash; every other one, and everything
+remote, is forbidden. Values reach a page through the template engine's escaping only.
+"""
+
+import base64
+import functools
+import hashlib
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jinja2
+
+_HERE = pathlib.Path(__file__).parent
+
+
+def environment(templates: pathlib.Path, filters: Mapping[str, Callable[..., Any]]) -> jinja2.Environment:
+    """A template engine that escapes, and in which a name that is not defined is an error."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters.update(filters)
+    return made
+
+
+@functools.cache
+def static_text(name: str) -> str:
+    """A style or script of this package."""
+    return (_HERE / "static" / name).read_text(encoding="utf-8")
+
+
+def static_page(
+    template: str, filters: Mapping[str, Callable[..., Any]], *, styles: Sequence[str], script: str = "", **values: Any
+) -> str:
+    """A page of this package that opens from disk; its template shows `style`, `script` and `policy`.
+
+    Args:
+        styles: names of files that follow `base.css`.
+        script: the name of a file; "" for a page without.
+    """
+    style_text = "".join(static_text(name) for name in ("base.css", *styles))
+    script_text = static_text(script) if script else ""
+    scripts = f"script-src '{_hash(script_text)}'; " if script else ""
+    policy = (
+        f"default-src 'none'; style-src '{_hash(style_text)}'; {scripts}img-src 'self' file:; base-uri 'none'; "
+        f"form-action 'none'"
+    )
+    template_file = environment(_HERE / "templates", filters).get_template(template)
+    return template_file.render(style=style_text, script=script_text, policy=policy, **values)
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
