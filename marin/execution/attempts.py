@@ -48,13 +48,21 @@ def usual_path(path: str) -> str:
     return _OWN_PATH.sub(r"/\1", path)
 
 
-def status_directory(output_path: str, number: int) -> str:
-    """Where an attempt says how it fares: beside its files, or on a store without links at the usual path.
+def read_step_status(output_path: str) -> Status | None:
+    """How the step with this usual path fares: what stands there, else what its newest attempt says of itself.
 
-    There an owner that was overtaken may write late, over the status of the output that was committed; the ledger tells,
-    and `publish` mends it. All other records lie beside the files, where nobody else writes.
+    An attempt writes its status beside its files, where no other attempt writes, so an owner that was overtaken cannot
+    write over the status of the output that was committed. On a local store the usual path is a link to the newest
+    attempt; on others only `publish` writes there.
+
+    Raises:
+        ExecutionError: the status file holds something else.
     """
-    return attempt_directory(output_path, number) if files.is_local(output_path) else output_path
+    status = read_status(output_path)
+    if status is not None or files.is_local(output_path):
+        return status
+    numbers = [int(name) for name in files.list_dir(ledger_directory(output_path)) if name.isdecimal()]
+    return read_status(attempt_directory(output_path, max(numbers))) if numbers else None
 
 
 def location(output_path: str) -> str:

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from marin.errors import ConfigError, ExecutionError, MarinError
-from marin.execution import executor, provenance
+from marin.execution import attempts, executor, provenance
 from marin.execution.graph import Graph, Node
 from marin.execution.plan import Action, Decision, decide, plan
-from marin.execution.status import ERROR_NAME, INFO_NAME, read_info, read_status
+from marin.execution.status import ERROR_NAME, INFO_NAME, read_info
 from marin.execution.step import ExecutorStep
 from marin.execution.task import make_task
 from marin.storage import files
@@ -89,7 +89,7 @@ def read_version(output_path: str) -> Version | None:
         return None
     recorded = info.get("version")
     version: Mapping[str, Any] = recorded if isinstance(recorded, dict) else {}
-    status = read_status(output_path)
+    status = attempts.read_step_status(output_path)
     dependencies = zip(version.get("dependencies") or (), info.get("dependencies") or (), strict=False)
     return Version(
         name=str(info.get("name") or ""),

@@ -16,7 +16,6 @@ from marin.execution.status import (
     finished_at,
     own_leftovers,
     read_info,
-    read_status,
 )
 from marin.execution.task import StepTask
 from marin.storage import files, lease
@@ -52,7 +51,7 @@ def decide(step: Node | StepTask, *, force_run_failed: bool, ignore_lease: bool 
     when = finished_at(step.output_path, step.fingerprint)
     if when is not None:
         return _already_done(when)
-    status = read_status(step.output_path)
+    status = attempts.read_step_status(step.output_path)
     _check_record(step, status)
     if status is Status.SUCCESS:
         written = files.modified_time(files.join(step.output_path, STATUS_NAME))

@@ -92,7 +92,7 @@ def mark_dependency_failed(task: StepTask) -> None:
         if not files.exists(task.output_path):
             own = attempts.begin(task.output_path, lease.token)
             write_info(own, provenance.step_info(task), durable=False)
-            write_status(attempts.status_directory(task.output_path, lease.token), Status.DEP_FAILED, durable=False)
+            write_status(own, Status.DEP_FAILED, durable=False)
 
 
 def _attempt(
@@ -106,7 +106,6 @@ def _attempt(
     own = attempts.begin(
         task.output_path, lease.token, adopted_fingerprint=task.fingerprint if task.is_resumable else None
     )
-    status_directory = attempts.status_directory(task.output_path, lease.token)
     has_log = files.is_local(own)
     info = provenance.attempt_info(
         task, lease.token, context, files.join(task.output_path, LOG_NAME) if has_log else None
@@ -115,7 +114,7 @@ def _attempt(
     write_info(own, info, durable=False)
     if context.diff:
         files.write_bytes(files.join(own, DIFF_NAME), context.diff.encode(errors="replace"), durable=False)
-    write_status(status_directory, Status.RUNNING, durable=False)
+    write_status(own, Status.RUNNING, durable=False)
     announce(f"RUN {task.name} -> {task.output_path} ({decision.reason})")
     log: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if has_log and keeps_terminal:
@@ -137,7 +136,7 @@ def _attempt(
         seconds = time.monotonic() - start
         if lease.lost or not lease.verify():
             return _overtaken(task, seconds, announce)
-        reason = _record_failure(own, status_directory, task.output_path, error)
+        reason = _record_failure(own, task.output_path, error)
         announce(f"FAILED {task.name} after {seconds:.1f} s: {reason}")
         return Result("failed", reason, seconds)
     announce(f"done {task.name} in {seconds:.1f} s")
@@ -153,13 +152,13 @@ def _overtaken(task: StepTask, seconds: float, announce: Callable[[str], None]) 
     return Result("failed", reason, seconds)
 
 
-def _record_failure(own: str, status_directory: str, output_path: str, error: BaseException) -> str:
+def _record_failure(own: str, output_path: str, error: BaseException) -> str:
     """Writes the traceback and FAILED; returns one sentence for people."""
     summary = str(error) if isinstance(error, MarinError) else traceback.format_exception_only(error)[-1].strip()
     try:
         text = "".join(traceback.format_exception(error)).encode(errors="replace")
         files.write_bytes(files.join(own, ERROR_NAME), text)
-        write_status(status_directory, Status.FAILED)
+        write_status(own, Status.FAILED)
     except StorageError as further:  # a full disk must not hide what went wrong
         return f"{summary} (and no traceback could be written: {further})"
     shown = files.join(output_path if files.is_local(output_path) else own, ERROR_NAME)

@@ -27,7 +27,7 @@ from typing import Any, overload
 from marin.errors import ConfigError, ExecutionError, MarinError
 from marin.execution import attempts
 from marin.execution.graph import Graph
-from marin.execution.status import Status, read_status
+from marin.execution.status import Status
 from marin.execution.step import ExecutorStep, this_output_path
 from marin.storage import files
 
@@ -306,7 +306,7 @@ def _table_now(points: Sequence[Point], graph: Graph, metrics: Mapping[str, str]
 
 def _status(paths: Sequence[str]) -> str:
     """Of a point's steps: done when the last is; else the worst that is known of any."""
-    statuses = [read_status(path) for path in paths]
+    statuses = [attempts.read_step_status(path) for path in paths]
     if statuses[-1] is Status.SUCCESS:
         return Status.SUCCESS.value
     for status in (Status.FAILED, Status.RUNNING, Status.DEP_FAILED):
