@@ -22,6 +22,7 @@ COMMANDS = {  # name -> what it does, in one line; the module is marin.cli.<name
     "browse": "look at data, runs and where each file came from, in a local web app",
     "explain": "say why a step would run, or what differs between its versions",
     "diff": "compare two runs: settings, code, inputs, machine and results",
+    "cache": "say what is in a token cache, and whether it is whole",
     "table": "print the results of a sweep as they are now",
     "leaderboard": "build the leaderboard page from a directory of results",
 }

@@ -3,11 +3,13 @@
 Both directions stream, so memory is bounded by the longest line. The same documents give the same bytes: level and
 flags of the frame are fixed and no time is stored. A file is written beside its name and renamed when complete, and its
 frame carries a checksum, so a reader never takes a part of a file for the whole: a cut or damaged one is a `DataError`.
-Bad lines are refused, not skipped.
+Bad lines are refused, not skipped. Large corpora are directories of such files (`marin.data.shards`), which are read
+by the same function.
 """
 
 import codecs
 import contextlib
+import hashlib
 import json
 import os
 import tempfile
@@ -35,6 +37,21 @@ class Document:
     source: str
 
 
+@dataclass(frozen=True)
+class Dropped:
+    """What a stage puts in the place of a document that it does not keep.
+
+    Args:
+        id: the document's.
+        reason: which rule dropped it: one of few, as reports count by it.
+        detail: what about this document broke the rule.
+    """
+
+    id: str
+    reason: str
+    detail: str = ""
+
+
 def write_documents(path: str, documents: Iterable[Document]) -> int:
     """Writes a `.jsonl.zst` file, whole or not at all; returns the number of documents.
 
@@ -45,37 +62,56 @@ def write_documents(path: str, documents: Iterable[Document]) -> int:
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
     with writing(path) as raw, compressor.stream_writer(raw, closefd=False) as stream:
         for document in documents:
-            try:
-                stream.write(_encode_line(document))
-            except UnicodeEncodeError as error:
-                raise DataError(
-                    f"{path}: document {document.id!r} cannot be written as UTF-8 ({error}): "
-                    f"replace its lone surrogates first"
-                ) from None
+            stream.write(encode_line(document, path))
             count += 1
     return count
 
 
 def read_documents(path: str) -> Iterator[Document]:
-    """The documents of a `.jsonl.zst` file in order.
+    """The documents of a `.jsonl.zst` file, or of a document set's directory, in order.
 
     Raises:
         DataError: the file is absent, truncated or damaged, or a line is not a document; the message has file and line.
+            Or the directory is no finished document set, or there are no documents.
     """
-    number = 0
-    for number, line in enumerate(_lines(path), start=1):
-        yield _parse_line(line, f"{path}:{number}")
-    if number == 0:
+    if is_set_path(path):
+        from marin.data.shards import DocumentSet  # stands above this file
+
+        yield from DocumentSet.open(path).documents()
+        return
+    document = None
+    for document in read_file(path):
+        yield document
+    if document is None:
         raise DataError(f"{path} holds no documents: run the step that writes it again")
+
+
+def is_set_path(path: str) -> bool:
+    """Whether `path` can only be a document set's directory, and not one file."""
+    return os.path.isdir(files.local_path(path)) if files.is_local(path) else not path.endswith(".zst")
+
+
+def read_file(path: str, digest: "hashlib._Hash | None" = None) -> Iterator[Document]:
+    """The documents of one `.jsonl.zst` file, which may have none; `digest` is fed the file's bytes.
+
+    Raises:
+        DataError: as for `read_documents`.
+    """
+    for number, line in enumerate(_lines(path, digest), start=1):
+        yield _parse_line(line, f"{path}:{number}")
+
+
+def text_bytes(text: str) -> int:
+    """The length of `text` in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def is_unicode(text: str) -> bool:
     """Whether `text` can be encoded, that is, holds no lone surrogates."""
     try:
-        text.encode()
+        return text.isascii() or bool(text.encode())
     except UnicodeEncodeError:
         return False
-    return True
 
 
 @contextlib.contextmanager
@@ -109,9 +145,18 @@ def writing(path: str) -> Iterator[IO[bytes]]:
         temporary.unlink(missing_ok=True)
 
 
-def _encode_line(document: Document) -> bytes:
-    fields = {name: getattr(document, name) for name in _FIELDS}
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+def encode_line(row: Document | Dropped, path: str) -> bytes:
+    """One line of the file at `path`.
+
+    Raises:
+        DataError: the row holds a lone surrogate.
+    """
+    try:
+        return json.dumps(vars(row), ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{path}: document {row.id!r} cannot be written as UTF-8 ({error}): replace its lone surrogates first"
+        ) from None
 
 
 def _parse_line(line: str, where: str) -> Document:
@@ -134,11 +179,11 @@ def _parse_line(line: str, where: str) -> Document:
     return Document(row["id"], row["text"], row["source"])
 
 
-def _lines(path: str) -> Iterator[str]:
+def _lines(path: str, digest: "hashlib._Hash | None") -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8")()
     rest: list[str] = []
     number = 1
-    for block in _decompressed(path):
+    for block in _decompressed(path, digest):
         try:
             text = decoder.decode(block)
         except UnicodeDecodeError as error:
@@ -159,12 +204,14 @@ def _lines(path: str) -> Iterator[str]:
         )
 
 
-def _decompressed(path: str) -> Iterator[bytes]:
+def _decompressed(path: str, digest: "hashlib._Hash | None") -> Iterator[bytes]:
     """The content in blocks. Ends of frames are checked here: the library takes a cut file for a whole one."""
     decompressor: Any = zstandard.ZstdDecompressor().decompressobj()
     frames, started = 0, False
     with _open(path) as stream:
         while data := stream.read(_BLOCK // 8):
+            if digest is not None:
+                digest.update(data)
             while data:
                 try:
                     block = decompressor.decompress(data)

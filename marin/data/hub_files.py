@@ -1,27 +1,28 @@
-"""Files of the hub that runs on real data need: a published tokenizer, and Paloma's validation documents.
+"""Files of the hub that runs on real data need: a published tokenizer, and the validation documents of Paloma and C4.
 
-Both are steps; they load when a run asks for them, and without a network say what to fetch and where to put it.
+All are steps; they load when a run asks for them, and without a network say what to fetch and where to put it.
 """
 
 import dataclasses
-import gzip
-import json
-from collections.abc import Iterator
-from pathlib import Path
+from typing import ClassVar
 
-from marin.data.documents import Document, write_documents
-from marin.data.hub import download_repo_files
-from marin.errors import DataError
+from marin.data.documents import write_documents
+from marin.data.hub import download_hf_step, download_repo_files
+from marin.data.sources import ImportConfig, import_step, imported_documents
 from marin.execution.step import ExecutorStep, this_output_path
 from marin.storage import files
 
 PALOMA_REPO = "allenai/paloma"
 PALOMA_REVISION = "65cd6fc"
+C4_REPO = "allenai/c4"
+C4_REVISION = "1588ec454efa1a09f29cd18ddd04fe05fc8653a2"
 
 
 @dataclasses.dataclass(frozen=True)
 class HubTokenizerConfig:
     """The `tokenizer.json` of a model repository."""
+
+    marin_resumable: ClassVar[bool] = True
 
     repo_id: str
     revision: str | None = None
@@ -31,6 +32,8 @@ class HubTokenizerConfig:
 @dataclasses.dataclass(frozen=True)
 class PalomaConfig:
     """The validation documents of one Paloma subset, such as "c4_en"; the dataset is gated and needs `HF_TOKEN`."""
+
+    marin_resumable: ClassVar[bool] = True
 
     subset: str
     revision: str = PALOMA_REVISION
@@ -57,6 +60,12 @@ def paloma_step(subset: str) -> ExecutorStep:
     )
 
 
+def c4_en_validation_step() -> ExecutorStep:
+    """The step whose output is the document set of C4-EN's validation split: 8 files, 364,608 documents."""
+    raw = download_hf_step("c4-en-validation", C4_REPO, C4_REVISION, hf_urls_glob=["en/c4-validation.*.json.gz"])
+    return import_step("c4-en-validation", raw, source_name="c4-en")
+
+
 def download_hub_tokenizer(config: HubTokenizerConfig) -> None:
     """Raises:
     DataError: without network, saying which file to fetch and where to put it.
@@ -76,24 +85,5 @@ def download_paloma(config: PalomaConfig) -> None:
     download_repo_files(
         PALOMA_REPO, raw, revision=config.revision, patterns=[f"{config.subset}/val/*.jsonl.gz"], repo_type="dataset"
     )
-    sources = sorted(files.local_path(raw).rglob("*.jsonl.gz"))
-    if not sources:
-        raise DataError(
-            f"{PALOMA_REPO} has no {config.subset}/val/*.jsonl.gz at revision {config.revision}: name another subset"
-        )
-    write_documents(files.join(config.output_path, "documents.jsonl.zst"), _paloma_documents(sources))
-
-
-def _paloma_documents(sources: list[Path]) -> Iterator[Document]:
-    for source in sources:
-        with gzip.open(source, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                try:
-                    entry = json.loads(line)
-                    yield Document(
-                        str(entry.get("id", f"{source.name}:{number}")), entry["text"], str(entry.get("source", ""))
-                    )
-                except (ValueError, KeyError, TypeError) as error:
-                    raise DataError(
-                        f"{source}:{number} is no JSON object with a text ({error}): remove it to fetch it again"
-                    ) from None
+    lines = ImportConfig([raw], source_name="", output_path=config.output_path)
+    write_documents(files.join(config.output_path, "documents.jsonl.zst"), imported_documents(lines))

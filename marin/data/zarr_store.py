@@ -1,10 +1,11 @@
 """One-dimensional zarr3 arrays as Levanter declares them, through TensorStore, with errors that name the file.
 
-An array is declared 2^54 long and sharded: outer chunks of 2^27 values are files, inner chunks of 2^18 values are
-compressed one by one (blosc lz4). Which part is in use is not recorded here; whoever keeps the array knows. The same
-values give the same bytes on disk.
+An array is declared 2^54 long and sharded: outer chunks are files, inner chunks are compressed one by one (blosc lz4).
+Which part is in use is not recorded here; whoever keeps the array knows. The same values give the same bytes on disk.
+Reading finds the chunk sizes in the array's declaration, here as in Levanter.
 """
 
+import contextlib
 import functools
 import json
 from collections.abc import Sequence
@@ -13,13 +14,30 @@ from typing import Any
 
 import numpy as np
 
+from marin.data.blosc_blocks import BlockReader, OtherBlocks
 from marin.errors import CacheError, StorageError
 from marin.storage import files
 
 DECLARED_LENGTH = 1 << 54
-OUTER_CHUNK = 1 << 27
-INNER_CHUNK = 1 << 18
+
+
+@dataclass(frozen=True)
+class Chunking:
+    """Values per file, values per compressed chunk, and the block size that blosc is asked for (0: its own choice)."""
+
+    outer: int
+    inner: int
+    block: int = 0
+
+
+# Levanter opens arrays of these chunks only; the size of blosc's blocks is free.
+LEVANTER = Chunking(outer=1 << 27, inner=1 << 18)
+"""What Levanter writes, and so the published caches have."""
+# blosc takes this times the width of a value, so blocks of 2^14 values where its own choice is 2^17; the tokens of real text
+# need 1 % less space so (1 GB, n=1). `blosc_blocks` reads a sequence from one or two blocks.
+OURS = Chunking(outer=1 << 27, inner=1 << 18, block=1 << 14)
 _CACHE_BYTES = 64_000_000
+_AT_ONCE = 16
 _NEXT_STEP = "fetch it again, or remove the cache and run the step that writes it"
 
 
@@ -29,11 +47,10 @@ class StoredArray:
 
     path: str
     store: Any
-    chunk: int
-    """Values per file."""
+    chunking: Chunking
 
     @staticmethod
-    def create(path: str, dtype: np.dtype[Any]) -> "StoredArray":
+    def create(path: str, dtype: np.dtype[Any], chunking: Chunking = OURS) -> "StoredArray":
         """Declares an empty array."""
         import tensorstore as ts
 
@@ -41,13 +58,13 @@ class StoredArray:
         spec = {
             "driver": "zarr3",
             "kvstore": _kvstore(path),
-            "metadata": _metadata(dtype),
+            "metadata": _metadata(dtype, chunking),
             "create": True,
             "delete_existing": True,
             "store_data_equal_to_fill_value": True,
         }
         try:
-            return StoredArray(path, ts.open(spec, context=_context()).result(), OUTER_CHUNK)
+            return StoredArray(path, ts.open(spec, context=_context()).result(), chunking)
         except ValueError as error:
             raise StorageError(
                 f"{path} cannot be created ({_first_line(error)}): check the path, its permissions and the free space"
@@ -70,29 +87,46 @@ class StoredArray:
             raise CacheError(
                 f"{path} has {store.rank} dimensions of {store.dtype.name}: expected one dimension of integers"
             )
-        shape: Any = store.chunk_layout.write_chunk.shape
-        return StoredArray(path, store, int(shape[0]))
+        layout: Any = store.chunk_layout
+        chunking = Chunking(int(layout.write_chunk.shape[0]), int(layout.read_chunk.shape[0]))
+        return StoredArray(path, store, chunking)
 
     def write(self, start: int, values: np.ndarray) -> None:
+        """Writes the values, which must not be changed afterwards: what is cached for reading refers to them."""
         try:
-            self.store[start : start + len(values)].write(values).result()
+            part = self.store[start : start + len(values)]
+            # Without a copy, as half a gigabyte may be written at once.
+            part.write(values, can_reference_source_data_indefinitely=True).result()
         except ValueError as error:
             raise StorageError(
                 f"{self.path} cannot be written ({_first_line(error)}): free some space or choose another --prefix"
             ) from None
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        return self.read_many([(start, stop)])[0]
+        return self._read_whole_chunks([(start, stop)])[0]
 
     def read_many(self, ranges: Sequence[tuple[int, int]]) -> np.ndarray:
-        """The ranges, all of one length, one a row; read at the same time."""
+        """The ranges, all of one length, one a row; short ones are read without whole chunks where possible."""
+        if self._blocks is not None and ranges and ranges[0][1] - ranges[0][0] < self.chunking.inner:
+            with contextlib.suppress(OtherBlocks):
+                return self._blocks.read_many(ranges)
+        return self._read_whole_chunks(ranges)
+
+    def _read_whole_chunks(self, ranges: Sequence[tuple[int, int]]) -> np.ndarray:
         try:
-            futures = [self.store[start:stop].read() for start, stop in ranges]
-            return np.stack([future.result() for future in futures])
+            rows = []
+            for first in range(0, len(ranges), _AT_ONCE):  # each holds whole chunks in memory
+                futures = [self.store[start:stop].read() for start, stop in ranges[first : first + _AT_ONCE]]
+                rows += [future.result() for future in futures]
+            return np.stack(rows)
         except ValueError as error:
             raise CacheError(
                 f"{self.path} cannot be read ({_first_line(error)}): it is damaged or cut short, {_NEXT_STEP}"
             ) from None
+
+    @functools.cached_property
+    def _blocks(self) -> BlockReader | None:
+        return BlockReader.of(self.path, self.store.dtype.numpy_dtype, self.chunking.outer, self.chunking.inner)
 
     def require(self, length: int) -> None:
         """Checks that every chunk of the first `length` values has its file, since a missing one would read as zeros.
@@ -100,13 +134,15 @@ class StoredArray:
         Raises:
             CacheError: one is missing.
         """
+        for path in self.missing_files(length):
+            raise CacheError(f"{path} is missing (the array has {length} values): {_NEXT_STEP}")
+
+    def missing_files(self, length: int) -> list[str]:
+        """The chunk files that the first `length` values need and that are not there."""
         directory = files.join(self.path, "c")
         present = set(files.list_dir(directory))
-        for index in range(-(-length // self.chunk)):
-            if str(index) not in present:
-                raise CacheError(
-                    f"{files.join(directory, str(index))} is missing (the array has {length} values): {_NEXT_STEP}"
-                )
+        needed = map(str, range(-(-length // self.chunking.outer)))
+        return [files.join(directory, name) for name in needed if name not in present]
 
 
 @functools.cache
@@ -124,7 +160,7 @@ def _kvstore(path: str) -> Any:
     raise StorageError(f"{path}: token caches lie on local disks, gs:// or s3://: choose another --prefix")
 
 
-def _metadata(dtype: np.dtype[Any]) -> dict[str, Any]:
+def _metadata(dtype: np.dtype[Any], chunking: Chunking) -> dict[str, Any]:
     little = {"name": "bytes", "configuration": {"endian": "little"}}
     blosc = {
         "name": "blosc",
@@ -133,15 +169,19 @@ def _metadata(dtype: np.dtype[Any]) -> dict[str, Any]:
             "clevel": 5,
             "shuffle": "shuffle",
             "typesize": dtype.itemsize,
-            "blocksize": 0,
+            "blocksize": chunking.block,
         },
     }
-    sharding = {"chunk_shape": [INNER_CHUNK], "codecs": [little, blosc], "index_codecs": [little, {"name": "crc32c"}]}
+    sharding = {
+        "chunk_shape": [chunking.inner],
+        "codecs": [little, blosc],
+        "index_codecs": [little, {"name": "crc32c"}],
+    }
     return {
         "shape": [DECLARED_LENGTH],
         "data_type": dtype.name,
         "fill_value": 0,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [OUTER_CHUNK]}},
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunking.outer]}},
         "chunk_key_encoding": {"name": "default"},
         "codecs": [{"name": "sharding_indexed", "configuration": sharding}],
     }

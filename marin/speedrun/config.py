@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 from marin import hardware
+from marin.data.mixture import Mixture
 from marin.errors import ConfigError, HardwareError
 from marin.execution.step import ExecutorStep
 from marin.models.lm import LmConfig
@@ -55,8 +56,8 @@ class SpeedrunConfig:
     """One speedrun.
 
     Args:
-        tokenized_dataset: the step whose output is the token cache to train on; it also says which tokenizer and which
-            evaluation documents belong to it.
+        tokenized_dataset: the step whose output is the token cache to train on, or a `Mixture` of such steps; it also says
+            which tokenizer and which evaluation documents belong to it.
         hardware_config: only in the oldest form; if given it must agree with the resources of `train_config`.
     """
 
@@ -64,7 +65,7 @@ class SpeedrunConfig:
     description: str = ""
     model_config: Any
     train_config: SimpleTrainConfig
-    tokenized_dataset: ExecutorStep
+    tokenized_dataset: ExecutorStep | Mixture
     hardware_config: HardwareConfig | None = None
 
     def __post_init__(self) -> None:
@@ -79,9 +80,9 @@ class SpeedrunConfig:
             raise ConfigError(f"`author` is {self.author!r}: use Author(name=..., affiliation=..., url=...)")
         if not isinstance(self.description, str):
             raise ConfigError(f"`description` is {self.description!r}: use a string")
-        if not isinstance(self.tokenized_dataset, ExecutorStep):
+        if not isinstance(self.tokenized_dataset, ExecutorStep | Mixture):
             raise ConfigError(
-                f"`tokenized_dataset` is {self.tokenized_dataset!r}: use a step, such as fineweb_edu_subcache_10B"
+                f"`tokenized_dataset` is {self.tokenized_dataset!r}: use a step, such as fineweb_edu_subcache_10B, or a Mixture"
             )
         if self.hardware_config is not None and not isinstance(self.hardware_config, HardwareConfig):
             raise ConfigError(
@@ -104,9 +105,7 @@ class SpeedrunConfig:
 
     @property
     def total_tokens(self) -> int:
-        return int(
-            self.train_config.train_batch_size * self.train_config.num_train_steps * self.model_config.max_seq_len
-        )
+        return int(self.train_config.num_train_sequences * self.model_config.max_seq_len)
 
     @property
     def flops_per_token(self) -> float:
@@ -126,7 +125,7 @@ class SpeedrunConfig:
             "description": self.description,
             "model_config": config_to_json(self.model_config, omit_defaults=omit_defaults),
             "train_config": train,
-            "tokenized_dataset": repr(self.tokenized_dataset),
+            "tokenized_dataset": config_to_json(self.tokenized_dataset),
             "resources": resources,
         }
         if self.hardware_config is not None:

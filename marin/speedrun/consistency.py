@@ -15,7 +15,8 @@ import re
 from typing import Any, Literal
 
 from marin import hardware
-from marin.errors import HardwareError
+from marin.data.batch_schedule import BatchSchedule
+from marin.errors import ConfigError, HardwareError
 from marin.speedrun.results import RunInfo
 
 Rung = Literal["arithmetic", "submission"]
@@ -139,7 +140,7 @@ def _check_tokens(info: RunInfo) -> list[Finding]:
             _error("num_train_steps", f"num_train_steps is {info.num_train_steps}, train_config says {steps}", steps)
         )
     steps = info.num_train_steps if info.num_train_steps is not None else steps
-    batch = _whole(info.train_config, "train_batch_size")
+    batch = _batch_schedule(info.train_config)
     length = _whole(info.train_config, "train_seq_len") or _whole(info.model, "max_seq_len", "seq_len")
     if info.total_tokens is None:
         found.append(_unchecked("total_tokens", "the number of tokens is not stated"))
@@ -147,14 +148,23 @@ def _check_tokens(info: RunInfo) -> list[Finding]:
         missing = [
             name for name, value in (("batch size", batch), ("steps", steps), ("sequence length", length)) if not value
         ]
-        found.append(_unchecked("total_tokens", f"tokens not recomputable: no single {' or '.join(missing)} is stated"))
-    elif batch * steps * length != info.total_tokens:
+        found.append(_unchecked("total_tokens", f"tokens not recomputable: no {' or '.join(missing)} is stated"))
+    elif (tokens := batch.offset_at(steps) * length) != info.total_tokens:
+        sizes = " then ".join(str(size) for _, size in batch.entries)
         found.append(_error(
             "total_tokens",
-            f"total_tokens is {info.total_tokens:,}, but {batch} x {steps} steps x {length} tokens = {batch * steps * length:,}",
-            batch * steps * length,
+            f"total_tokens is {info.total_tokens:,}, but {sizes} x {steps} steps x {length} tokens = {tokens:,}",
+            tokens,
         ))  # fmt: skip
     return found
+
+
+def _batch_schedule(train_config: dict[str, Any] | None) -> BatchSchedule | None:
+    """The batch size of each step as the file states it: one number, or a list of [first step, size]."""
+    try:
+        return BatchSchedule.of((train_config or {}).get("train_batch_size"))
+    except ConfigError:
+        return None
 
 
 def llama_parameters(config: dict[str, Any], vocab_size: int) -> int:

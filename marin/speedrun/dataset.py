@@ -5,7 +5,8 @@ The step that made the token cache says it all:
 - `train.jsonl.zst` of a corpus step, such as the embedded corpus: the tokenizer step in the config, and the
   `heldout.jsonl.zst` that stands beside the training documents;
 - a pre-tokenized cache from the hub: the tokenizer by name, and the C4-EN validation documents of Paloma, as the
-  public contest scores.
+  public contest scores;
+- a mixture: what the first of its components that says all of it says; all must be of one tokenizer.
 """
 
 import dataclasses
@@ -13,6 +14,7 @@ from typing import Any
 
 from marin.data.cache import TokenizeConfig
 from marin.data.hub_files import hub_tokenizer_step, paloma_step
+from marin.data.mixture import Mixture
 from marin.data.pretokenized import PretokenizedCacheDownloadConfig, known_vocab_size
 from marin.data.tokenizer import TrainTokenizerConfig
 from marin.errors import ConfigError
@@ -26,7 +28,7 @@ TRAIN_FILE, HELDOUT_FILE = "train.jsonl.zst", "heldout.jsonl.zst"
 class SpeedrunDataset:
     """References to the parts; the executor turns them into paths."""
 
-    cache: ExecutorStep
+    cache: ExecutorStep | Mixture
     tokenizer: ExecutorStep
     tokenizer_name: str
     vocab_size: int
@@ -34,12 +36,69 @@ class SpeedrunDataset:
     evaluation_documents: InputName
 
 
-def describe_dataset(step: ExecutorStep) -> SpeedrunDataset:
-    """The parts of the dataset that `step` makes.
+def describe_dataset(dataset: ExecutorStep | Mixture) -> SpeedrunDataset:
+    """The parts of the dataset that a step makes, or that a mixture of steps is.
 
     Raises:
-        ConfigError: if the step makes no token cache that a speedrun can use.
+        ConfigError: if a step makes no token cache that a speedrun can use, or a mixture has several tokenizers.
     """
+    return _describe_mixture(dataset) if isinstance(dataset, Mixture) else _describe_step(dataset)
+
+
+def describe_cache(cache: str | Mixture, prefix: str) -> str:
+    """What a results file says of the data: a path relative to the prefix, or those of a mixture with their weights."""
+
+    def relative(path: object) -> str:
+        # A submission says which data, not how somebody's machine is laid out.
+        return str(path).removeprefix(prefix.rstrip("/") + "/")
+
+    if not isinstance(cache, Mixture):
+        return relative(cache)
+    parts = []
+    for name, path in cache.components.items():
+        weights = [f"{weights.get(name, 0):g}" for _, weights in cache.staged_weights]
+        parts.append(f"{' then '.join(weights)} x {relative(path)}")
+    return " + ".join(parts)
+
+
+def _describe_mixture(mixture: Mixture) -> SpeedrunDataset:
+    described, problem = None, None
+    tokenizers: dict[str, str] = {}
+    for name, component in mixture.components.items():
+        step = _step_of(component)
+        if step is None:
+            raise ConfigError(
+                f"component `{name}` of the mixture is the path {component!r}: use the step that makes it, so that its tokenizer"
+                " is known"
+            )
+        if isinstance(step.config, TokenizeConfig) and (tokenizer := _step_of(step.config.tokenizer)) is not None:
+            tokenizers[name] = tokenizer.name
+        try:
+            parts = _describe_step(step)
+        except ConfigError as error:
+            problem = error
+            continue
+        tokenizers[name] = parts.tokenizer_name
+        described = described or parts
+    if described is None:
+        raise ConfigError(f"no component of the mixture has evaluation documents: {problem}")
+    other = next((name for name in tokenizers if tokenizers[name] != described.tokenizer_name), None)
+    if other is not None:
+        raise ConfigError(
+            f"component `{other}` of the mixture is tokenized with {tokenizers[other]!r}, others with"
+            f" {described.tokenizer_name!r}: tokenize all with one tokenizer"
+        )
+    for name, component in mixture.components.items():
+        step = _step_of(component)
+        if step is not None and getattr(step.config, "documents", None) == described.evaluation_documents:
+            raise ConfigError(
+                f"component `{name}` of the mixture is made from {HELDOUT_FILE}, the documents that the run is scored on: leave"
+                " it out"
+            )
+    return dataclasses.replace(described, cache=mixture)
+
+
+def _describe_step(step: ExecutorStep) -> SpeedrunDataset:
     config = step.config
     if isinstance(config, PretokenizedCacheDownloadConfig):
         name = _plain(config.tokenizer)

@@ -17,6 +17,7 @@ from marin.execution.attempts import usual_path
 from marin.execution.step import placement, this_output_path
 from marin.inference import sample_text
 from marin.nn.precision import Precision
+from marin.speedrun.dataset import describe_cache
 from marin.speedrun.results import FILE_NAME, RunInfo, load_results, write_results
 from marin.speedrun.run_results import EVALUATION_FILE, SubmissionInfo, results_from_run
 from marin.storage import files
@@ -171,8 +172,7 @@ def load_model(config: EvaluateConfig) -> Any:
 def write_speedrun_results(config: ResultsConfig) -> None:
     """Writes the results, and the newest of them where the documented `cp` commands look."""
     prefix = str(config.prefix)
-    # Relative to the prefix: a submission says which data, not how somebody's machine is laid out.
-    dataset = str(config.tokenized_dataset).removeprefix(prefix.rstrip("/") + "/")
+    dataset = describe_cache(config.tokenized_dataset, prefix)
     info = results_from_run(config.run, config.evaluation, dataset, config.submission)
     write_results(files.join(config.output_path, FILE_NAME), info)
     for place in (str(config.run), files.join(prefix, "checkpoints", "speedrun"), prefix):

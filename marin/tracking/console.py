@@ -8,6 +8,8 @@ from rich.text import Text
 
 # A log that nobody watches gets a line this often.
 _LOG_INTERVAL = 15.0
+# Parts of the time that go to waiting for batches: shown, and warned of after this many steps.
+_SOME_WAITING, _MUCH_WAITING, _SETTLED = 0.02, 0.1, 20
 
 
 def duration(seconds: float) -> str:
@@ -21,11 +23,11 @@ class TrainingProgress:
     """Shows step, loss, rate, MFU and time left. A context manager; `update` once a step."""
 
     def __init__(
-        self, *, num_steps: int, first_step: int, tokens_per_step: int, flops_per_token: float, peak_flops: float
+        self, *, num_steps: int, first_step: int, tokens_left: int, flops_per_token: float, peak_flops: float
     ) -> None:
         self._num_steps = num_steps
         self._done = first_step
-        self._tokens = tokens_per_step
+        self._tokens_left = tokens_left
         self._flops = flops_per_token
         self._peak = peak_flops
         self._console = Console(highlight=False)
@@ -35,8 +37,11 @@ class TrainingProgress:
         self._last_log = time.monotonic()
         # Averages over about the last 20 steps, so that the figures settle but follow.
         self._step_time = 0.0
+        self._tokens = 0.0
+        self._data_wait = 0.0
         self._loss = 0.0
         self._seen = 0
+        self._warned = False
 
     def __enter__(self) -> "TrainingProgress":
         if self._live:
@@ -49,13 +54,22 @@ class TrainingProgress:
         if self._seen:
             self._console.print(self._line(), soft_wrap=True)
 
-    def update(self, step: int, loss: float, step_time: float) -> None:
-        """After step `step` (0-based) took `step_time` seconds."""
+    def update(self, step: int, loss: float, step_time: float, tokens: int, data_wait: float) -> None:
+        """After step `step` (0-based) took `step_time` seconds for `tokens` tokens, `data_wait` of them for its batch."""
         self._seen += 1
         share = max(1.0 / self._seen, 0.05)
         self._step_time += share * (step_time - self._step_time)
+        self._tokens += share * (tokens - self._tokens)
+        self._data_wait += share * (data_wait - self._data_wait)
+        self._tokens_left -= tokens
         self._loss += share * (loss - self._loss)
         self._done = step + 1
+        if self._seen >= _SETTLED and self._waits > _MUCH_WAITING and not self._warned:
+            self._warned = True
+            self.note(
+                f"warning: data is slower than the device: {self._waits:.0%} of the time waits for batches; use a faster disk,"
+                " or a token cache that the tokenize step wrote (its chunks suit random reads)"
+            )
         if self._live:
             self._live.update(Text(self._line()))
         elif time.monotonic() - self._last_log > _LOG_INTERVAL:
@@ -66,12 +80,18 @@ class TrainingProgress:
         """A line that stays above the live one."""
         (self._live.console if self._live else self._console).print(message, soft_wrap=True)
 
+    @property
+    def _waits(self) -> float:
+        """The part of the time in which the loop waited for batches."""
+        return self._data_wait / self._step_time if self._step_time > 0 else 0.0
+
     def _line(self) -> str:
         rate = self._tokens / self._step_time if self._step_time else 0.0
         mfu = 3 * self._flops * rate / self._peak
-        left = (self._num_steps - self._done) * self._step_time
+        left = self._tokens_left / rate if rate else 0.0
         width = len(str(self._num_steps))
         return (
             f"step {self._done:>{width}}/{self._num_steps}  loss {self._loss:.3f}  "
             f"{rate:,.0f} tokens/s  MFU {mfu:.1%}  left {duration(left)}"
+            + (f"  waits for data {self._waits:.0%}" if self._waits > _SOME_WAITING else "")
         )

@@ -3,7 +3,8 @@
 `run.json` says what ran and is written once. `metrics.jsonl` is append-only, one JSON object a line, each with an `event`:
 
     start      a process began: host, devices, compile_time, and the step it began from, `from_step`
-    step       one training step: step, loss, grad_norm, learning_rate, tokens, step_time, and what was watched
+    step       one training step: step, loss, grad_norm, learning_rate, tokens, step_time, data_wait (seconds in which the
+               loop waited for the batch, part of the time of this step or the one before), and what was watched
     pause      time that training does not count: reason, seconds
     evaluation a measurement at a step
     mirror     where a copy of the run can be seen: wandb_url

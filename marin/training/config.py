@@ -5,8 +5,10 @@ made, with what to use instead.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
+from marin.data.batch_schedule import BatchSchedule
 from marin.errors import ConfigError
 from marin.execution.step import placement
 from marin.nn.precision import Precision
@@ -59,7 +61,8 @@ class SimpleTrainConfig:
     None or say the same.
 
     Args:
-        train_batch_size: sequences a step.
+        train_batch_size: sequences a step; or a list of (first step, sequences a step), each holding until the next, such
+            as [(0, 64), (1000, 128)]. The learning rate does not follow by itself.
         learning_rate: peak rate; also that of `optimizer_config` where one is given.
         z_loss_weight: weight of logsumexp^2 in the loss.
         ema_beta: keep an exponential moving average of the weights and evaluate it.
@@ -82,7 +85,7 @@ class SimpleTrainConfig:
     """
 
     resources: Resources
-    train_batch_size: int
+    train_batch_size: int | Sequence[tuple[int, int]]
     num_train_steps: int
     learning_rate: float
     data_seed: int | None = None
@@ -125,7 +128,7 @@ class SimpleTrainConfig:
             raise ConfigError(
                 f"`resources` is {self.resources!r}: use CpuOnlyConfig(), GpuConfig(...) or TpuPodConfig(...) of marin.resources"
             )
-        for field in ("train_batch_size", "num_train_steps", "steps_per_export", "profiler_num_steps"):
+        for field in ("num_train_steps", "steps_per_export", "profiler_num_steps"):
             _check_whole(field, getattr(self, field), 1)
         for field in ("seed", "profiler_start_step"):
             _check_whole(field, getattr(self, field), 0)
@@ -162,11 +165,16 @@ class SimpleTrainConfig:
             if not isinstance(getattr(self, field), bool):
                 raise ConfigError(f"config field `{field}` is {getattr(self, field)!r}: use True or False")
         chips = self.resources.num_chips
-        if self.train_batch_size % chips:
-            raise ConfigError(
-                f"config field `train_batch_size` is {self.train_batch_size}, which {chips} devices cannot divide: use a"
-                f" multiple of {chips}"
-            )
+        for first, size in self.batch_schedule.entries:
+            if size % chips:
+                raise ConfigError(
+                    f"config field `train_batch_size` is {size}, which {chips} devices cannot divide: use a multiple of {chips}"
+                )
+            if first >= self.num_train_steps:
+                raise ConfigError(
+                    f"config field `train_batch_size` has an entry for step {first}, but training ends after"
+                    f" {self.num_train_steps} steps: leave the entry out"
+                )
         self._refuse_unsupported()
         self.build_optimizer().schedule(self.num_train_steps)
 
@@ -187,6 +195,16 @@ class SimpleTrainConfig:
             raise ConfigError(
                 "`allow_partial_checkpoint` is True without `initialize_from_checkpoint_path`: set both or neither"
             )
+
+    @property
+    def batch_schedule(self) -> BatchSchedule:
+        """The batch size of each step."""
+        return BatchSchedule.of(self.train_batch_size)
+
+    @property
+    def num_train_sequences(self) -> int:
+        """Sequences in all steps together."""
+        return self.batch_schedule.offset_at(self.num_train_steps)
 
     def build_optimizer(self) -> OptimizerConfig:
         """The optimizer that the fields name.
@@ -218,8 +236,9 @@ class SimpleTrainConfig:
 class TrainLmConfig:
     """All that decides a training run's numbers, and where it runs and writes.
 
-    `data`, `tokenizer` and `output_path` are paths once the executor has resolved them. `model` keeps the `LmConfig`
-    protocol. Fields marked as placement take no part in the run's identity.
+    `data` is a token cache or a `marin.data.mixture.Mixture` of them. Caches, `tokenizer` and `output_path` are paths once
+    the executor has resolved them. `model` keeps the `LmConfig` protocol. Fields marked as placement take no part in the
+    run's identity.
     """
 
     marin_resumable = True
@@ -244,8 +263,9 @@ class TrainLmConfig:
         return SPEEDRUN_DATA_SEED if self.train.data_seed is None else self.train.data_seed
 
     @property
-    def tokens_per_step(self) -> int:
-        return int(self.train.train_batch_size * self.model.max_seq_len)
+    def total_tokens(self) -> int:
+        """Tokens in all steps together."""
+        return int(self.train.num_train_sequences * self.model.max_seq_len)
 
 
 def _is_number(value: object) -> bool:

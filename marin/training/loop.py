@@ -23,8 +23,9 @@ import jax
 import jax.numpy as jnp
 
 from marin import hardware
-from marin.data.cache import TokenCache
-from marin.data.loader import BatchSource
+from marin.data.loader import BatchSource, open_batches
+from marin.data.prefetch import Prefetcher
+from marin.data.rows import Batch
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError, HardwareError, NonFiniteLossError
 from marin.execution.attempts import usual_path
@@ -58,7 +59,7 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
         CheckpointError: if checkpoints are there and none is whole, or one cannot be written.
     """
     # ---- set-up: devices, data, model, optimizer -------------------------------------------------------------------
-    train = config.train
+    train, schedule = config.train, config.train.batch_schedule
     keep_to_cpus(train.resources)
     if train.resources.platform == "cpu":
         keep_freed_memory()
@@ -66,11 +67,12 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
     check_devices(train.resources)
     # A TPU core is half a device to JAX on some types, so there all that JAX shows are used.
     mesh = data_mesh(None if train.resources.platform == "tpu" else train.resources.num_devices)
-    check_batch_size(train.train_batch_size, mesh)
+    for _, batch_size in schedule.entries:
+        check_batch_size(batch_size, mesh)
     directory = files.local_path(config.output_path)
-    cache, tokenizer = TokenCache.open(files.join(config.data, "train")), Tokenizer.load(config.tokenizer)
-    _check_tokenizer(config, cache, tokenizer)
-    source = BatchSource(cache, context_length=config.model.max_seq_len, bos_id=tokenizer.bos_id)
+    tokenizer = Tokenizer.load(config.tokenizer)
+    source = open_batches(config.data, config.model.max_seq_len, tokenizer.bos_id, schedule.offset_at)
+    _check_tokenizer(config, source, tokenizer)
 
     optimizer_config = train.build_optimizer()
     model = config.model.build(config.vocab_size, key=jax.random.key(train.seed))
@@ -81,6 +83,9 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
     if first_step >= train.num_train_steps:
         _ensure_finished(directory, train.num_train_steps)
         return state
+    first_sample = schedule.offset_at(data_offset)
+    last_sample = first_sample + train.num_train_sequences
+    _check_data(source, last_sample)
 
     # ---- compile, before the clock starts --------------------------------------------------------------------------
     step_config = StepConfig(
@@ -91,18 +96,23 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
         watch=train.watch if train.watch.watch_targets else None,
     )
     train_step = make_train_step(optimizer, optimizer_config.schedule(train.num_train_steps), step_config)
-    put = lambda batch: jax.device_put(batch, batch_sharding(mesh))  # noqa: E731
+
+    def batch_of(step: int, batch_size: int) -> Batch:
+        batch = source.batch_from(config.data_seed, first_sample + schedule.offset_at(step), batch_size)
+        return jax.device_put(batch, batch_sharding(mesh))
+
     compile_start = time.perf_counter()
-    compiled = (
-        jax.jit(train_step, donate_argnums=0)
-        .lower(state, put(source.batch_at(config.data_seed, 0, train.train_batch_size)))
-        .compile()
-    )
+    compiled = {
+        batch_size: jax.jit(train_step, donate_argnums=0).lower(state, batch_of(0, batch_size)).compile()
+        for batch_size in schedule.sizes(first_step, train.num_train_steps)
+    }
     compile_time = time.perf_counter() - compile_start
 
     # ---- the record ------------------------------------------------------------------------------------------------
     writer = RunWriter(directory)
-    _write_run_info(config, directory, writer, cache, tokenizer, num_parameters=count_parameters(model))
+    data = [component.as_json() for component in source.use(last_sample)]
+    measured = {"num_parameters": count_parameters(model), "data": data}
+    _write_run_info(config, directory, writer, source, tokenizer, measured)
     info = json.loads((directory / RUN_FILE).read_text())
     writer.append(
         "start",
@@ -114,23 +124,25 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
     progress = TrainingProgress(
         num_steps=train.num_train_steps,
         first_step=first_step,
-        tokens_per_step=config.tokens_per_step,
+        tokens_left=config.total_tokens - schedule.offset_at(first_step) * config.model.max_seq_len,
         flops_per_token=config.model.flops_per_token(config.vocab_size, config.model.max_seq_len),
         peak_flops=info["num_chips"] * info["device_flops"],
     )
     clock = TrainingClock(writer)
 
-    def record(step: int, metrics: dict[str, jax.Array], mirror: Any) -> None:
+    def record(step: int, metrics: dict[str, jax.Array], data_wait: float, mirror: Any) -> None:
         """Waits for the step to end, checks it, and writes its line."""
         loss = float(metrics["loss"])
         step_time = clock.lap()
         values = {name: float(value) for name, value in metrics.items()}
         if not is_recorded(train.watch, step):
             values = {name: value for name, value in values.items() if "/" not in name}
-        writer.append("step", step=step, tokens=config.tokens_per_step, step_time=round(step_time, 6), **values)
+        tokens = schedule.size_at(step) * config.model.max_seq_len
+        timing = {"step_time": round(step_time, 6), "data_wait": round(data_wait, 6)}
+        writer.append("step", step=step, tokens=tokens, **timing, **values)
         if mirror is not None:
             mirror.log(step, {f"train/{name}": value for name, value in values.items()})
-        progress.update(step, loss, step_time)
+        progress.update(step, loss, step_time, tokens, data_wait)
         if not train.skip_bad_steps and not math.isfinite(loss + values["grad_norm"]):
             raise NonFiniteLossError(
                 f"at step {step} the loss is {loss} and the gradient norm {values['grad_norm']}: lower the learning rate, or set"
@@ -143,13 +155,16 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
             checkpoints.save(directory / "checkpoints", state, step, keep_every=train.steps_per_export)
 
     # ---- the loop: one step ahead of its record, so that the device never waits for the host -----------------------
-    pending: tuple[int, dict[str, jax.Array]] | None = None
+    pending: tuple[int, dict[str, jax.Array], float] | None = None
     last_save = time.monotonic()
     with (
         contextlib.closing(writer),
         StopRequest() as stop,
         progress,
         wandb_mirror(directory.name, info["config"], str(directory), tags=config.tags) as mirror,
+        Prefetcher(
+            lambda step: batch_of(step, schedule.size_at(step)), range(first_step, train.num_train_steps)
+        ) as batches,
     ):
         if mirror is not None:
             writer.append("mirror", wandb_url=mirror.url)
@@ -161,11 +176,11 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
                     pending = None
                 with clock.pause("profiler", step):
                     jax.profiler.start_trace(str(directory / "profile"))
-            batch = put(source.batch_at(config.data_seed, step + data_offset, train.train_batch_size))
-            state, metrics = compiled(state, batch)
+            batch, data_wait = batches.take()
+            state, metrics = compiled[schedule.size_at(step)](state, batch)
             if pending is not None:
                 record(*pending, mirror)
-            pending = (step, metrics)
+            pending = (step, metrics, data_wait)
             done = step + 1
             last = done == train.num_train_steps
             evaluates = evaluate is not None and train.steps_per_eval and done % train.steps_per_eval == 0 and not last
@@ -232,13 +247,39 @@ def check_devices(resources: Any) -> None:
             )
 
 
-def _check_tokenizer(config: TrainLmConfig, cache: TokenCache, tokenizer: Tokenizer) -> None:
-    if cache.tokenizer_digest is not None and cache.tokenizer_digest != tokenizer.digest:
-        raise ConfigError(
-            f"the token cache {config.data} was made with another tokenizer than {config.tokenizer}: tokenize again"
-        )
+def _check_tokenizer(config: TrainLmConfig, source: BatchSource, tokenizer: Tokenizer) -> None:
+    for component in source.components:
+        cache = component.cache
+        if cache.tokenizer_digest is not None and cache.tokenizer_digest != tokenizer.digest:
+            raise ConfigError(
+                f"the token cache {cache.path} was made with another tokenizer than {config.tokenizer}: tokenize again"
+            )
     if tokenizer.vocab_size > config.vocab_size:
         raise ConfigError(f"`vocab_size` is {config.vocab_size}, the tokenizer has {tokenizer.vocab_size}: raise it")
+
+
+def _check_data(source: BatchSource, num_samples: int) -> None:
+    """Says what a run of so many samples takes from the components of a mixture, and which of them repeat.
+
+    Raises:
+        ConfigError: if the mixture's epoch limits end the data before.
+    """
+    source.check_enough(num_samples)
+    used = source.use(num_samples)
+    for component in used:
+        if len(used) > 1:
+            counts = component.counts
+            print(
+                f"data: `{component.name}` has {counts.num_tokens:,} tokens in {component.num_rows:,} rows, gone through"
+                f" {component.epochs:.2f} times; {counts.num_lost_tokens:,} tokens are in no row, {counts.num_padding:,} positions"
+                " are padding"
+            )
+        if component.epochs > 1 and not component.limited:
+            print(
+                f"warning: training goes {component.epochs:.1f} times through the {component.num_rows:,} rows of"
+                f" `{component.name}`: use more data, or a mixture whose `max_epochs` says how often is meant",
+                file=sys.stderr,
+            )
 
 
 def _starting_point(config: TrainLmConfig, directory: Path, state: TrainState) -> tuple[TrainState, int, int]:
@@ -268,10 +309,9 @@ def _write_run_info(
     config: TrainLmConfig,
     directory: Path,
     writer: RunWriter,
-    cache: TokenCache,
+    source: BatchSource,
     tokenizer: Tokenizer,
-    *,
-    num_parameters: int,
+    measured: dict[str, Any],
 ) -> None:
     if (directory / RUN_FILE).exists():
         return
@@ -288,7 +328,7 @@ def _write_run_info(
             "run_name": config.run_name,
             "tags": list(config.tags),
             "config": described,
-            "num_parameters": num_parameters,
+            **measured,
             "platform": resources.platform,
             "device_name": resources.device_name,
             "num_devices": resources.num_devices,
@@ -298,7 +338,7 @@ def _write_run_info(
             "seeds": {"model": config.train.seed, "data": config.data_seed},
             "digests": {
                 "config": hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
-                "data": cache.digest,
+                "data": source.digest,
                 "tokenizer": tokenizer.digest,
             },
             "xla_flags": os.environ.get("XLA_FLAGS", ""),

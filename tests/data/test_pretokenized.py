@@ -1,14 +1,9 @@
-import hashlib
-import http.server
-import json
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
-import threading
-import urllib.parse
 
 import numpy as np
 import pytest
@@ -18,8 +13,7 @@ from marin.data.pretokenized import PretokenizedCacheDownloadConfig, download_pr
 from marin.errors import ConfigError
 from marin.execution.step import this_output_path
 
-REPO = "some-lab/tiny-pretokenized"
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
+REPO = "some-lab/tiny"
 DOWNLOAD = """
 import sys
 from marin.errors import MarinError
@@ -31,83 +25,13 @@ except MarinError as error:
 """
 
 
-class FakeHub:
-    """As much of the hub as a download asks for, over real HTTP on this machine."""
-
-    def __init__(self, root: pathlib.Path):
-        self.root = root
-        self.names = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
-        self.fail_on: str | None = None
-        self.fetched: list[str] = []
-        hub = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_HEAD(self) -> None:
-                hub.answer(self, body=False)
-
-            def do_GET(self) -> None:
-                hub.answer(self, body=True)
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_port}"
-
-    def answer(self, request: http.server.BaseHTTPRequestHandler, body: bool) -> None:
-        path = urllib.parse.unquote(urllib.parse.urlparse(request.path).path)
-        if path.startswith(f"/api/datasets/{REPO}/tree/"):
-            return self.send_json(request, [self.entry(name) for name in self.names])
-        if path.startswith(f"/api/datasets/{REPO}"):
-            siblings = [{"rfilename": name} for name in self.names]
-            return self.send_json(request, {"id": REPO, "sha": COMMIT, "siblings": siblings, "private": False})
-        if path.startswith(f"/datasets/{REPO}/resolve/{COMMIT}/"):
-            name = path.split(f"/resolve/{COMMIT}/", 1)[1]
-            if body and name == self.fail_on:
-                return request.send_error(404)
-            data = (self.root / name).read_bytes()
-            if body:
-                self.fetched.append(name)
-            return self.send(
-                request, data if body else b"", "application/octet-stream", len(data), self.entry(name)["oid"]
-            )
-        request.send_response(401)
-        request.send_header("X-Error-Code", "RepoNotFound")
-        request.send_header("Content-Length", "0")
-        request.end_headers()
-
-    def entry(self, name: str) -> dict[str, object]:
-        data = (self.root / name).read_bytes()
-        return {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
-
-    def send_json(self, request: http.server.BaseHTTPRequestHandler, value: object) -> None:
-        data = json.dumps(value).encode()
-        self.send(request, data, "application/json", len(data), None)
-
-    def send(
-        self, request: http.server.BaseHTTPRequestHandler, data: bytes, kind: str, size: int, etag: object
-    ) -> None:
-        request.send_response(200)
-        request.send_header("Content-Type", kind)
-        request.send_header("Content-Length", str(size))
-        if etag:
-            request.send_header("ETag", f'"{etag}"')
-            request.send_header("X-Repo-Commit", COMMIT)
-        request.end_headers()
-        request.wfile.write(data)
-
-
 @pytest.fixture
-def hub(tmp_path):
+def hub(hub, tmp_path):
+    """The hub with a token cache as its one repository."""
     write_cache(str(tmp_path / "published" / "train"), [[0, 5, 6], [0, 7], [0]], tokenizer_digest="t", vocab_size=8)
-    fake = FakeHub(tmp_path / "published")
-    yield fake
-    fake.server.shutdown()
-    fake.server.server_close()
+    root = tmp_path / "published"
+    hub.commit({str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()})
+    return hub
 
 
 def download(target: pathlib.Path, repo: str, endpoint: str, home: pathlib.Path) -> str:
@@ -133,17 +57,20 @@ def download(target: pathlib.Path, repo: str, endpoint: str, home: pathlib.Path)
 
 def test_download_interrupted_then_repeated_fetches_only_what_is_missing(hub, tmp_path):
     target = tmp_path / "out"
-    hub.fail_on = "train/input_ids/data/c/0"
+    (broken,) = (path for path in hub.files if path.endswith("train/input_ids/data/c/0"))
+    content = hub.files.pop(broken)
     message = download(target, REPO, hub.url, tmp_path / "home")
     assert message.startswith("DataError")
     assert "run the same command again" in message
 
-    hub.fail_on, before = None, set(hub.fetched)
+    hub.files[broken] = content
+    there = {str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()}
+    hub.asked.clear()
     assert download(target, REPO, hub.url, tmp_path / "home") == ""
     cache = TokenCache.open(str(target))
     np.testing.assert_array_equal(cache.tokens[:], [0, 5, 6, 0, 7, 0])
-    assert sorted(hub.fetched) == sorted(hub.names)
-    assert "train/input_ids/data/c/0" not in before
+    assert "train/input_ids/data/c/0" in hub.fetched
+    assert not there & set(hub.fetched)
 
 
 def test_download_of_an_unknown_repository_says_what_to_check(hub, tmp_path):
@@ -160,7 +87,7 @@ def test_download_without_network_says_what_to_fetch_and_where_to_put_it(hub, tm
     assert f"hf download {REPO} --repo-type dataset --local-dir DIR" in message
     assert f"copy DIR's content to {target}" in message
 
-    shutil.copytree(hub.root, target, dirs_exist_ok=True)
+    shutil.copytree(tmp_path / "published", target, dirs_exist_ok=True)
     assert download(target, REPO, "http://127.0.0.1:9", tmp_path / "home") == ""
 
 

@@ -1,3 +1,4 @@
+import base64
 import dataclasses
 import itertools
 import json
@@ -10,16 +11,21 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from marin.data.documents import Document, write_documents
+from marin.data.documents import Document, read_documents, write_documents
+from marin.data.shards import write_shards
 from marin.data.tokenizer import (
     BOS_TOKEN,
     TOKENIZER_FILE,
     Tokenizer,
+    TokenizerReportConfig,
     TrainTokenizerConfig,
+    report_tokenizer,
     text_batches,
+    tokenizer_report_step,
     train_tokenizer,
     train_tokenizer_step,
 )
+from marin.data.tokenizer.training import sample
 from marin.errors import ConfigError, DataError
 
 VOCAB_SIZE = 400
@@ -68,7 +74,8 @@ def test_training_records_what_it_was_trained_on(documents, tmp_path):
     train_tokenizer(TrainTokenizerConfig(documents, 300, str(tmp_path)))
     info = json.loads((tmp_path / "tokenizer_info.json").read_text())
     assert info["digest"] == Tokenizer.load(str(tmp_path)).digest
-    assert (info["vocab_size"], info["bos_id"], info["trained_on"]["documents"]) == (300, 0, 200)
+    assert (info["vocab_size"], info["special_tokens"]) == (300, {BOS_TOKEN: 0})
+    assert info["trained_on"]["documents"] == 200
 
 
 @given(TEXT)
@@ -115,6 +122,45 @@ def test_encode_of_a_lone_surrogate_is_refused(tokenizer):
 def test_training_with_too_small_a_vocabulary_is_refused(documents, tmp_path):
     with pytest.raises(ConfigError, match="`vocab_size` is 256"):
         train_tokenizer(TrainTokenizerConfig(documents, 256, str(tmp_path)))
+
+
+def test_training_with_special_tokens_and_a_pattern_of_ones_own_uses_them(documents, tmp_path):
+    specials = (BOS_TOKEN, "<|user_start|>", "<|user_end|>")
+    pattern = r"\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+"
+    config = TrainTokenizerConfig(documents, 300, str(tmp_path), special_tokens=specials, split_pattern=pattern)
+    train_tokenizer(config)
+    trained = Tokenizer.load(str(tmp_path))
+    assert trained.special_tokens == {BOS_TOKEN: 0, "<|user_start|>": 1, "<|user_end|>": 2}
+    assert (trained.vocab_size, trained.encoder_reason) == (300, None)
+    assert all(len(trained.decode([token])) == 1 for token in trained.encode("1999"))
+    ids = trained.encode("<|user_start|>")
+    assert not {0, 1, 2} & set(ids) and trained.decode(ids) == "<|user_start|>"
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"vocab_size": 257, "special_tokens": (BOS_TOKEN, "<|x|>")}, "`vocab_size` is 257"),
+        ({"special_tokens": (BOS_TOKEN, BOS_TOKEN)}, "`special_tokens`"),
+        ({"split_pattern": "(unclosed"}, "`split_pattern`"),
+        ({"max_bytes": 0}, "`max_bytes` is 0"),
+    ],
+)
+def test_training_with_a_setting_that_cannot_work_names_it(documents, tmp_path, changes, field):
+    config = dataclasses.replace(TrainTokenizerConfig(documents, 300, str(tmp_path)), **changes)
+    with pytest.raises(ConfigError, match=field):
+        train_tokenizer(config)
+
+
+def test_training_reads_no_more_than_max_bytes_spread_over_a_document_set(documents, tmp_path):
+    write_shards(str(tmp_path / "set"), read_documents(documents), stage="test", settings={}, shard_bytes=20_000)
+    whole = [document.id for document in read_documents(documents)]
+    assert [document.id for document in sample(str(tmp_path / "set"), 10**9)] == whole
+    few = [int(document.id) for document in sample(str(tmp_path / "set"), 30_000)]
+    assert 20_000 < sum(len(d.text.encode()) for d in sample(str(tmp_path / "set"), 30_000)) <= 30_000
+    assert min(few) < 20 and max(few) > 170
+    assert few == sorted(few)
+    assert [document.id for document in sample(documents, 5_000)] == whole[: len(list(sample(documents, 5_000)))]
 
 
 def test_training_on_too_little_text_is_refused_and_writes_nothing(documents, tmp_path):
@@ -191,3 +237,42 @@ def test_tokenizer_step_is_named_and_asks_for_what_it_is_given():
     assert step.name == "tokenizers/bpe"
     assert step.fn is train_tokenizer
     assert dataclasses.asdict(step.config)["vocab_size"] == 512
+
+
+# --- the report ---------------------------------------------------------------------------------------------------
+
+
+def test_report_counts_bytes_and_tokens_of_each_source(tokenizer, tmp_path, capsys):
+    texts = {"books": ["the sum of", "naïve 数学"], "code": ["def f(x):\n    return x"]}
+    rows = [Document(f"{source}{i}", text, source) for source, some in texts.items() for i, text in enumerate(some)]
+    write_documents(str(tmp_path / "d.jsonl.zst"), rows)
+    (tmp_path / TOKENIZER_FILE).write_text(tokenizer._hf.to_str())
+    (tmp_path / "others" / "gpt2").mkdir(parents=True)
+    (tmp_path / "others" / "gpt2" / TOKENIZER_FILE).write_text(tokenizer._hf.to_str())
+    ranks = "".join(f"{base64.b64encode(bytes([byte])).decode()} {byte}\n" for byte in range(256))
+    (tmp_path / "others" / "cl100k_base.tiktoken").write_text(ranks)
+    config = TokenizerReportConfig(
+        str(tmp_path), str(tmp_path / "d.jsonl.zst"), str(tmp_path / "others"), output_path=str(tmp_path / "report")
+    )
+    report_tokenizer(config)
+    report = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert report["absent"] == []
+    assert [*report["sources"]] == ["books", "code", "all"]
+    for source, some in (*texts.items(), ("all", [*texts["books"], *texts["code"]])):
+        found = report["sources"][source]
+        size = sum(len(text.encode()) for text in some)
+        rate = round(size / sum(len(tokenizer.encode(text)) for text in some), 4)
+        assert (found["documents"], found["bytes"]) == (len(some), size)
+        assert found["bytes_per_token"] == {"this": rate, "gpt2": rate, "cl100k_base": 1.0}
+    assert (tmp_path / "report" / "report.md").read_text() in capsys.readouterr().out
+
+
+def test_report_without_other_tokenizers_names_them_and_of_a_damaged_one_names_its_file(tokenizer, documents, tmp_path):
+    (tmp_path / TOKENIZER_FILE).write_text(tokenizer._hf.to_str())
+    config = TokenizerReportConfig(str(tmp_path), documents, None, 2000, str(tmp_path / "report"))
+    report_tokenizer(config)
+    assert json.loads((tmp_path / "report" / "report.json").read_text())["absent"] == ["gpt2", "cl100k_base"]
+    (tmp_path / "r50k_base.tiktoken").write_text("no ranks at all\n")
+    with pytest.raises(DataError, match=r"r50k_base\.tiktoken"):
+        report_tokenizer(dataclasses.replace(config, others=str(tmp_path)))
+    assert tokenizer_report_step("/t", "/d").fn is report_tokenizer

@@ -25,7 +25,7 @@ from marin.speedrun.speedrun import default_speedrun
 
 IDENTITY = {
     "PythonDocsConfig": "output_path digest",
-    "TrainTokenizerConfig": "documents vocab_size output_path",
+    "TrainTokenizerConfig": "documents vocab_size output_path special_tokens split_pattern max_bytes",
     "TokenizeConfig": "documents tokenizer output_path",
     "SpeedrunTrainConfig": "train evaluation_set evaluation_documents",
     "TrainLmConfig": "model train data tokenizer vocab_size output_path",
@@ -62,6 +62,7 @@ IDENTITY = {
     "LeaderboardConfig": "results prefix output_path",
 }
 PLACEMENT = {
+    "TokenizeConfig": "num_workers",
     "SimpleTrainConfig": "resources checkpoint_interval",
     "TrainLmConfig": "run_name tags",
     "SpeedrunTrainConfig": "run_info check",

@@ -1,6 +1,7 @@
 """The training loop as a user sees it: it learns, records, resumes to the bit, and stops for good reasons only."""
 
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -37,15 +38,16 @@ def _stop_after(config, step, monkeypatch):
     """Trains as a process that gets SIGTERM during step `step`; returns what it raised."""
     from marin.training import loop
 
-    original = loop.BatchSource.batch_at
+    original = loop.Prefetcher.take
+    taken = itertools.count()
 
-    def batch_at(self, seed, number, size):
-        if number == step:
+    def take(self):
+        if next(taken) == step:
             os.kill(os.getpid(), signal.SIGINT)
-        return original(self, seed, number, size)
+        return original(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop.BatchSource, "batch_at", batch_at)
+        patch.setattr(loop.Prefetcher, "take", take)
         with pytest.raises(KeyboardInterrupt):
             train_lm(config)
 
@@ -59,7 +61,7 @@ def test_training_lowers_the_loss_and_records_every_step(make_config):
     assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.5
     assert record.is_complete
     first = record.steps()[0]
-    assert {"step", "loss", "grad_norm", "learning_rate", "tokens", "step_time"} <= first.keys()
+    assert {"step", "loss", "grad_norm", "learning_rate", "tokens", "step_time", "data_wait"} <= first.keys()
     assert first["tokens"] == 8 * 32
     assert {
         "config",

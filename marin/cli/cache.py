@@ -1,0 +1,98 @@
+"""`marin cache`: what is in a token cache, and whether it is whole."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from marin.data.cache import TokenCache
+
+HELP = """\
+Look at a token cache in Levanter's layout, made here or elsewhere.
+
+  info     what it holds and how it is stored
+  verify   check ledger, files, document ends, ids and digests; exit status 1 if anything is damaged
+  head     the first documents, as ids and, with the tokenizer, as text
+
+DIR is the directory with the ledger, or the one above it, such as a tokenize step's output."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", choices=["info", "verify", "head"])
+    parser.add_argument("dir", metavar="DIR")
+    parser.add_argument(
+        "--documents", type=int, default=3, metavar="N", help="how many documents head shows; default: 3"
+    )
+    parser.add_argument("--tokens", type=int, default=64, metavar="N", help="how much of each it shows; default: 64")
+    parser.add_argument(
+        "--tokenizer", metavar="PATH", help="a tokenizer.json, or a directory with one: head shows text too"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from marin.data.cache import TokenCache
+
+    if args.what == "verify":
+        return _verify(args.dir)
+    cache = TokenCache.open(args.dir)
+    if args.what == "info":
+        _info(cache)
+    else:
+        _head(cache, args.documents, args.tokens, args.tokenizer)
+    return 0
+
+
+def _info(cache: "TokenCache") -> None:
+    from marin.data.cache.ledger import metadata, recorded
+
+    made_by = metadata(cache.ledger, "preprocessor_metadata").get("tokenizer")
+    chunking = cache.data.chunking
+    rows = {
+        "path": cache.path,
+        "documents": f"{cache.num_documents:,}",
+        "tokens": f"{len(cache):,} ({len(cache) / cache.num_documents:,.1f} a document)",
+        "tokenizer": made_by or "not recorded",
+        "vocabulary": f"{cache.vocab_size:,}" if cache.vocab_size is not None else "not recorded",
+        "ids": f"{cache.data.store.dtype.name}, {chunking.outer:,} a file, {chunking.inner:,} compressed together",
+        "digest": recorded(cache.ledger, "digest") or "not recorded (`marin cache verify` computes it)",
+        "made from": recorded(cache.ledger, "documents_digest") or "not recorded",
+    }
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        print(f"{name:<{width}}  {value}")
+
+
+def _head(cache: "TokenCache", num_documents: int, num_tokens: int, tokenizer_path: str | None) -> None:
+    from marin.data.tokenizer import Tokenizer
+    from marin.errors import ConfigError
+
+    if num_documents < 1 or num_tokens < 1:
+        raise ConfigError(f"--documents {num_documents} and --tokens {num_tokens}: use at least 1")
+    tokenizer = Tokenizer.load(tokenizer_path) if tokenizer_path else None
+    if tokenizer is not None and cache.tokenizer_digest not in (None, tokenizer.digest):
+        raise ConfigError(
+            f"{tokenizer_path} is not the tokenizer that made {cache.path}: its digest is {tokenizer.digest}, the cache "
+            f"records {cache.tokenizer_digest}"
+        )
+    offsets = cache.document_offsets
+    for index in range(min(num_documents, cache.num_documents)):
+        start, stop = int(offsets[index]), int(offsets[index + 1])
+        ids = cache.tokens[start : min(stop, start + num_tokens)].tolist()
+        more = f" ... {stop - start - len(ids):,} more" if stop - start > len(ids) else ""
+        print(f"document {index + 1} of {cache.num_documents:,}: {stop - start:,} tokens")
+        print(f"  {' '.join(map(str, ids))}{more}")
+        if tokenizer is not None:
+            print("  " + repr(tokenizer.decode(ids)))
+    if tokenizer is None:
+        print("(--tokenizer PATH shows the text)")
+
+
+def _verify(path: str) -> int:
+    from marin.data.cache.verify import verify_cache
+
+    problems = 0
+    for finding in verify_cache(path):
+        problems += not finding.ok
+        print(f"{'ok     ' if finding.ok else 'DAMAGED'}  {finding.text}", flush=True)
+    if problems:
+        print(f"{problems} problem{'s' if problems != 1 else ''}: do not train on {path}")
+    return 1 if problems else 0

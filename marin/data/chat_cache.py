@@ -1,0 +1,185 @@
+"""Chats and prompts with responses to a token cache with a loss mask.
+
+    loss_mask/     a cache of a 0 or 1 for each token; written first, as a cache without its mask would look finished
+    train/         the cache, as for plain text
+    report.json    rows, documents, tokens, learned tokens, and for each reason how many rows were dropped, and ten of them
+
+Train on it like on any cache; with packing "best_fit_truncate" each row begins with the beginning of a conversation.
+"""
+
+import itertools
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any, Literal
+
+import numpy as np
+
+from marin.data.cache import SPLIT, TokenBlock, write_token_blocks
+from marin.data.chat import ChatFormat, PromptFormat, Turn, TurnEncoder, turns_of
+from marin.data.columns import column_rows
+from marin.data.formats import BadRow, Row, json_line_rows, json_rows
+from marin.data.inputs import InputFile, find_inputs, opened_unchanged
+from marin.data.loader import LOSS_MASK
+from marin.data.tokenizer import Tokenizer
+from marin.errors import ConfigError, DataError
+from marin.execution.step import ExecutorStep, InputName, this_output_path
+from marin.storage import files
+
+_ROWS_AT_ONCE = 512
+_NUM_EXAMPLES = 10
+_SPOOL_TOKENS = 1 << 20
+
+
+@dataclass(frozen=True)
+class TokenizeChatConfig:
+    """Args:
+    paths: `.jsonl`, `.json`, and for prompts also `.parquet` and `.arrow` files, folders or patterns; see
+        `marin.data.inputs`.
+    tokenizer: a `tokenizer.json`, or a directory with one.
+    on_bad_row: "refuse" ends at the first row that is no chat, "skip" drops and counts it.
+    """
+
+    paths: Sequence[str | InputName | ExecutorStep]
+    tokenizer: str | InputName | ExecutorStep
+    format: ChatFormat | PromptFormat
+    on_bad_row: Literal["refuse", "skip"] = "refuse"
+    output_path: str = this_output_path()
+
+    def __post_init__(self) -> None:
+        if self.on_bad_row not in ("refuse", "skip"):
+            raise ConfigError(f'config field `on_bad_row` is {self.on_bad_row!r}: use "refuse" or "skip"')
+        if not isinstance(self.format, ChatFormat | PromptFormat):
+            raise ConfigError(f"config field `format` is {self.format!r}: use ChatFormat(...) or PromptFormat(...)")
+
+
+def tokenize_chat_step(
+    name: str,
+    paths: Sequence[str | InputName | ExecutorStep],
+    tokenizer: str | InputName | ExecutorStep,
+    format: ChatFormat | PromptFormat,
+    on_bad_row: Literal["refuse", "skip"] = "refuse",
+) -> ExecutorStep:
+    """The step `tokenized/{name}`, whose cache lies in `train` and its loss mask in `loss_mask`."""
+    return ExecutorStep(
+        name=f"tokenized/{name}",
+        fn=tokenize_chat,
+        config=TokenizeChatConfig(paths, tokenizer, format, on_bad_row),
+        description="conversations as a token cache with a loss mask",
+    )
+
+
+def tokenize_chat(config: TokenizeChatConfig) -> None:
+    """Encodes every row of the files, in order. Memory is bounded by one chunk of tokens, not by the number of rows.
+
+    Raises:
+        DataError: a file cannot be read, a row is refused, or no conversation remains.
+        ConfigError: the tokenizer lacks a token of the template.
+    """
+    tokenizer = Tokenizer.load(str(config.tokenizer))
+    report = _Report()
+    with tempfile.TemporaryFile() as spool:
+        _write(config, tokenizer, LOSS_MASK, 2, _mask_blocks(config, tokenizer, report, spool))
+        _write(config, tokenizer, SPLIT, tokenizer.vocab_size, _spooled(spool, report.lengths))
+    assert report.rows == len(report.lengths) + sum(report.dropped.values())
+    files.write_json(files.join(config.output_path, "report.json"), report.as_json())
+    print(
+        f"tokenized {len(report.lengths):,} of {report.rows:,} conversations: {report.tokens:,} tokens, of which the model "
+        f"learns {report.learned / report.tokens:.0%}"
+        + "".join(f"; dropped {count:,}: {reason}" for reason, count in sorted(report.dropped.items()))
+    )
+
+
+@dataclass
+class _Report:
+    """What became of the rows."""
+
+    rows: int = 0
+    learned: int = 0
+    lengths: list[int] = field(default_factory=list)
+    dropped: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.lengths)
+
+    def drop(self, reason: str, example: str) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+        examples = self.examples.setdefault(reason, [])
+        if len(examples) < _NUM_EXAMPLES:
+            examples.append(example)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "stage": "tokenize_chat",
+            "rows": self.rows,
+            "documents": len(self.lengths),
+            "tokens": self.tokens,
+            "learned_tokens": self.learned,
+            "dropped": {
+                reason: {"documents": count, "examples": self.examples[reason]}
+                for reason, count in sorted(self.dropped.items())
+            },
+        }
+
+
+def _write(
+    config: TokenizeChatConfig, tokenizer: Tokenizer, name: str, vocab_size: int, blocks: Iterator[TokenBlock]
+) -> None:
+    write_token_blocks(
+        files.join(config.output_path, name), blocks, tokenizer_digest=tokenizer.digest, vocab_size=vocab_size
+    )
+
+
+def _mask_blocks(
+    config: TokenizeChatConfig, tokenizer: Tokenizer, report: _Report, spool: IO[bytes]
+) -> Iterator[TokenBlock]:
+    """The masks; the tokens go to `spool` meanwhile."""
+    encoder = TurnEncoder(tokenizer)
+    conversations = _conversations(config, report)
+    while batch := list(itertools.islice(conversations, _ROWS_AT_ONCE)):
+        documents = encoder.encode(batch)
+        lengths = [len(document.tokens) for document in documents]
+        mask = np.concatenate([np.array(document.mask, np.int32) for document in documents])
+        spool.write(np.concatenate([np.array(document.tokens, "<i4") for document in documents]).tobytes())
+        report.lengths += lengths
+        report.learned += int(mask.sum())
+        yield TokenBlock(mask, np.array(lengths, np.int64))
+
+
+def _spooled(spool: IO[bytes], lengths: Sequence[int]) -> Iterator[TokenBlock]:
+    spool.seek(0)
+    yield TokenBlock(np.empty(0, np.int32), np.array(lengths, np.int64))
+    while data := spool.read(4 * _SPOOL_TOKENS):
+        yield TokenBlock(np.frombuffer(data, "<i4").astype(np.int32), np.empty(0, np.int64))
+
+
+def _conversations(config: TokenizeChatConfig, report: _Report) -> Iterator[list[Turn]]:
+    paths = [config.paths] if isinstance(config.paths, str) else config.paths
+    for file in find_inputs([str(path) for path in paths]).files:
+        with opened_unchanged(file.path) as stream:
+            for row in _rows(file, stream, config.format):
+                report.rows += 1
+                turns = row if isinstance(row, BadRow) else turns_of(row, config.format)
+                if isinstance(turns, BadRow):
+                    if config.on_bad_row == "refuse":
+                        raise DataError(
+                            f"{file.path}:{turns.number}: {turns.reason}: {turns.detail}; mend the row, or set "
+                            'on_bad_row="skip" to drop such rows and count them'
+                        )
+                    report.drop(turns.reason, f"{file.name}:{turns.number}")
+                else:
+                    yield turns
+
+
+def _rows(file: InputFile, stream: Any, format: ChatFormat | PromptFormat) -> Iterator[Row | BadRow]:
+    if file.format == "jsonl":
+        return json_line_rows(file, stream)
+    if file.format == "json":
+        return json_rows(file, stream)
+    if file.format in ("parquet", "arrow") and isinstance(format, PromptFormat):
+        return column_rows(file, stream, needed=format.fields, optional=[])
+    raise DataError(
+        f"{file.path} is of the format {file.format}, from which {type(format).__name__} reads no rows: give .jsonl or .json files"
+    )

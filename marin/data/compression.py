@@ -1,0 +1,87 @@
+"""Files as blocks of decompressed bytes, where an end that comes too early is an error.
+
+`.gz` and `.zst` files of any number of members or frames, and plain files. Both libraries take a file that is cut short
+for a whole one unless they are asked, at each member, whether its end was reached; that is asked here, and checksums are
+checked, which every `.gz` has and a `.zst` if its writer wanted one. Memory is bounded by what one block expands to.
+"""
+
+import io
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+import zstandard
+
+from marin.errors import DataError
+
+SUFFIXES = (".gz", ".zst")
+_BLOCK = 1 << 17
+_GZIP = 31  # zlib's window bits for a gzip member, whose checksum and length are then compared with its content
+_NAMES = {".gz": "gzip", ".zst": "zstd"}
+
+
+def decompressed(stream: BinaryIO, compression: str, where: Callable[[], str]) -> Iterator[bytes]:
+    """The content of `stream` in blocks.
+
+    Args:
+        compression: "", ".gz" or ".zst".
+        where: gives the file and the place reached in it, for messages.
+    Raises:
+        DataError: the stream is cut short or damaged.
+    """
+    if not compression:
+        while block := stream.read(_BLOCK):
+            yield block
+        return
+    decompressor = _decompressor(compression)
+    members, is_inside = 0, False
+    while data := stream.read(_BLOCK):
+        while data:
+            if not is_inside and compression == ".gz" and not (data := data.lstrip(b"\0")) and members:
+                break  # tape blocks: gzip files may be padded with zeros
+            try:
+                block = decompressor.decompress(data)
+            except (zlib.error, zstandard.ZstdError) as error:
+                raise DataError(
+                    f"{where()}: the {_NAMES[compression]} data is damaged here or just behind ({error}): fetch the file again"
+                ) from None
+            is_inside, data = True, b""
+            if decompressor.eof:
+                members, is_inside, data = members + 1, False, decompressor.unused_data
+                decompressor = _decompressor(compression)
+            yield block
+    if is_inside:
+        raise DataError(
+            f"{where()}: the file is cut short, its {_NAMES[compression]} data has no end: fetch it again (what was read "
+            "before the cut is not used)"
+        )
+
+
+class BlockStream(io.RawIOBase):
+    """Blocks as a file that is read once from start to end, for libraries that want one."""
+
+    def __init__(self, blocks: Iterator[bytes]):
+        self._blocks = blocks
+        self._rest = b""
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            self._rest = block
+        count = min(len(buffer), len(self._rest))
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
+        self._position += count
+        return count
+
+    def tell(self) -> int:
+        return self._position
+
+
+def _decompressor(compression: str) -> Any:
+    return zlib.decompressobj(_GZIP) if compression == ".gz" else zstandard.ZstdDecompressor().decompressobj()

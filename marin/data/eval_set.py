@@ -1,0 +1,131 @@
+"""Evaluation sets: named documents with a digest, and the one stream of tokens that a tokenizer makes of them.
+
+The stream is every document in order, each after a beginning-of-document token, cut into windows of the context length.
+Each token but the very first is a target exactly once, also the token that begins the next document, which says where the
+one before ended and brings no bytes. Which tokens there are, their bytes, and which stand together in a window depend on
+the documents, the tokenizer and the context length alone, never on the batch size or on the number of devices.
+
+Bytes are those of the documents' UTF-8 text: each token stands for the bytes that it was made from, and the sum over a
+document is checked against its length. Nothing is decoded.
+"""
+
+import functools
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
+
+from marin.data.documents import Document, read_documents
+from marin.data.tokenizer import Tokenizer
+from marin.data.tokenizer.loaded import in_batches
+from marin.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True)
+class EvalSet:
+    """Named documents, identified by the digest of their texts in order."""
+
+    name: str
+    documents: tuple[Document, ...]
+
+    @staticmethod
+    def read(name: str, path: str) -> "EvalSet":
+        """The documents of a `.jsonl.zst` file or a document set.
+
+        Raises:
+            DataError: they cannot be read, or have no text.
+        """
+        documents = tuple(read_documents(path))
+        if not any(document.text for document in documents):
+            raise DataError(f"the evaluation set {path} has no text: build it again")
+        return EvalSet(name, documents)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 over each document's length and UTF-8 bytes, in order."""
+        sha = hashlib.sha256()
+        for document in self.documents:
+            encoded = document.text.encode()
+            sha.update(len(encoded).to_bytes(8, "big") + encoded)
+        return sha.hexdigest()
+
+    @functools.cached_property
+    def num_bytes(self) -> int:
+        return sum(len(document.text.encode()) for document in self.documents)
+
+    def text_bytes(self) -> bytes:
+        return b"".join(document.text.encode() for document in self.documents)
+
+    def stream(self, tokenizer: Tokenizer, context_length: int) -> "EvalStream":
+        """The set as windows of tokens.
+
+        Raises:
+            DataError: the tokens of a document do not stand for exactly its bytes.
+        """
+        if context_length < 1:
+            raise ConfigError(f"`context_length` is {context_length}: use at least 1")
+        token_bytes, bos = tokenizer.token_bytes, np.array([tokenizer.bos_id], np.int32)
+        texts = in_batches(document.text for document in self.documents)
+        encoded = (ids for batch in texts for ids in tokenizer.encode_arrays(batch))
+        pieces: list[np.ndarray] = []
+        for document, ids in zip(self.documents, encoded, strict=True):
+            found, expected = int(token_bytes[ids].sum()), len(document.text.encode())
+            if found != expected:
+                raise DataError(
+                    f"the tokens of document {document.id!r} of `{self.name}` stand for {found:,} bytes, its text has "
+                    f"{expected:,}: the tokenizer does not keep every byte, so bits per byte has no meaning"
+                )
+            pieces += [bos, ids]
+        sizes = [1 + len(ids) for ids in pieces[1::2]]
+        segments = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+        return EvalStream(np.concatenate(pieces), segments, token_bytes, context_length, self.num_bytes)
+
+
+@dataclass(frozen=True)
+class EvalStream:
+    """Tokens of a set, the document that each belongs to, and the bytes that each stands for."""
+
+    tokens: Int[np.ndarray, " N"]
+    segments: Int[np.ndarray, " N"]
+    token_bytes: Int[np.ndarray, " V"]
+    context_length: int
+    num_bytes: int
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 over tokens, documents and the context length: two runs with one digest are scored on the same targets."""
+        sha = hashlib.sha256(f"context {self.context_length}".encode())
+        for array in (self.tokens, self.segments):
+            sha.update(array.astype("<i4").tobytes())
+        return sha.hexdigest()
+
+    @property
+    def num_targets(self) -> int:
+        return len(self.tokens) - 1
+
+    @property
+    def num_windows(self) -> int:
+        return -(-self.num_targets // self.context_length)
+
+    def batches(self, batch_size: int, limit: int | None = None) -> Iterator[tuple[np.ndarray, ...]]:
+        """(inputs, targets, segment ids, valid), each [batch_size, context_length]; the last rows are padded.
+
+        Args:
+            limit: batches after which to stop.
+        """
+        length = self.context_length
+        stop = self.num_windows if limit is None else min(self.num_windows, limit * batch_size)
+        for start in range(0, stop, batch_size):
+            rows = np.zeros((3, batch_size, length), np.int32)
+            valid = np.zeros((batch_size, length), bool)
+            for row in range(min(batch_size, self.num_windows - start)):
+                begin = (start + row) * length
+                end = min(begin + length, self.num_targets)
+                size = end - begin
+                rows[0, row, :size] = self.tokens[begin:end]
+                rows[1, row, :size] = self.tokens[begin + 1 : end + 1]
+                rows[2, row, :size] = self.segments[begin:end]
+                valid[row, :size] = True
+            yield rows[0], rows[1], rows[2], valid

@@ -1,0 +1,77 @@
+"""The documents of some sources: what makes the components of a mixture out of one deduplicated set."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from marin.data.documents import Document, Dropped
+from marin.data.shards import DocumentSet, Transform, transform_shards
+from marin.errors import ConfigError, DataError
+from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
+
+
+@dataclasses.dataclass(frozen=True)
+class KeepSourcesConfig:
+    """Args:
+    documents: a document set.
+    sources: the values of the documents' `source` to keep.
+    num_workers: processes; 0 is one a processor.
+    """
+
+    marin_resumable: ClassVar[bool] = True
+
+    documents: str | InputName | ExecutorStep
+    sources: tuple[str, ...]
+    output_path: str = this_output_path()
+    num_workers: int = placement(default=0)
+
+    def __post_init__(self) -> None:
+        if not self.sources or not all(isinstance(source, str) for source in self.sources):
+            raise ConfigError(f"config field `sources` is {self.sources!r}: give at least one name, such as ('web',)")
+
+
+def keep_sources_step(name: str, documents: str | InputName | ExecutorStep, sources: Sequence[str]) -> ExecutorStep:
+    """The step `documents/{name}` with the documents of these sources; all others count as dropped."""
+    return ExecutorStep(
+        name=f"documents/{name}",
+        fn=keep_sources,
+        config=KeepSourcesConfig(documents, tuple(sources)),
+        description=f"the documents from {', '.join(sources)}",
+    )
+
+
+def keep_sources(config: KeepSourcesConfig) -> DocumentSet:
+    """Raises:
+    DataError: the documents cannot be read, or one of the sources has none.
+    """
+    kept = transform_shards(
+        str(config.documents),
+        config.output_path,
+        _KeepSources(frozenset(config.sources)),
+        stage="keep sources",
+        settings={"sources": sorted(config.sources)},
+        num_workers=config.num_workers,
+    )
+    there = {document.source for shard in kept.shards for document in shard.documents()}
+    missing = sorted(set(config.sources) - there)
+    if missing:
+        raise DataError(
+            f"{config.documents} has no documents of the source {missing[0]!r}: check the name, and what earlier stages "
+            f"dropped (their report.json)"
+        )
+    return kept
+
+
+@dataclasses.dataclass(frozen=True)
+class _KeepSources:
+    sources: frozenset[str]
+
+    def __call__(self, shard_index: int) -> Transform:
+        return self._apply
+
+    def _apply(self, documents: Iterator[Document]) -> Iterator[Document | Dropped]:
+        for document in documents:
+            if document.source in self.sources:
+                yield document
+            else:
+                yield Dropped(document.id, "of another source", document.source)

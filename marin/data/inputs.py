@@ -1,0 +1,209 @@
+"""Which files a source consists of, what they are called, and proof that one did not change while it was read.
+
+A path names a file, a folder (every file below it with a known ending, in order of its path; hidden files and folders
+are not looked at), or a pattern with `*`, `**`, `?` or `[...]`. It may be a URL of any store that fsspec knows; http
+URLs name single files.
+
+A file's name in document ids is its path below the folder, or below the part of the pattern before its first special
+character; for a single file it is the last part of its path. So ids do not depend on where a corpus lies.
+"""
+
+import contextlib
+import dataclasses
+import posixpath
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO
+
+from marin.data import compression
+from marin.errors import ConfigError, DataError, StorageError
+from marin.storage import files
+
+# The ending of a name, without that of its compression, and the format that it stands for.
+FORMATS = {
+    ".txt": "text",
+    ".md": "text",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".html": "html",
+    ".htm": "html",
+    ".warc": "warc",
+}
+KNOWN_ENDINGS = f"{', '.join(FORMATS)}, each also with {' or '.join(compression.SUFFIXES)}"
+_SPECIAL = "*?["
+# What stores call the things that change when a file does.
+_STAMP_FIELDS = (
+    *("size", "mtime", "ino", "created", "LastModified", "last_modified", "Last-Modified", "updated", "generation"),
+    *("ETag", "etag", "VersionId", "md5Hash", "Content-MD5", "blob_id", "sha256"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class InputFile:
+    """One file of a source.
+
+    Args:
+        path: a local path or a URL.
+        name: what ids and reports call it.
+        format: a value of `FORMATS`.
+        compression: "", ".gz" or ".zst".
+    """
+
+    path: str
+    name: str
+    format: str
+    compression: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """The files of a source in order, and the names of files in its folders whose ending is not known."""
+
+    files: tuple[InputFile, ...]
+    unknown: tuple[str, ...]
+
+
+def find_inputs(paths: Sequence[str]) -> Inputs:
+    """The files that `paths` name, in the order of `paths`, within a folder or pattern by name.
+
+    Raises:
+        ConfigError: there are no paths.
+        DataError: a path names nothing, a file of no known format, a finished document set, or a file of a name that
+            another one has.
+    """
+    if not paths:
+        raise ConfigError("config field `paths` is empty: name at least one file, folder or pattern")
+    found: dict[str, InputFile] = {}
+    unknown: list[str] = []
+    for path in paths:
+        for file, name in _expand(path):
+            kind, packed = format_of(name)
+            if kind is None:
+                unknown.append(name)
+                continue
+            if name in found:
+                raise DataError(
+                    f"{file} and {found[name].path} would both be called {name!r} in document ids: import them in two "
+                    "steps, or name the folder above both"
+                )
+            found[name] = InputFile(file, name, kind, packed)
+    if not found:
+        seen = f" (found: {', '.join(unknown[:5])})" if unknown else ""
+        raise DataError(f"{', '.join(paths)}: there is no file of a known format{seen}: use {KNOWN_ENDINGS}")
+    return Inputs(tuple(found.values()), tuple(unknown))
+
+
+def format_of(name: str) -> tuple[str | None, str]:
+    """The format and the compression that the ending of a name says; format None is not known."""
+    stem = name.lower()
+    packed = next((suffix for suffix in compression.SUFFIXES if stem.endswith(suffix)), "")
+    stem = stem.removesuffix(packed)
+    return FORMATS.get(posixpath.splitext(stem)[1]), packed
+
+
+@contextlib.contextmanager
+def opened_unchanged(path: str) -> Iterator[BinaryIO]:
+    """`path` opened for reading; when the block ends it must be the file that it was.
+
+    Size and time of the last change are compared on a local file system, what the store tells on another.
+
+    Raises:
+        DataError: the file cannot be opened or read, or was changed or replaced meanwhile.
+    """
+    failure = None
+    try:
+        before = _stamp(path)
+        with files.explained(path, "opened"):
+            stream = _open(path)
+        with stream, files.explained(path, "read"):
+            try:
+                yield stream
+            except DataError as error:
+                failure = error
+        if _stamp(path) != before:
+            # What looked damaged may have been half of another file, so the change is what is told first.
+            also = f"; it also looked damaged: {failure}" if failure else ""
+            raise DataError(_changed(path, before) + also)
+    except StorageError as error:
+        raise DataError(str(error)) from error
+    if failure:
+        raise failure
+
+
+def _open(path: str) -> Any:
+    return open(files.local_path(path), "rb") if files.is_local(path) else open_store(path).open(path, "rb")
+
+
+def _changed(path: str, before: dict[str, Any]) -> str:
+    after = _stamp(path)
+    what = next((name for name in _STAMP_FIELDS if before.get(name) != after.get(name)), "")
+    return (
+        f"{path} changed while it was read ({what} {before.get(what)} before, {after.get(what)} after): wait until it "
+        "is written completely, then run the same command again"
+    )
+
+
+def _stamp(path: str) -> dict[str, Any]:
+    with files.explained(path, "looked up"):
+        if files.is_local(path):
+            status = files.local_path(path).stat()
+            return {"size": status.st_size, "mtime": status.st_mtime_ns, "ino": status.st_ino}
+        filesystem = open_store(path)
+        filesystem.invalidate_cache()
+        known = filesystem.info(path)
+        return {name: known[name] for name in _STAMP_FIELDS if name in known}
+
+
+def _expand(path: str) -> Iterator[tuple[str, str]]:
+    """Path and name of each file that `path` names."""
+    try:
+        with files.explained(path, "listed"):
+            if path.startswith(("http://", "https://")):
+                yield path, posixpath.basename(urllib.parse.unquote(urllib.parse.urlsplit(path).path))
+                return
+            filesystem = open_store(path)
+            bare = filesystem._strip_protocol(path)
+            if filesystem.isdir(bare):
+                if filesystem.exists(f"{bare}/manifest.json") and filesystem.isdir(f"{bare}/documents"):
+                    raise DataError(
+                        f"{path} is a document set already: give it to the next stage as it is, or name "
+                        f"{files.join(path, 'documents')} to import its documents under new settings"
+                    )
+                root, matches = bare, filesystem.find(bare)
+            elif filesystem.isfile(bare):
+                root, matches = posixpath.dirname(bare), [bare]
+            elif any(character in path for character in _SPECIAL):
+                special = min(bare.index(character) for character in _SPECIAL if character in bare)
+                root = posixpath.dirname(bare[:special])
+                matches = [match for match in filesystem.glob(bare) if filesystem.isfile(match)]
+            else:
+                raise DataError(f"{path} is no file and no folder: check the path, or run the step that makes it")
+    except StorageError as error:
+        raise DataError(str(error)) from error
+    for match in sorted(str(match) for match in matches):
+        name = posixpath.relpath(match, root) if root else match
+        if matches == [bare] or not any(part.startswith(".") for part in name.split("/")):
+            yield (match if files.is_local(path) else str(filesystem.unstrip_protocol(match))), name
+
+
+def open_store(path: str) -> Any:
+    """The fsspec file system that `path` lies on.
+
+    Raises:
+        StorageError: there is no such store, or its package is not installed.
+    """
+    import fsspec
+
+    protocol = path.split("://", 1)[0] if "://" in path else "file"
+    try:
+        return fsspec.core.url_to_fs(path)[0]
+    except ImportError as error:
+        raise StorageError(
+            f"{path} needs a package that is not installed ({error}): install it, for example `aiohttp` for http, or the "
+            "extra `gcs` or `s3`; or fetch it with `download_step` first"
+        ) from error
+    except ValueError as error:
+        raise StorageError(f"{path} names no known store `{protocol}://`: use a local path, gs://, s3://") from error

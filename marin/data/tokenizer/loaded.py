@@ -1,0 +1,248 @@
+"""An opened `tokenizer.json`: text to ids and back.
+
+Text is never taken for a special token: a document that contains the characters `<|bos|>` is encoded as those
+characters. Where the file can be expressed in tiktoken, which gives the same ids several times faster, it encodes;
+otherwise the `tokenizers` library does, and `encoder_reason` says why.
+
+`token_bytes` says how many bytes of text each token stands for. It is exact only when the tokenizer encodes the text's
+own bytes, so it is refused for one that normalizes, adds a prefix space, or is not byte-level.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int32
+
+from marin.data.documents import read_documents
+from marin.data.tokenizer.byte_bpe import ByteBpe, NotExpressible, byte_bpe, byte_of_symbol, encode, stages_of
+from marin.errors import DataError, StorageError
+from marin.storage import files
+
+TOKENIZER_FILE = "tokenizer.json"
+# What stands between documents, in the order in which it is looked for: first ours, then those of others.
+_BOS_TOKENS = ("<|bos|>", "<|begin_of_text|>", "<s>", "<|endoftext|>")
+_BATCH_CHARS = 4_000_000
+_GROUP_CHARS = 100_000
+# tiktoken's pattern engine keeps a note for each character of a run of spaces, and gives up at some hundred thousand.
+_LONG_TEXT = 100_000
+_LONG_RUN_OF_SPACES = re.compile(r"\s{50000}")
+
+
+class Tokenizer:
+    """An opened `tokenizer.json`."""
+
+    def __init__(self, data: bytes, where: str):
+        from tokenizers import Tokenizer as HfTokenizer
+
+        self._where = where
+        try:
+            self._hf = HfTokenizer.from_str(data.decode())
+            self._spec: dict[str, Any] = json.loads(data)
+        except Exception as error:  # the library raises nothing more specific
+            raise DataError(
+                f"{where} is not a tokenizer that the `tokenizers` library reads ({error}): restore the file, "
+                f"or remove it and run its step again"
+            ) from None
+        self._hf.encode_special_tokens = True
+        self._hf.no_truncation()
+        self._hf.no_padding()
+        self.digest = hashlib.sha256(data).hexdigest()
+        """SHA-256 of the file, in hex."""
+        self._vocab: dict[str, int] = self._hf.get_vocab(with_added_tokens=True)
+        self.vocab_size = max(self._vocab.values(), default=-1) + 1
+        """One more than the largest id."""
+
+    @staticmethod
+    def load(path: str) -> "Tokenizer":
+        """Opens a `tokenizer.json`, or the one in the directory `path`.
+
+        Raises:
+            DataError: there is none, or it cannot be read.
+        """
+        where = path if path.endswith(".json") else files.join(path, TOKENIZER_FILE)
+        try:
+            data = files.read_bytes(where)
+        except StorageError as error:
+            raise DataError(f"no tokenizer: {error}") from None
+        return Tokenizer(data, where)
+
+    @functools.cached_property
+    def bos_id(self) -> int:
+        """The id that begins every document.
+
+        Raises:
+            DataError: the tokenizer has no such special token.
+        """
+        for token in _BOS_TOKENS:
+            if token in self.special_tokens:
+                return self.special_tokens[token]
+        raise DataError(
+            f"{self._where} has no token that begins a document (looked for {', '.join(_BOS_TOKENS)}): "
+            f"add one of them as a special token"
+        )
+
+    @functools.cached_property
+    def special_tokens(self) -> dict[str, int]:
+        """The ids of the tokens that no text is encoded as."""
+        return {token["content"]: token["id"] for token in self._spec.get("added_tokens") or [] if token.get("special")}
+
+    @property
+    def encoder_reason(self) -> str | None:
+        """Why tiktoken does not encode; None if it does."""
+        return self._encoder if isinstance(self._encoder, str) else None
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of `text`, without special tokens.
+
+        Raises:
+            DataError: `text` holds a lone surrogate, so it has no bytes.
+        """
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` of each text, on all cores."""
+        return [ids.tolist() for ids in self.encode_arrays(texts)]
+
+    def encode_arrays(self, texts: Sequence[str], num_threads: int = 0) -> list[Int32[np.ndarray, " n"]]:
+        """`encode` of each text as an array.
+
+        Args:
+            num_threads: 0 is one a processor. The `tokenizers` library uses its own number.
+        Raises:
+            DataError: as for `encode`.
+        """
+        num_bytes = _count_bytes(texts)
+        if isinstance(self._encoder, str):
+            return self._encode_with_tokenizers(texts)
+        num_threads = min(num_threads or os.cpu_count() or 1, 1 + sum(map(len, texts)) // _GROUP_CHARS)
+        if num_threads == 1:
+            arrays = [self._encode_one(self._encoder, text) for text in texts]
+        else:
+            with ThreadPoolExecutor(num_threads) as pool:
+                arrays = [ids for group in pool.map(self._encode_group, _groups(texts)) for ids in group]
+        # A pattern that does not match all text drops what it does not match, where `tokenizers` keeps it.
+        if arrays and int(self._encoder.sizes[np.concatenate(arrays)].sum()) != num_bytes:
+            return self._encode_with_tokenizers(texts)
+        return arrays
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`, special tokens left out; bytes that are not UTF-8 become U+FFFD."""
+        return str(self._hf.decode([int(i) for i in ids], skip_special_tokens=True))
+
+    @functools.cached_property
+    def token_bytes(self) -> Int32[np.ndarray, " V"]:
+        """The number of bytes of text that each token stands for; 0 for special tokens and for ids without a token.
+
+        Raises:
+            DataError: the tokenizer does not encode the bytes of the text as they are.
+        """
+        self._require_exact_bytes()
+        alphabet = byte_of_symbol().keys()
+        added = {entry["content"]: entry for entry in self._spec.get("added_tokens") or []}
+        sizes = np.zeros(self.vocab_size, np.int32)
+        for token, token_id in self._vocab.items():
+            if token in self.special_tokens:
+                continue
+            if token in added:
+                sizes[token_id] = len(token.encode())
+            elif alphabet >= set(token):
+                sizes[token_id] = len(token)
+            else:
+                raise DataError(
+                    f"{self._where}: token {token_id} ({token!r}) is not made of byte symbols: bytes per token are "
+                    f"known only for byte-level BPE"
+                )
+        sizes.setflags(write=False)
+        return sizes
+
+    @functools.cached_property
+    def _encoder(self) -> ByteBpe | str:
+        try:
+            return byte_bpe(self._spec, self._hf)
+        except NotExpressible as reason:
+            return str(reason)
+
+    def _encode_group(self, texts: list[str]) -> list[Int32[np.ndarray, " n"]]:
+        assert isinstance(self._encoder, ByteBpe)
+        return [self._encode_one(self._encoder, text) for text in texts]
+
+    def _encode_one(self, encoder: ByteBpe, text: str) -> Int32[np.ndarray, " n"]:
+        if len(text) > _LONG_TEXT and _LONG_RUN_OF_SPACES.search(text):
+            return self._encode_with_tokenizers([text])[0]
+        return encode(encoder, text)
+
+    def _encode_with_tokenizers(self, texts: Sequence[str]) -> list[Int32[np.ndarray, " n"]]:
+        encodings = self._hf.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.array(encoding.ids, np.int32) for encoding in encodings]
+
+    def _require_exact_bytes(self) -> None:
+        byte_level = [stage for stage in stages_of(self._spec.get("pre_tokenizer")) if stage.get("type") == "ByteLevel"]
+        problem = None
+        if not byte_level:
+            problem = "is not byte-level"
+        elif any(stage.get("add_prefix_space") for stage in byte_level):
+            problem = "adds a space before the text"
+        elif self._spec.get("normalizer") is not None:
+            problem = "normalizes the text"
+        elif any(
+            token.get("lstrip") or token.get("rstrip")
+            for token in self._spec.get("added_tokens") or []
+            if not token.get("special")
+        ):
+            problem = "strips spaces beside added tokens"
+        if problem:
+            raise DataError(
+                f"{self._where} {problem}, so the bytes that a token stands for are not known: use a byte-level "
+                f"BPE that keeps the text as it is"
+            )
+
+
+def text_batches(path: str, max_chars: int = _BATCH_CHARS) -> Iterator[list[str]]:
+    """The texts of documents in lists of about `max_chars` characters, which bounds memory."""
+    return in_batches((document.text for document in read_documents(path)), max_chars)
+
+
+def in_batches(texts: Iterator[str], max_chars: int = _BATCH_CHARS) -> Iterator[list[str]]:
+    """The texts in lists; a list ends with the text that brings it to `max_chars` characters."""
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        batch.append(text)
+        size += len(text)
+        if size >= max_chars:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _groups(texts: Sequence[str]) -> Iterator[list[str]]:
+    """What one thread takes at a time: enough that handing it over costs nothing."""
+    return in_batches(iter(texts), _GROUP_CHARS)
+
+
+def _count_bytes(texts: Sequence[str]) -> int:
+    """The length of all texts in UTF-8.
+
+    Raises:
+        DataError: one is no string, or holds a lone surrogate.
+    """
+    total = 0
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise DataError(f"text {index} of the batch is a {type(text).__name__}: expected a string")
+        try:
+            total += len(text) if text.isascii() else len(text.encode())
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"text {index} of the batch cannot be encoded ({error}): replace its lone surrogates, "
+                f"for example with text.encode('utf-8', 'replace').decode()"
+            ) from None
+    return total

@@ -1,0 +1,162 @@
+"""One function over many items in parallel processes of this machine.
+
+A worker is a fresh interpreter that gets the function pickled by value, so functions of the script that was started
+work, and that script is not imported again. It takes one item at a time and answers with the result or the exception.
+Nothing is retried. A worker ends when its pipe closes, and on Linux the kernel kills it when its parent dies, so what
+the function writes must survive being cut off at any instant. What the function prints goes to the standard error.
+"""
+
+import contextlib
+import ctypes
+import os
+import pathlib
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+from marin.errors import DataError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_PR_SET_PDEATHSIG = 1
+_WORKER = "from marin.data.workers import main; main()"
+
+
+def num_cpus() -> int:
+    """The processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_in_processes(function: Callable[[T], R], items: Sequence[T], num_workers: int = 0) -> Iterator[tuple[int, R]]:
+    """`(index, function(items[index]))` for every item, in the order in which they finish.
+
+    Args:
+        function: must be picklable by cloudpickle, as must the items and the results.
+        num_workers: at most one worker an item is started; 0 is one a processor. With one, it all happens in this process.
+    Raises:
+        DataError: a worker was killed.
+        Exception: what the function raised first; the other workers are killed, and their traceback is a note on it.
+    """
+    num_workers = min(num_workers or num_cpus(), len(items))
+    if num_workers <= 1:
+        yield from ((index, function(item)) for index, item in enumerate(items))
+        return
+    import cloudpickle
+
+    todo: queue.SimpleQueue[tuple[int, T]] = queue.SimpleQueue()
+    for entry in enumerate(items):
+        todo.put(entry)
+    done: queue.SimpleQueue[tuple[int, R | BaseException]] = queue.SimpleQueue()
+    program = pickle.dumps((sys.path, cloudpickle.dumps(function)))
+    workers = [_Worker(program) for _ in range(num_workers)]
+    threads = [threading.Thread(target=worker.serve, args=(todo, done), daemon=True) for worker in workers]
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in items:
+            index, result = done.get()
+            if isinstance(result, BaseException):
+                raise result
+            yield index, result
+    finally:
+        for worker in workers:
+            worker.stop()
+
+
+class _Worker:
+    """The parent's side of one worker."""
+
+    def __init__(self, program: bytes):
+        self._program = program
+        paths = [str(pathlib.Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(paths),
+            "MARIN_PARENT_PID": str(os.getpid()),
+            "RAYON_NUM_THREADS": "1",  # the Rust libraries would start a thread a processor in each worker
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _WORKER], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def serve(self, todo: "queue.SimpleQueue[tuple[int, Any]]", done: "queue.SimpleQueue[tuple[int, Any]]") -> None:
+        """Hands items to the process until there are none."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        # The connections close their descriptors themselves, so they get their own.
+        tasks = Connection(os.dup(self._process.stdin.fileno()), readable=False)
+        answers = Connection(os.dup(self._process.stdout.fileno()), writable=False)
+        self._process.stdin.close()
+        self._process.stdout.close()
+        import cloudpickle
+
+        index = -1
+        with tasks, answers, contextlib.suppress(queue.Empty):
+            try:
+                tasks.send_bytes(self._program)
+                while True:
+                    index, item = todo.get_nowait()
+                    tasks.send_bytes(cloudpickle.dumps(item))
+                    done.put((index, pickle.loads(answers.recv_bytes())))
+            except (EOFError, OSError):
+                done.put((index, DataError(_how_it_ended(self._process.wait()))))
+
+    def stop(self) -> None:
+        """Ends the process, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+
+
+def _how_it_ended(status: int) -> str:
+    how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"exited with status {status}"
+    return (
+        f"a worker process {how}: if the machine ran out of memory, use fewer workers (`num_workers`); "
+        f"run the same command again to go on"
+    )
+
+
+def main() -> None:
+    """What a worker does; see the module's docstring."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
+    _end_with_parent()
+    tasks, answers = Connection(os.dup(0), writable=False), Connection(os.dup(1), readable=False)
+    os.dup2(2, 1)
+    try:
+        search_path, program = pickle.loads(tasks.recv_bytes())
+        sys.path[:] = search_path
+        function: Any = None
+        while True:
+            item = tasks.recv_bytes()
+            try:
+                if function is None:
+                    function = pickle.loads(program)
+                answer = pickle.dumps(function(pickle.loads(item)))
+            except BaseException as error:
+                answer = _pickled_error(error)
+            answers.send_bytes(answer)
+    except (EOFError, OSError):
+        return
+
+
+def _pickled_error(error: BaseException) -> bytes:
+    error.add_note("in a worker process:\n" + "".join(traceback.format_exception(error)))
+    try:
+        answer = pickle.dumps(error)
+        pickle.loads(answer)
+        return answer
+    except Exception:  # an exception class whose constructor and arguments disagree
+        return pickle.dumps(RuntimeError("".join(traceback.format_exception(error))))
+
+
+def _end_with_parent() -> None:
+    if not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(os.environ.get("MARIN_PARENT_PID", os.getppid())):
+        sys.exit(143)

@@ -1,0 +1,496 @@
+import gzip
+import json
+import os
+import pathlib
+import random
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from marin.data.documents import Document
+from marin.data.inputs import find_inputs
+from marin.data.sources import ImportConfig, import_documents, import_step, imported_documents
+from marin.errors import ConfigError, DataError
+from marin.execution import Executor, ExecutorMainConfig
+from marin.storage import files, trees
+
+ROWS = [{"id": f"d{i}", "text": f"text {i} é\n", "source": "s"} for i in range(5)]
+EXPECTED = [Document(row["id"], row["text"], row["source"]) for row in ROWS]
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+PAGE = b"<html><head><title>T</title></head><body><nav>Menu</nav><main><h1>Head</h1><p>caf\xc3\xa9 text</p></main></body></html>"
+
+
+def parquet(rows):
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows), sink, row_group_size=2)
+    return sink.getvalue().to_pybytes()
+
+
+def arrow(rows, kind):
+    table, sink = pa.Table.from_pylist(rows), pa.BufferOutputStream()
+    with (pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file)(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    return sink.getvalue().to_pybytes()
+
+
+def record(url, body, content_type="text/html; charset=utf-8", status="200 OK", kind="response", extra=""):
+    http = f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n{extra}\r\n".encode() + body
+    head = (
+        f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Record-ID: <urn:uuid:{url}>\r\nWARC-Target-URI: {url}\r\n"
+        f"WARC-Date: 2026-01-01T00:00:00Z\r\nContent-Type: application/http\r\nContent-Length: {len(http)}\r\n\r\n"
+    )
+    return head.encode() + http + b"\r\n\r\n"
+
+
+PACK = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor(write_checksum=True).compress}
+TABLES = {
+    "a.jsonl": LINES,
+    "a.ndjson": LINES.replace(b"\n", b"\r\n\n"),
+    "lines.json": LINES,
+    "array.json": json.dumps(ROWS, indent=2, ensure_ascii=False).encode(),
+    "a.parquet": parquet(ROWS),
+    "stream.arrow": arrow(ROWS, "stream"),
+    "file.arrow": arrow(ROWS, "file"),
+}
+
+
+def imported(paths, **options):
+    return list(imported_documents(ImportConfig([str(path) for path in paths], "here", **options)))
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("packed", PACK)
+@pytest.mark.parametrize("name", TABLES)
+def test_import_of_rows_in_each_format_and_compression_gives_the_same_documents(tmp_path, name, packed):
+    path = write(tmp_path / (name + packed), PACK[packed](TABLES[name]))
+    assert imported([path]) == EXPECTED
+
+
+@pytest.mark.parametrize("packed", PACK)
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("a.txt", b"\xef\xbb\xbf one\r\ntwo ", " one\r\ntwo "),
+        ("a.md", "# Kopf\n€".encode(), "# Kopf\n€"),
+        ("a.html", PAGE, "Head\n\ncafé text"),
+        ("a.HTM", b"<meta charset=windows-1252><p>caf\xe9 text</p>", "café text"),
+    ],
+)
+def test_import_of_a_file_that_is_one_document_is_named_by_it(tmp_path, name, content, text, packed):
+    path = write(tmp_path / (name + packed), PACK[packed](content))
+    assert imported([path]) == [Document(name + packed, text, "here")]
+
+
+def warc_members():
+    return [
+        record("http://a/info", b"x", kind="request"),
+        record("http://a/1", PAGE),
+        record("http://a/2", b"\x89PNG", "image/png"),
+        record("http://a/3", b"gone", status="404 Not Found"),
+        record("http://a/4", gzip.compress(PAGE), extra="Content-Encoding: gzip\r\n"),
+        record("http://a/5", b"caf\xe9", "text/plain; charset=latin1"),
+        record("http://a/6", b"<nav>only a menu</nav>"),
+        record("http://a/7", PAGE, "text/html; charset=no-such-set"),
+    ]
+
+
+@pytest.mark.parametrize("packed", PACK)
+def test_import_of_a_web_archive_takes_its_pages_and_counts_the_rest(tmp_path, packed):
+    archive = b"".join(map(PACK[packed], warc_members()))  # one gzip member or zstd frame a record, as crawlers write
+    path = write(tmp_path / f"a.warc{packed}", archive)
+    config = ImportConfig([str(path)], "web", id_key="url", output_path=str(tmp_path / "out"))
+    found = {document.id: document.text for document in import_documents(config).documents()}
+    page = "Head\n\ncafé text"
+    assert found == {"http://a/1": page, "http://a/4": page, "http://a/5": "café", "http://a/7": page}
+    report = files.read_json(str(tmp_path / "out" / "report.json"))
+    assert {reason: row["documents"] for reason, row in report["dropped"].items()} == {
+        "no_text": 1,
+        "no_success": 1,
+        "empty_text": 1,
+    }
+    assert imported([path])[0].id == f"a.warc{packed}:2"
+
+
+@pytest.mark.parametrize("where", ["middle of a record", "inside its head", "inside the first head"])
+def test_import_of_a_web_archive_that_is_cut_is_refused_with_the_record(tmp_path, where):
+    members = warc_members()
+    archive = b"".join(members[:2])
+    length = {
+        "middle of a record": len(archive) - 100,
+        "inside its head": len(members[0]) + 60,
+        "inside the first head": 30,
+    }
+    path = write(tmp_path / "a.warc", archive[: length[where]])
+    with pytest.raises(DataError, match=r"a\.warc, record [12]: "):
+        imported([path])
+
+
+# --- names, order and fields --------------------------------------------------------------------------------------
+
+
+def test_import_of_a_folder_takes_known_files_by_name_and_says_what_it_leaves_out(tmp_path, capsys):
+    write(tmp_path / "c" / "b.jsonl", LINES)
+    write(tmp_path / "c" / "a" / "z.txt", b"z")
+    write(tmp_path / "c" / ".hidden" / "x.txt", b"x")
+    write(tmp_path / "c" / ".executor_info.json", b"{}")
+    write(tmp_path / "c" / "picture.png", b"x")
+    config = ImportConfig([str(tmp_path / "c")], "c", output_path=str(tmp_path / "out"))
+    assert [document.id for document in import_documents(config).documents()] == [
+        "a/z.txt",
+        "d0",
+        "d1",
+        "d2",
+        "d3",
+        "d4",
+    ]
+    assert "picture.png" in capsys.readouterr().out
+    table = files.read_json(str(tmp_path / "out" / "sources.json"))
+    assert [(row["file"], row["documents"]) for row in table["files"]] == [("a/z.txt", 1), ("b.jsonl", 5)]
+    assert table["left_out"] == ["picture.png"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("*.txt", ["a.txt"]),
+        ("**/*.txt", ["a.txt", "x/b.txt", "x/y/c.txt"]),
+        ("x/*.txt", ["b.txt"]),
+        ("x/?/c.*", ["y/c.txt"]),
+        ("[ab].txt", ["a.txt"]),
+        ("x", ["b.txt", "y/c.txt"]),
+        ("x/b.txt", ["b.txt"]),
+    ],
+)
+def test_import_of_a_pattern_names_files_from_where_it_begins(tmp_path, pattern, names):
+    for name in ("a.txt", "x/b.txt", "x/y/c.txt"):
+        write(tmp_path / name, b"text")
+    assert [file.name for file in find_inputs([f"{tmp_path}/{pattern}"]).files] == names
+
+
+def test_import_of_two_files_that_would_have_one_name_is_refused(tmp_path):
+    for folder in "ab":
+        write(tmp_path / folder / "x.txt", b"text")
+    with pytest.raises(DataError, match=r"both be called 'x\.txt'"):
+        find_inputs([str(tmp_path / "a"), str(tmp_path / "b")])
+
+
+def test_import_ids_and_sources_follow_the_rule(tmp_path):
+    rows = [
+        {"text": "1", "id": 7, "name": "n1", "source": ""},
+        {"text": "2", "name": "n2", "source": 3},
+        {"text": "3", "id": None, "name": "n3", "source": "own"},
+    ]
+    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)).encode())
+    assert [(d.id, d.source) for d in imported([path])] == [("7", "here"), ("a.jsonl:2", "here"), ("a.jsonl:3", "own")]
+    assert [d.id for d in imported([path], id_key="name")] == ["n1", "n2", "n3"]
+    assert [d.text for d in imported([path], text_key="name")] == ["n1", "n2", "n3"]
+    with pytest.raises(DataError, match=r"a\.jsonl:2: no_id: there is no field `id`"):
+        imported([path], id_key="id")
+
+
+# --- what is wrong with files -------------------------------------------------------------------------------------
+
+BAD_LINES = {
+    "not_json": b'{"text": "a",}',
+    "not_an_object": b'["text"]',
+    "text_is_no_string": b'{"content": "a"}',
+    "not_utf8": b'{"text": "caf\xe9"}',
+    "lone_surrogate": b'{"text": "\\ud800"}',
+}
+
+
+@pytest.mark.parametrize("reason", BAD_LINES)
+@pytest.mark.parametrize("packed", PACK)
+def test_import_of_a_bad_line_names_file_and_line_or_skips_and_counts_it(tmp_path, reason, packed):
+    lines = LINES.splitlines()
+    lines.insert(3, BAD_LINES[reason])
+    path = write(tmp_path / f"a.jsonl{packed}", PACK[packed](b"\n".join(lines)))
+    with pytest.raises(DataError, match=rf"a\.jsonl{packed}:4: {reason}: .*on_bad_row"):
+        imported([path])
+    config = ImportConfig([str(path)], "here", on_bad_row="skip", output_path=str(tmp_path / "out"))
+    assert list(import_documents(config).documents()) == EXPECTED
+    report = files.read_json(str(tmp_path / "out" / "report.json"))
+    assert report["documents"] == {"in": 6, "kept": 5, "changed": 0, "dropped": 1}
+    assert report["dropped"] == {reason: {"documents": 1, "examples": [f"a.jsonl{packed}:4"]}}
+
+
+@pytest.mark.parametrize("packed", [".gz", ".zst"])
+@pytest.mark.parametrize("on_bad_row", ["refuse", "skip"])
+def test_import_of_a_truncated_archive_is_refused_with_file_and_line(tmp_path, packed, on_bad_row):
+    content = PACK[packed](b"".join(b'{"text": "%d"}\n' % random.Random(i).getrandbits(400) for i in range(9000)))
+    path = write(tmp_path / f"a.jsonl{packed}", content[: len(content) // 2])
+    with pytest.raises(DataError, match=rf"a\.jsonl{packed}:[1-9]\d+: the file is cut short") as caught:
+        imported([path], on_bad_row=on_bad_row)
+    line = int(str(caught.value).split(":")[1])
+    assert 2000 < line < 7000
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst", "a.parquet", "stream.arrow", "file.arrow", "a.txt.gz"])
+@pytest.mark.parametrize("damage", ["cut", "flipped", "appended"])
+def test_import_of_a_damaged_file_is_refused_by_name_or_gives_the_right_documents(tmp_path, name, damage):
+    stem, packed = os.path.splitext(name) if name.endswith((".gz", ".zst")) else (name, "")
+    good = PACK[packed](TABLES.get(stem, b"some text\n" * 200))
+    if damage == "cut":
+        contents = [good[:length] for length in range(1, len(good), max(1, len(good) // 25))]
+    elif damage == "appended":
+        contents = [good + b"more"]
+    else:
+        contents = [
+            good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :] for at in range(0, len(good), max(1, len(good) // 25))
+        ]
+    allowed = imported([write(tmp_path / "good" / name, good)])
+    right = 0
+    for number, content in enumerate(contents):
+        path = write(tmp_path / str(number) / name, content)
+        try:
+            found = imported([path])
+        except DataError as error:
+            right += name in str(error)
+        else:
+            # Parquet and Arrow carry no checksum of values: a flipped bit there can change a text, never the count.
+            assert found == allowed or (damage == "flipped" and not packed and len(found) == len(allowed))
+            right += 1
+    assert right == len(contents)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.json", "a.html", "a.warc", "a.jsonl.gz", "a.parquet"])
+def test_import_of_an_empty_file_is_refused_by_name_or_counted(tmp_path, name):
+    content = gzip.compress(b"") if name.endswith(".gz") else b""
+    if name.endswith(".parquet"):
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"text": pa.array([], pa.string())}), sink)
+        content = sink.getvalue().to_pybytes()
+    paths = [write(tmp_path / name, content), write(tmp_path / "full.jsonl", LINES)]
+    with pytest.raises(DataError, match=rf"{name} is empty"):
+        imported(paths)
+    config = ImportConfig([str(path) for path in paths], "h", on_bad_row="skip", output_path=str(tmp_path / "out"))
+    assert import_documents(config).num_documents == 5
+    report = files.read_json(str(tmp_path / "out" / "report.json"))
+    assert report["dropped"] == {"empty_file": {"documents": 1, "examples": [name]}}
+
+
+@pytest.mark.parametrize("on_bad_row", ["refuse", "skip"])
+@pytest.mark.parametrize("name", ["a.parquet", "stream.arrow"])
+def test_import_of_a_table_without_the_column_names_those_it_has(tmp_path, name, on_bad_row):
+    path = write(tmp_path / name, TABLES[name])
+    with pytest.raises(DataError, match=rf"{name} has no column `body`: name one of id, text, source"):
+        imported([path], text_key="body", on_bad_row=on_bad_row)
+
+
+def test_import_of_a_column_of_another_type_says_what_it_holds(tmp_path):
+    path = write(tmp_path / "a.parquet", parquet([{"text": "a", "tokens": [1, 2]}]))
+    with pytest.raises(DataError, match=r"column `tokens` holds list"):
+        imported([path], text_key="tokens")
+
+
+def test_import_of_a_table_with_nulls_and_bad_strings_counts_these_rows(tmp_path):
+    bad = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")])
+    column = pa.chunked_array([pa.array(["one", None]), bad, pa.array(["two"])])
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"text": column}), sink)
+    path = write(tmp_path / "a.parquet", sink.getvalue().to_pybytes())
+    with pytest.raises(DataError, match=r"a\.parquet:2: text_is_no_string: field `text` holds null"):
+        imported([path])
+    assert [(d.id, d.text) for d in imported([path], on_bad_row="skip")] == [
+        ("a.parquet:1", "one"),
+        ("a.parquet:4", "two"),
+    ]
+
+
+def test_import_in_which_every_row_is_dropped_is_refused_with_the_reasons(tmp_path):
+    path = write(tmp_path / "a.jsonl", LINES)
+    config = ImportConfig([str(path)], "h", text_key="body", on_bad_row="skip", output_path=str(tmp_path / "out"))
+    with pytest.raises(DataError, match=r"no document remains.*text_is_no_string \(5\).*'body'"):
+        import_documents(config)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'[{"text": "a"}, {"text": }]', r"a\.json:1: the JSON array cannot be read"),
+        (b'[{"text": "a"},\n{"text": "b"}\n', r"a\.json:2: the JSON array cannot be read"),
+        (b'[{"text": "a"}] 5', r"more behind the array's end"),
+        (b'{\n"text": "a",\n', r"neither JSON lines \(line 1:.*nor one JSON value"),
+        (b"[" * 100_000, r"the JSON array cannot be read"),
+        (b"5\n", r"a\.json:1: not_an_object: found a int"),
+    ],
+)
+def test_import_of_a_json_file_that_is_none_says_where(tmp_path, content, message):
+    with pytest.raises(DataError, match=message):
+        imported([write(tmp_path / "a.json", content)])
+
+
+def test_import_of_one_json_object_over_many_lines_is_one_document(tmp_path):
+    path = write(tmp_path / "a.json", json.dumps(ROWS[0], indent=1).encode())
+    assert imported([path]) == EXPECTED[:1]
+
+
+def test_import_of_a_long_json_array_reads_each_element_whatever_its_length(tmp_path):
+    rows = [{"id": str(i), "text": "x" * (1 + 37 * i * i % 150_000)} for i in range(200)]
+    path = write(tmp_path / "a.json", json.dumps(rows).encode())
+    assert [(d.id, d.text) for d in imported([path])] == [(row["id"], row["text"]) for row in rows]
+
+
+@pytest.mark.parametrize("change", ["grown", "rewritten", "replaced", "removed"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_import_of_a_file_that_changes_while_it_is_read_is_refused(tmp_path, change, name):
+    rows = [{"text": f"{i} " * 50} for i in range(3000)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path = write(tmp_path / name, lines if name == "a.jsonl" else parquet(rows))
+    documents = imported_documents(ImportConfig([str(path)], "h"))
+    next(documents)
+    if change == "grown":
+        with open(path, "ab") as stream:
+            stream.write(b'{"text": "more"}\n')
+    elif change == "rewritten":
+        os.utime(path, ns=(1, 1))
+    elif change == "replaced":
+        os.replace(write(tmp_path / "other" / name, path.read_bytes()), path)
+    else:
+        path.unlink()
+    with pytest.raises(DataError, match=rf"{name} (changed while it was read|cannot be looked up)"):
+        list(documents)
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        (["/no/such/place"], "is no file and no folder"),
+        (["nosuchstore://x/a.txt"], "no known store"),
+        (["{tmp}/x.pdf"], "no file of a known format .found: x.pdf.: use .txt"),
+        (["{tmp}/*.csv"], "no file of a known format: use"),
+    ],
+)
+def test_import_of_paths_that_name_nothing_says_what_was_looked_for(tmp_path, paths, message):
+    write(tmp_path / "x.pdf", b"x")
+    with pytest.raises(DataError, match=message):
+        imported([path.format(tmp=tmp_path) for path in paths])
+
+
+def test_import_configs_with_unusable_values_are_refused_by_field():
+    with pytest.raises(ConfigError, match="`on_bad_row` is 'ignore'"):
+        import_step("x", ["a.txt"], on_bad_row="ignore")
+    with pytest.raises(ConfigError, match="`paths` is the string"):
+        ImportConfig("a.txt", "x")
+    with pytest.raises(ConfigError, match="`paths` is empty"):
+        imported([])
+
+
+def test_import_of_a_document_set_says_to_use_it_as_it_is(tmp_path):
+    config = ImportConfig([str(write(tmp_path / "a.txt", b"text"))], "h", output_path=str(tmp_path / "set"))
+    import_documents(config)
+    with pytest.raises(DataError, match="is a document set already"):
+        imported([tmp_path / "set"])
+    assert imported([tmp_path / "set" / "documents"]) == [Document("a.txt", "text", "h")]
+
+
+# --- stores -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["memory", "s3"])
+def test_import_from_a_store_gives_what_the_local_files_give(tmp_path, request, kind):
+    root = f"memory://{tmp_path}/d" if kind == "memory" else request.getfixturevalue("s3_prefix")
+    for name in ("a.jsonl", "a.parquet", "array.json"):
+        write(tmp_path / "local" / "x" / name, TABLES[name])
+        with fsspec.open(f"{root}/x/{name}", "wb") as stream:
+            stream.write(TABLES[name])
+    expected = imported([tmp_path / "local"])
+    assert imported([root]) == imported([f"{root}/x/*"]) == expected
+    with fsspec.open(f"{root}/x/a.jsonl.gz", "wb") as stream:
+        stream.write(gzip.compress(LINES)[:-20])
+    with pytest.raises(DataError, match=r"a\.jsonl\.gz:\d+: the file is cut short"):
+        imported([f"{root}/x/a.jsonl.gz"])
+
+
+@pytest.mark.parametrize("kind", ["memory", "s3", "http"])
+def test_import_from_a_store_of_an_object_that_changes_while_it_is_read_is_refused(tmp_path, request, server, kind):
+    content = b"".join(b'{"text": "%d"}\n' % i for i in range(3000))
+    if kind == "http":
+        server.files["a.jsonl"] = content
+        path = f"{server.url}/a.jsonl"
+    else:
+        path = (f"memory://{tmp_path}/d" if kind == "memory" else request.getfixturevalue("s3_prefix")) + "/a.jsonl"
+        fsspec.open(path, "wb").open().close()
+        fsspec.core.url_to_fs(path)[0].pipe_file(path, content)
+    documents = imported_documents(ImportConfig([path], "h"))
+    next(documents)
+    if kind == "http":
+        server.files["a.jsonl"] = content + b'{"text": "more"}\n'
+    else:
+        fsspec.core.url_to_fs(path)[0].pipe_file(path, content + b'{"text": "more"}\n')
+    with pytest.raises(DataError, match=r"a\.jsonl changed while it was read"):
+        list(documents)
+
+
+def test_import_from_a_web_server_reads_the_file_and_refuses_one_that_is_not_there(server):
+    server.files["some a.jsonl.gz"] = gzip.compress(LINES)
+    server.files["some%20a.jsonl.gz"] = server.files["some a.jsonl.gz"]
+    assert imported([f"{server.url}/some%20a.jsonl.gz?x=1"]) == EXPECTED
+    with pytest.raises(DataError, match="none.jsonl"):
+        imported([f"{server.url}/none.jsonl"])
+
+
+# --- as a step, killed and repeated -------------------------------------------------------------------------------
+
+IMPORT = """
+import sys
+from marin.data.sources import ImportConfig, import_documents
+import_documents(ImportConfig([sys.argv[1]], "big", output_path=sys.argv[2]))
+"""
+
+
+def test_import_step_in_a_graph_reads_what_another_step_wrote(tmp_path):
+    write(tmp_path / "in" / "a.jsonl", LINES)
+    first = import_step("first", [str(tmp_path / "in")])
+    second = import_step("second", first / "documents")
+    Executor(ExecutorMainConfig(prefix=str(tmp_path / "store"))).run([second])
+    (found,) = (tmp_path / "store" / "documents").glob("second-*")
+    assert files.read_json(str(found / "report.json"))["documents"]["kept"] == 5
+
+
+def make_folder(folder: pathlib.Path, num_files: int, num_rows: int) -> str:
+    chance = random.Random(3)
+    for number in range(num_files):
+        rows = ({"text": chance.randbytes(600).hex()} for _ in range(num_rows))
+        content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        write(folder / f"{number}.jsonl.gz", gzip.compress(content, 1, mtime=0))
+    return str(folder)
+
+
+@pytest.fixture
+def kill_import(kill_python):
+    """Starts an import and kills it `after` seconds behind its first file."""
+
+    def run(folder, output, after):
+        return kill_python([IMPORT, folder, output], begun=lambda: os.path.isdir(output), after=after)
+
+    return run
+
+
+def test_import_killed_and_repeated_ends_as_one_left_alone(kill_import, tmp_path):
+    folder = make_folder(tmp_path / "in", 3, 4000)
+    assert kill_import(folder, str(tmp_path / "killed"), 0.15)
+    assert not (tmp_path / "killed" / "manifest.json").exists()
+    import_documents(ImportConfig([folder], "big", output_path=str(tmp_path / "killed")))
+    import_documents(ImportConfig([folder], "big", output_path=str(tmp_path / "alone")))
+    assert trees.first_difference(str(tmp_path / "alone"), str(tmp_path / "killed"), leave_out=".executor") is None
+
+
+@pytest.mark.torture
+def test_import_killed_thirty_times_ends_as_one_left_alone(kill_import, tmp_path):
+    folder = make_folder(tmp_path / "in", 6, 15000)
+    import_documents(ImportConfig([folder], "big", output_path=str(tmp_path / "alone")))
+    chance, kills = random.Random(int(os.environ.get("MARIN_KILL_SEED", "0"))), 0
+    for _ in range(40):
+        kills += kill_import(folder, str(tmp_path / "killed"), chance.uniform(0.0, 1.5))
+    import_documents(ImportConfig([folder], "big", output_path=str(tmp_path / "killed")))
+    assert trees.first_difference(str(tmp_path / "alone"), str(tmp_path / "killed"), leave_out=".executor") is None
+    assert kills >= 30, kills
