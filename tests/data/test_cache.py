@@ -385,6 +385,7 @@ def test_tokenize_killed_at_any_moment_and_repeated_gives_the_same_bytes(inputs,
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(1800)
 def test_tokenize_killed_fifty_times_gives_the_same_bytes(inputs, shards, tmp_path):
     tokenize(TokenizeConfig(shards, inputs[1], str(tmp_path / "alone")))
     for num_workers, longest in ((1, 0.5), (2, 3.0)):

@@ -45,7 +45,7 @@ def test_first_run_succeeds_step_by_step(finished: Any) -> None:
 
 def test_progress_shows_step_loss_rate_mfu_and_time_left(finished: Any) -> None:
     lines = re.findall(
-        r"^step +(\d+)/30  loss (\d\.\d+)  ([\d,]+) tokens/s  MFU ([\d.]+)%  left (\d+:\d\d)$",
+        r"^step +(\d+)/30  loss (\d\.\d+)  ([\d,]+) tokens/s  MFU ([\d.]+)%  left (\d+:\d\d)(?:  waits for data \d+%)?$",
         finished.first.out,
         re.MULTILINE,
     )
