@@ -101,6 +101,7 @@ def test_download_killed_and_repeated_goes_on_inside_the_files_and_ends_as_one_l
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(1800)
 def test_download_killed_thirty_times_ends_as_one_left_alone(served, kill_once, tmp_path):
     download_files(config(served, tmp_path / "alone"))
     served.seconds_a_block = 0.002

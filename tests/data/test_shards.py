@@ -285,6 +285,7 @@ def _workers_of(out):
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(1800)
 def test_transform_shards_killed_twenty_times_gives_the_same_bytes(tmp_path):
     source_of(tmp_path / "in", 1500, 500)
     run_slowly(tmp_path / "in", tmp_path / "fresh", 1)

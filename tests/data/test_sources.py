@@ -485,6 +485,7 @@ def test_import_killed_and_repeated_ends_as_one_left_alone(kill_import, tmp_path
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(1800)
 def test_import_killed_thirty_times_ends_as_one_left_alone(kill_import, tmp_path):
     folder = make_folder(tmp_path / "in", 6, 15000)
     import_documents(ImportConfig([folder], "big", output_path=str(tmp_path / "alone")))

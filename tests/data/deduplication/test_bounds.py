@@ -106,6 +106,7 @@ def test_killed_fuzzy_deduplication_goes_on_to_the_same_bytes(tmp_path):
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("stage", NAMES)
 def test_stage_killed_again_and_again_goes_on_to_the_same_bytes(tmp_path, stage):
     make_corpus(tmp_path, 8000, 2_000_000)
