@@ -5,7 +5,7 @@ from typing import Any
 
 import optax
 
-from marin.optim.config import OptimizerConfig, check_range
+from marin.optim.config import OptimizerConfig, check_range, clip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,20 +23,31 @@ class AdamConfig(OptimizerConfig):
         check_adam_fields(self)
 
     def build(self, model: object, num_train_steps: int) -> optax.GradientTransformation:
-        return optax.chain(
-            optax.clip_by_global_norm(self.max_grad_norm) if self.max_grad_norm else optax.identity(),
-            optax.scale_by_adam(self.beta1, self.beta2, self.epsilon, nesterov=self.nesterov),
-            optax.add_decayed_weights(self.weight_decay, self.decay_mask()),
-            optax.scale_by_learning_rate(self.schedule(num_train_steps)),
+        return adamw(
+            self, num_train_steps, peak=self.learning_rate, weight_decay=self.weight_decay, nesterov=self.nesterov
         )
 
 
-def check_adam_fields(config: Any) -> None:
-    """Raises:
-    ConfigError: if a field of Adam's cannot work.
+def adamw(
+    config: Any, num_train_steps: int, *, peak: float, weight_decay: float, nesterov: bool = False
+) -> optax.GradientTransformation:
+    """AdamW with the clipping, moments and schedule of a config that has Adam's fields, at a rate of its own."""
+    return optax.chain(
+        clip(config.max_grad_norm),
+        optax.scale_by_adam(config.beta1, config.beta2, config.epsilon, nesterov=nesterov),
+        optax.add_decayed_weights(weight_decay, config.decay_mask()),
+        optax.scale_by_learning_rate(config.schedule(num_train_steps, peak=peak)),
+    )
+
+
+def check_adam_fields(config: Any, *more_rates: str) -> None:
+    """Checks `beta1`, `beta2`, `epsilon`, `max_grad_norm`, and decay rates of further moments by name.
+
+    Raises:
+        ConfigError: if one cannot work.
     """
-    check_range("beta1", config.beta1, at_least=0.0, below=1.0)
-    check_range("beta2", config.beta2, at_least=0.0, below=1.0)
+    for field in ("beta1", "beta2", *more_rates):
+        check_range(field, getattr(config, field), at_least=0.0, below=1.0)
     check_range("epsilon", config.epsilon, above=0.0)
     if config.max_grad_norm is not None:
         check_range("max_grad_norm", config.max_grad_norm, above=0.0)

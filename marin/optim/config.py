@@ -1,4 +1,4 @@
-"""What every optimizer config shares: the schedule's fields, weight-decay masks, and how parameters are told apart."""
+"""What every optimizer config shares: the schedule's fields, clipping, weight decay, and how parameters are told apart."""
 
 import dataclasses
 import math
@@ -9,7 +9,7 @@ import jax
 import optax
 
 from marin.errors import ConfigError
-from marin.optim.schedule import DECAYS, Schedule, build_schedule
+from marin.optim.schedule import PowerSchedule, Schedule, build_schedule, find_decay
 
 OMIT_DEFAULT = {"marin.omit_default": True}
 
@@ -21,7 +21,11 @@ class OptimizerConfig:
     Args:
         warmup, decay, rewarmup: stages of the schedule, fractions up to 1 or steps above (see `marin.optim.schedule`).
         weight_decay_modules: regular expressions; a parameter decays if one is found in its path. None for the default mask.
-        default_weight_decay_mask: True or None decays matrices only; False decays every parameter.
+        default_weight_decay_mask: True or None decays matrices only; False decays every parameter. With
+            `weight_decay_modules`, True decays matrices too, and None and False only what the expressions find.
+        lr_schedule: the form of the decay: constant, cosine, linear, inv_sqrt, inv, or a `PowerSchedule`.
+        cycles: the number of cycles, or the steps at which they end.
+        cycle_length: the length of each cycle, or a list of lengths; at most one of this and `cycles`.
     """
 
     learning_rate: float = 6e-4
@@ -32,8 +36,8 @@ class OptimizerConfig:
     rewarmup: float = 0.0
     weight_decay_modules: list[str] | str | None = None
     default_weight_decay_mask: bool | None = None
-    lr_schedule: str = dataclasses.field(default="cosine", kw_only=True, metadata=OMIT_DEFAULT)
-    cycles: int | None = dataclasses.field(default=None, kw_only=True, metadata=OMIT_DEFAULT)
+    lr_schedule: str | PowerSchedule = dataclasses.field(default="cosine", kw_only=True, metadata=OMIT_DEFAULT)
+    cycles: int | list[int] | None = dataclasses.field(default=None, kw_only=True, metadata=OMIT_DEFAULT)
     cycle_length: float | list[int] | None = dataclasses.field(default=None, kw_only=True, metadata=OMIT_DEFAULT)
 
     def __post_init__(self) -> None:
@@ -44,10 +48,10 @@ class OptimizerConfig:
             check_range(field, getattr(self, field), at_least=0.0)
         if self.decay is not None:
             check_range("decay", self.decay, at_least=0.0)
-        if self.lr_schedule not in DECAYS:
-            raise ConfigError(f"`lr_schedule` is {self.lr_schedule!r}: use one of {', '.join(DECAYS)}")
-        if self.cycles is not None:
-            check_range("cycles", self.cycles, at_least=1, whole=True)
+        find_decay(self.lr_schedule)
+        for count in self.cycles if isinstance(self.cycles, list | tuple) else [self.cycles]:
+            if count is not None:
+                check_range("cycles", count, at_least=1, whole=True)
         lengths = self.cycle_length if isinstance(self.cycle_length, list | tuple) else [self.cycle_length]
         if self.cycle_length is not None and not lengths:
             raise ConfigError("`cycle_length` is an empty list: give the steps of each cycle, or None")
@@ -76,6 +80,13 @@ class OptimizerConfig:
             cycle_length=self.cycle_length,
         )
 
+    def decay_and_rate(self, num_train_steps: int) -> tuple[optax.GradientTransformation, ...]:
+        """The end of most chains: decoupled weight decay, then the schedule's rate with the sign of a descent."""
+        return (
+            optax.add_decayed_weights(self.weight_decay, self.decay_mask()),
+            optax.scale_by_learning_rate(self.schedule(num_train_steps)),
+        )
+
     def decay_mask(self) -> Callable[[object], object]:
         """A function from parameters to a tree of booleans: which ones weight decay applies to."""
         patterns = (
@@ -84,7 +95,8 @@ class OptimizerConfig:
 
         def decays(path: str, leaf: jax.Array) -> bool:
             if patterns is not None:
-                return any(re.search(pattern, path) for pattern in patterns)
+                found = any(re.search(pattern, path) for pattern in patterns)
+                return found or (self.default_weight_decay_mask is True and leaf.ndim >= 2)
             return self.default_weight_decay_mask is False or leaf.ndim >= 2
 
         return lambda params: map_with_path(decays, params)
@@ -117,6 +129,18 @@ def check_range(
         raise ConfigError(f"config field `{field}` is {value!r}: use a {'whole ' if whole else ''}number {wanted}")
 
 
+def clip(max_grad_norm: float | None) -> optax.GradientTransformation:
+    """Clips by the norm of all gradients together; None and 0 leave them."""
+    return optax.clip_by_global_norm(max_grad_norm) if max_grad_norm else optax.identity()
+
+
+def by_name(
+    rules: dict[str, optax.GradientTransformation], name: Callable[[str, jax.Array], str]
+) -> optax.GradientTransformationExtraArgs:
+    """Each parameter takes the rule whose name `name(path, parameter)` gives; each rule sees its own parameters only."""
+    return optax.partition(rules, lambda params: map_with_path(name, params))
+
+
 def map_with_path(fn: Callable[[str, jax.Array], object], tree: object) -> object:
     """Maps over leaves with their path, such as "blocks.0.attention.query.weight_IO"."""
     return jax.tree_util.tree_map_with_path(
@@ -124,7 +148,27 @@ def map_with_path(fn: Callable[[str, jax.Array], object], tree: object) -> objec
     )
 
 
+def named_leaves(tree: object) -> list[tuple[str, jax.Array]]:
+    """Each leaf with its path, as `map_with_path` names it."""
+    return [
+        (jax.tree_util.keystr(path, simple=True, separator="."), leaf)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    ]
+
+
 def is_hidden_matrix(path: str, leaf: jax.Array) -> bool:
     """Whether a parameter is a matrix between hidden activations: neither embedding nor head, and of two dimensions."""
     parts = path.lower().split(".")
     return leaf.ndim == 2 and not any("embed" in part or part == "lm_head" for part in parts)
+
+
+def parameter_role(path: str, leaf: jax.Array) -> str:
+    """What a parameter is: "matrix" (between hidden activations), "embedding", "head" or "other" (norms, biases, ...).
+
+    An embedding that is also the head is an embedding.
+    """
+    if is_hidden_matrix(path, leaf):
+        return "matrix"
+    if leaf.ndim != 2:
+        return "other"
+    return "head" if "lm_head" in path.lower().split(".") else "embedding"

@@ -1,7 +1,7 @@
 """Muon (Jordan et al., 2024): momentum whose matrices are made nearly orthogonal by Newton-Schulz iteration.
 
 Hidden matrices take Muon; embeddings, the head, norms and biases take AdamW at `adam_lr` on a schedule of the same
-shape. Matrices of equal shape are orthogonalized in one batched product, which keeps small models fast.
+shape. A variant for the matrices extends `MuonConfig` and overrides `matrix_rule`.
 """
 
 import dataclasses
@@ -10,14 +10,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
 
 from marin.errors import ConfigError
-from marin.optim.adamw import check_adam_fields
-from marin.optim.config import OptimizerConfig, check_range, is_hidden_matrix, map_with_path
-
-# Coefficients of the quintic iteration, chosen by its authors for the steepest slope at zero.
-_QUINTIC = (3.4445, -4.7750, 2.0315)
+from marin.optim.adamw import adamw, check_adam_fields
+from marin.optim.config import OptimizerConfig, by_name, check_range, is_hidden_matrix
+from marin.optim.orthogonalize import QUINTIC, Coefficients, orthogonalize_all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +24,11 @@ class MuonConfig(OptimizerConfig):
     Args:
         lr: accepted for configs written for the reference, whose schedule takes `learning_rate` instead, as here.
         adam_lr: peak rate of the AdamW group.
+        momentum, nesterov: of the matrices: m <- momentum m + g, and with Nesterov the update is momentum m + g.
         backend_steps: Newton-Schulz iterations.
         adam_weight_decay: weight decay of the AdamW group; None for `weight_decay`.
         beta1, beta2, epsilon: of the AdamW group.
+        muon_epsilon: added to the norm that a matrix is divided by before the iterations.
         max_grad_norm: clips the AdamW group; orthogonalized updates have a fixed norm and need no clipping.
         use_kimi_scaling: scale updates by 0.2 sqrt(max(in, out)) (Liu et al., 2025, arXiv:2502.16982) in place of
             sqrt(max(1, out / in)).
@@ -65,20 +64,17 @@ class MuonConfig(OptimizerConfig):
 
     def build(self, model: object, num_train_steps: int) -> optax.GradientTransformation:
         adam_decay = self.weight_decay if self.adam_weight_decay is None else self.adam_weight_decay
-        muon = optax.chain(
+        adam = adamw(self, num_train_steps, peak=self.adam_lr, weight_decay=adam_decay)
+        return by_name(
+            {"muon": self.matrix_rule(num_train_steps), "adam": adam},
+            lambda path, leaf: "muon" if is_hidden_matrix(path, leaf) else "adam",
+        )
+
+    def matrix_rule(self, num_train_steps: int) -> optax.GradientTransformation:
+        """From gradients of hidden matrices to their updates."""
+        return optax.chain(
             scale_by_muon(self.momentum, self.nesterov, self.backend_steps, self.muon_epsilon, self.use_kimi_scaling),
-            optax.add_decayed_weights(self.weight_decay, self.decay_mask()),
-            optax.scale_by_learning_rate(self.schedule(num_train_steps)),
-        )
-        adam = optax.chain(
-            optax.clip_by_global_norm(self.max_grad_norm) if self.max_grad_norm else optax.identity(),
-            optax.scale_by_adam(self.beta1, self.beta2, self.epsilon),
-            optax.add_decayed_weights(adam_decay, self.decay_mask()),
-            optax.scale_by_learning_rate(self.schedule(num_train_steps, peak=self.adam_lr)),
-        )
-        return optax.partition(
-            {"muon": muon, "adam": adam},
-            lambda params: map_with_path(lambda path, leaf: "muon" if is_hidden_matrix(path, leaf) else "adam", params),
+            *self.decay_and_rate(num_train_steps),
         )
 
 
@@ -89,7 +85,12 @@ class MuonState(NamedTuple):
 
 
 def scale_by_muon(
-    momentum: float, nesterov: bool, num_steps: int, epsilon: float, use_kimi_scaling: bool = False
+    momentum: float,
+    nesterov: bool,
+    num_steps: int,
+    epsilon: float,
+    use_kimi_scaling: bool = False,
+    coefficients: Coefficients = QUINTIC,
 ) -> optax.GradientTransformation:
     """Replaces each gradient matrix [in, out] by the orthogonalized momentum, scaled for its shape."""
 
@@ -102,7 +103,7 @@ def scale_by_muon(
         buffers = jax.tree.map(lambda m, g: momentum * m + g, state.momentum, updates)
         directions = jax.tree.map(lambda m, g: momentum * m + g, buffers, updates) if nesterov else buffers
         leaves, structure = jax.tree.flatten(directions)
-        orthogonal = orthogonalize_all(leaves, num_steps=num_steps, epsilon=epsilon)
+        orthogonal = orthogonalize_all(leaves, num_steps=num_steps, epsilon=epsilon, coefficients=coefficients)
         scaled = [leaf * shape_scale(leaf.shape, use_kimi_scaling) for leaf in orthogonal]
         return jax.tree.unflatten(structure, scaled), MuonState(buffers)
 
@@ -113,40 +114,3 @@ def shape_scale(shape: tuple[int, ...], use_kimi_scaling: bool) -> float:
     """How much an orthogonal update of shape [in, out] is scaled."""
     inputs, outputs = shape
     return 0.2 * max(inputs, outputs) ** 0.5 if use_kimi_scaling else max(1.0, outputs / inputs) ** 0.5
-
-
-def orthogonalize_all(
-    matrices: list[Float[Array, "I O"]], *, num_steps: int, epsilon: float
-) -> list[Float[Array, "I O"]]:
-    """Each matrix with its singular values pushed towards one; equal shapes are worked on together."""
-    groups: dict[tuple[int, int], list[int]] = {}
-    for index, matrix in enumerate(matrices):
-        rows, columns = sorted(matrix.shape)
-        groups.setdefault((rows, columns), []).append(index)
-    results: list[Array] = list(matrices)
-    for members in groups.values():
-        wide = jnp.stack([_wide(matrices[index]) for index in members])
-        done = _newton_schulz(wide, num_steps, epsilon)
-        for position, index in enumerate(members):
-            tall = matrices[index].shape[0] > matrices[index].shape[1]
-            results[index] = (done[position].T if tall else done[position]).astype(matrices[index].dtype)
-    return results
-
-
-def _wide(matrix: Float[Array, "I O"]) -> Float[Array, "R S"]:
-    return matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
-
-
-def _newton_schulz(x_nRS: Float[Array, "n R S"], num_steps: int, epsilon: float) -> Float[Array, "n R S"]:
-    """`num_steps` of X <- aX + (bA + cA^2)X with A = X X^T, from X scaled to a Frobenius norm of one; R <= S.
-
-    Works in bfloat16 where products are faster in it (the iteration is stable in it by design), in float32 on CPU.
-    """
-    a, b, c = _QUINTIC
-    x = x_nRS / (jnp.linalg.norm(x_nRS, axis=(-2, -1), keepdims=True) + epsilon)
-    if jax.default_backend() != "cpu":
-        x = x.astype(jnp.bfloat16)
-    for _ in range(num_steps):
-        gram = jnp.einsum("nrs,nts->nrt", x, x)
-        x = a * x + jnp.einsum("nrt,nts->nrs", b * gram + c * jnp.einsum("nrt,ntu->nru", gram, gram), x)
-    return x.astype(jnp.float32)

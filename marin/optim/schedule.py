@@ -1,10 +1,12 @@
 """Learning-rate schedules: warmup, a stable stretch, and a decay, once or in cycles.
 
-A run of N steps is cut into cycles. The first cycle starts with `warmup`, later ones with `rewarmup`; each ends with
-`decay`; what remains between is constant at the peak. Lengths up to 1 are fractions of the cycle (so `decay=1` decays
-over all of it), larger ones are steps; `decay=None` decays over all that the warmup leaves.
+A run of N steps is cut into cycles. The first cycle starts with `warmup` from zero, later ones with `rewarmup` from where
+the cycle before ended; each ends with `decay`; what remains between is constant at the peak (with one cycle: WSD, Hu et
+al., 2024, arXiv:2404.06395). Lengths up to 1 are fractions of the cycle (so `decay=1` decays over all of it), larger ones
+are steps; `decay=None` decays over all that the warmup leaves.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
@@ -15,35 +17,97 @@ from marin.errors import ConfigError
 
 Schedule = Callable[[Array], Array]
 
-
-def _cosine(progress: Array, peak: float, low: float, steps: int) -> Array:
-    return low + (peak - low) * 0.5 * (1.0 + jnp.cos(math.pi * progress))
-
-
-def _linear(progress: Array, peak: float, low: float, steps: int) -> Array:
-    return peak + (low - peak) * progress
+# Steps after which `inv_sqrt` falls, counted from the start of the warmup.
+INV_SQRT_TIMESCALE = 10_000
 
 
-def _constant(progress: Array, peak: float, low: float, steps: int) -> Array:
-    return jnp.full_like(progress, peak)
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """What a decay knows: the rate it starts from, the least it may reach, its steps, and those of the warmup before."""
+
+    peak: float
+    low: float
+    steps: int
+    warmup_steps: int
 
 
-def _inv_sqrt(progress: Array, peak: float, low: float, steps: int) -> Array:
-    return jnp.maximum(low, peak / jnp.sqrt(1.0 + progress * steps))
+def _cosine(progress: Array, stage: Stage) -> Array:
+    """Half a cosine from peak to low (Loshchilov and Hutter, 2017, arXiv:1608.03983)."""
+    return stage.low + (stage.peak - stage.low) * 0.5 * (1.0 + jnp.cos(math.pi * progress))
 
 
-def _inv(progress: Array, peak: float, low: float, steps: int) -> Array:
-    """Hyperbolic: 1/rate grows linearly from 1/peak to 1/low (Bergsma et al., 2025, arXiv:2502.15938, for comparison)."""
-    return peak / (1.0 + progress * (peak / low - 1.0)) if low > 0 else peak / (1.0 + progress * steps)
+def _linear(progress: Array, stage: Stage) -> Array:
+    return stage.peak + (stage.low - stage.peak) * progress
 
 
-DECAYS: dict[str, Callable[[Array, float, float, int], Array]] = {
+def _constant(progress: Array, stage: Stage) -> Array:
+    return jnp.full_like(progress, stage.peak)
+
+
+def _inv_sqrt(progress: Array, stage: Stage) -> Array:
+    """peak sqrt(timescale / steps), once that is below the peak; steps count from the start of the warmup."""
+    steps = jnp.maximum(progress * stage.steps + stage.warmup_steps, 1.0)
+    return jnp.maximum(stage.low, stage.peak * jnp.minimum(1.0, 1.0 / jnp.sqrt(steps / INV_SQRT_TIMESCALE)))
+
+
+def _inv(progress: Array, stage: Stage) -> Array:
+    """1/rate grows linearly from 1/peak to 1/low, with the first step's rate as the second's; 1/steps where low is 0."""
+    count = jnp.maximum(progress * stage.steps, 1.0)
+    slope = (stage.peak / stage.low - 1.0) / stage.steps if stage.low > 0 else 1.0
+    return stage.peak / (1.0 + slope * count)
+
+
+Decay = Callable[[Array, Stage], Array]
+# Functions from the progress of the decay, 0 to 1, to the rate.
+DECAYS: dict[str, Decay] = {
     "constant": _constant,
     "cosine": _cosine,
     "linear": _linear,
     "inv_sqrt": _inv_sqrt,
     "inv": _inv,
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class PowerSchedule:
+    """min(peak, batch_size a n^b) after n tokens of the decay (Shen et al., 2024, arXiv:2408.13359), for `lr_schedule`.
+
+    The rate does not depend on how long the run is. The defaults of `a` and `b` are the paper's, for its parametrization.
+
+    Args:
+        batch_size: sequences a step.
+        seq_length: tokens a sequence.
+    """
+
+    batch_size: int
+    seq_length: int
+    a: float = 4.6
+    b: float = -0.51
+
+    def __post_init__(self) -> None:
+        for field in ("batch_size", "seq_length"):
+            value = getattr(self, field)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigError(f"`PowerSchedule.{field}` is {value!r}: use a whole number of at least 1")
+        if not (self.a > 0 > self.b):
+            raise ConfigError(f"`PowerSchedule` has a={self.a} and b={self.b}: use `a` above 0 and `b` below 0")
+
+    def __call__(self, progress: Array, stage: Stage) -> Array:
+        num_tokens = progress * stage.steps * (self.batch_size * self.seq_length)
+        return jnp.minimum(stage.peak, self.batch_size * self.a * num_tokens**self.b)
+
+
+def find_decay(kind: str | PowerSchedule) -> Decay:
+    """Raises:
+    ConfigError: if there is no such schedule, with those that there are.
+    """
+    if isinstance(kind, PowerSchedule):
+        return kind
+    if kind == "power":
+        raise ConfigError("`lr_schedule` is 'power': use PowerSchedule(batch_size=..., seq_length=...) of marin.optim")
+    if kind not in DECAYS:
+        raise ConfigError(f"`lr_schedule` is {kind!r}: use one of {', '.join(DECAYS)}, or a PowerSchedule")
+    return DECAYS[kind]
 
 
 def steps_of(length: float, total: int, field: str) -> int:
@@ -61,12 +125,12 @@ def build_schedule(
     *,
     peak: float,
     num_train_steps: int,
-    kind: str,
+    kind: str | PowerSchedule,
     warmup: float,
     decay: float | None,
     rewarmup: float,
     min_lr_ratio: float,
-    cycles: int | None = None,
+    cycles: int | Sequence[int] | None = None,
     cycle_length: float | Sequence[int] | None = None,
 ) -> Schedule:
     """A function from the step (0-based) to the learning rate.
@@ -74,13 +138,13 @@ def build_schedule(
     Raises:
         ConfigError: for an unknown kind, a ratio outside [0, 1], or stages longer than the run.
     """
-    if kind not in DECAYS:
-        raise ConfigError(f"`lr_schedule` is {kind!r}: use one of {', '.join(DECAYS)}")
+    shape = find_decay(kind)
     if not 0 <= min_lr_ratio <= 1:
         raise ConfigError(f"`min_lr_ratio` is {min_lr_ratio}: use a ratio between 0 and 1")
     pieces: list[tuple[int, Schedule]] = []
     low = peak * min_lr_ratio
     start = 0
+    before: float | Array = 0.0
     for index, length in enumerate(_cycle_lengths(num_train_steps, cycles, cycle_length)):
         rise = steps_of(warmup if index == 0 else rewarmup, length, "warmup" if index == 0 else "rewarmup")
         fall = length - rise if decay is None else steps_of(decay, length, "decay")
@@ -89,11 +153,14 @@ def build_schedule(
                 f"`warmup` of {rise} and `decay` of {fall} steps do not fit into {length} steps: shorten one"
             )
         if rise:
-            pieces.append((start, _rise(start, rise, 0.0 if index == 0 else low, peak)))
+            pieces.append((start, _rise(start, rise, before, peak)))
         if length > rise + fall:
             pieces.append((start + rise, lambda step: jnp.full_like(step, peak)))
+        before = peak
         if fall:
-            pieces.append((start + length - fall, _fall(start + length - fall, fall, kind, peak, low)))
+            stage = Stage(peak, low, fall, rise)
+            pieces.append((start + length - fall, _fall(start + length - fall, shape, stage)))
+            before = shape(jnp.ones((), jnp.float32), stage)
         start += length
 
     def schedule(step: Array) -> Array:
@@ -106,18 +173,26 @@ def build_schedule(
     return schedule
 
 
-def _rise(start: int, steps: int, low: float, peak: float) -> Schedule:
+def _rise(start: int, steps: int, low: float | Array, peak: float) -> Schedule:
     return lambda step: low + (peak - low) * (step - start) / steps
 
 
-def _fall(start: int, steps: int, kind: str, peak: float, low: float) -> Schedule:
-    return lambda step: DECAYS[kind](jnp.clip((step - start) / steps, 0.0, 1.0), peak, low, steps)
+def _fall(start: int, decay: Decay, stage: Stage) -> Schedule:
+    return lambda step: decay(jnp.clip((step - start) / stage.steps, 0.0, 1.0), stage)
 
 
-def _cycle_lengths(total: int, cycles: int | None, cycle_length: float | Sequence[int] | None) -> list[int]:
+def _cycle_lengths(
+    total: int, cycles: int | Sequence[int] | None, cycle_length: float | Sequence[int] | None
+) -> list[int]:
     if cycles is not None and cycle_length is not None:
         raise ConfigError("`cycles` and `cycle_length` are both set: leave one None")
-    if cycles is not None:
+    if isinstance(cycles, list | tuple):
+        ends = [*cycles] if cycles and cycles[-1] == total else [*cycles, total]
+        lengths = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+        if any(length < 1 for length in lengths):
+            raise ConfigError(f"`cycles` is {cycles}: list the steps at which cycles end, rising, at most {total}")
+        return lengths
+    if isinstance(cycles, int):
         if not 1 <= cycles <= total:
             raise ConfigError(f"`cycles` is {cycles}: use 1 to {total}, the number of steps")
         ends = [total * (i + 1) // cycles for i in range(cycles)]

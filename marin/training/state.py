@@ -94,7 +94,13 @@ def make_train_step(
         params, static = eqx.partition(state.model, eqx.is_array)
         (_, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(params, static, batch)
         with jax.numpy_dtype_promotion("standard"):  # Optax raises float decay rates to integer counts
-            updates, opt_state = optimizer.update(grads, state.opt_state, params, loss=metrics["loss"])
+            updates, opt_state = optimizer.update(
+                grads,
+                state.opt_state,
+                params,
+                loss=metrics["loss"],
+                obj_fn=lambda params: loss_fn(params, static, batch)[0],  # traced by optimizers that ask for it only
+            )
         new_params = optax.apply_updates(params, updates)
         average = state.average
         if config.ema_beta is not None:

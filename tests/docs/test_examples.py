@@ -11,7 +11,8 @@ import numpy as np
 import optax
 import pytest
 
-TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
+ROOT = Path(__file__).resolve().parents[2]
+TUTORIALS = ROOT / "docs" / "tutorials"
 
 
 def _python_blocks(name: str) -> list[str]:
@@ -21,7 +22,8 @@ def _python_blocks(name: str) -> list[str]:
 
 
 def test_optimizer_of_the_tutorial_is_built_by_a_config_and_steps_by_the_sign(monkeypatch: pytest.MonkeyPatch) -> None:
-    definition, use = _python_blocks("add-optimizer.md")
+    definition, groups, use = _python_blocks("add-optimizer.md")
+    assert definition == (ROOT / "marin" / "optim" / "lion.py").read_text(encoding="utf-8")
     module = types.ModuleType("marin.optim.lion")
     monkeypatch.setitem(sys.modules, "marin.optim.lion", module)
     exec(compile(definition, "lion.py", "exec"), vars(module))
@@ -41,6 +43,10 @@ def test_optimizer_of_the_tutorial_is_built_by_a_config_and_steps_by_the_sign(mo
         updates, state = optimizer.update(params, state, params)
         params = optax.apply_updates(params, updates)
     assert optax.tree.norm(params, squared=True) < 0.05 * before
+
+    exec(compile(groups, "groups.py", "exec"), namespace)
+    mixed = namespace["mixed"].build(params | {"norm_D": jnp.ones(2), "embedding_VD": jnp.ones((3, 2))}, 40)  # type: ignore[attr-defined]
+    assert isinstance(mixed, optax.GradientTransformation)
 
 
 def test_first_experiment_of_the_tutorial_dry_runs(tmp_path: Path, plain_environment: dict[str, str]) -> None:

@@ -13,7 +13,7 @@ from marin.optim.schedule import DECAYS, build_schedule
 def _rates(steps, **options):
     defaults = {"peak": 1.0, "kind": "linear", "warmup": 0.0, "decay": None, "rewarmup": 0.0, "min_lr_ratio": 0.0}
     schedule = build_schedule(num_train_steps=steps, **(defaults | options))
-    return np.asarray(schedule(jnp.arange(steps)))
+    return np.asarray(schedule(jnp.arange(100)))[:steps]  # one size, one program
 
 
 def test_schedule_warmup_stable_and_decay_are_where_fractions_say():

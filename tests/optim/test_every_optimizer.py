@@ -1,0 +1,132 @@
+"""What holds for every optimizer of the package, also for one that is added: found by looking, named nowhere."""
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+import marin.optim
+from marin.data.rows import Batch
+from marin.errors import ConfigError
+from marin.nn import Embedding, Linear, RmsNorm, RmsNormConfig
+from marin.nn.precision import Precision
+from marin.optim import AdamConfig, OptimizerConfig, ParameterGroup
+from marin.training.config_json import config_to_json
+from marin.training.state import StepConfig, init_state, make_train_step
+
+FOLDER = Path(marin.optim.__file__).parent
+# The two that the package itself exports, and the one that makes optimizers out of others.
+EXPORTED = {"AdamConfig", "MuonConfig", "GroupsConfig"}
+
+
+def _all_configs() -> dict[str, type[OptimizerConfig]]:
+    found = {}
+    for info in pkgutil.iter_modules([str(FOLDER)]):
+        module = importlib.import_module(f"marin.optim.{info.name}")
+        for name, value in vars(module).items():
+            own = inspect.isclass(value) and value.__module__ == module.__name__
+            if own and issubclass(value, OptimizerConfig) and value is not OptimizerConfig:
+                found[name] = value
+    return found
+
+
+CONFIGS = _all_configs()
+NEEDED = {"GroupsConfig": {"learning_rate": 3e-3, "groups": [ParameterGroup("*", AdamConfig(learning_rate=3e-3))]}}
+
+
+def _make(name: str, **options: object) -> OptimizerConfig:
+    return CONFIGS[name](**(NEEDED.get(name, {}) | options))
+
+
+def test_the_package_has_the_optimizers_that_the_reference_and_the_contest_use():
+    wanted = "Adam Lion Muon NorMuon AdamH MuonH Scion Soap Sophia Mars Adopt Ademamix Groups"
+    assert {f"{name}Config" for name in wanted.split()} <= CONFIGS.keys()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_optimizer_is_one_file_that_names_its_paper_and_stands_nowhere_else(name: str, repository: Path):
+    home = Path(inspect.getfile(CONFIGS[name]))
+    if name not in EXPORTED:
+        assert "et al., 20" in (ast.get_docstring(ast.parse(home.read_text())) or "")
+        others = [path for path in (repository / "marin").rglob("*.py") if path != home]
+        assert [path.name for path in others if name in path.read_text()] == []
+    assert len(home.read_text().splitlines()) <= 300
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_optimizer_config_is_frozen_documented_and_plain_json(name: str):
+    config = _make(name)
+    usual = {field.name for field in dataclasses.fields(AdamConfig)}
+    own = [field for field in CONFIGS[name].__annotations__ if field not in usual]
+    assert [field for field in own if field not in (CONFIGS[name].__doc__ or "")] == []
+    assert isinstance(config_to_json(config), dict)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.learning_rate = 1.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [(n, f.name) for n in CONFIGS for f in dataclasses.fields(CONFIGS[n]) if isinstance(f.default, float)],
+)
+def test_optimizer_refuses_a_number_that_is_none_and_names_the_field(name: str, field: str):
+    for bad in (float("nan"), "0.1", -1.0):
+        with pytest.raises(ConfigError, match=field):
+            _make(name, **{field: bad})
+
+
+class Tiny(eqx.Module):
+    """One layer without attention, with a parameter of each role: it learns which token follows which."""
+
+    embedding: Embedding
+    blocks: tuple[Linear, Linear]
+    norm: RmsNorm
+    lm_head: Linear
+    logit_softcap: float | None = eqx.field(static=True, default=None)
+
+    @property
+    def lm_head_DV(self) -> jax.Array:
+        return self.lm_head.weight_IO
+
+    def activations(self, tokens_BT: jax.Array, segment_ids_BT: jax.Array) -> jax.Array:
+        x_BTD = self.embedding(tokens_BT)
+        up, down = self.blocks
+        return self.norm(x_BTD + down(jax.nn.relu(up(x_BTD))))
+
+
+@pytest.fixture(scope="module")
+def model() -> Tiny:
+    def build() -> Tiny:
+        keys = jax.random.split(jax.random.key(0), 4)
+        return Tiny(
+            Embedding.init(30, 16, key=keys[0], std=0.5),
+            (Linear.init(16, 24, key=keys[1], std=0.2), Linear.init(24, 16, key=keys[2], std=0.2)),
+            RmsNormConfig().build(16),
+            Linear.init(16, 30, key=keys[3], std=0.02),
+        )
+
+    return eqx.filter_jit(build)()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_optimizer_lowers_the_loss_of_a_tiny_model_and_keeps_the_types_of_its_state(name: str, model: Tiny):
+    options = {"lr_schedule": "constant", "warmup": 0} if name not in NEEDED else {}
+    config = _make(name, **options)
+    optimizer = config.build(eqx.filter(model, eqx.is_array), 40)
+    step = jax.jit(make_train_step(optimizer, config.schedule(40), StepConfig(Precision("f32"))))
+    tokens = np.random.default_rng(1).integers(0, 30, (4, 9)).astype(np.int32)
+    batch = Batch(tokens[:, :-1], tokens[:, 1:], np.ones((4, 8), np.float32), np.zeros((4, 8), np.int32))
+    state, losses = jax.jit(lambda model: init_state(model, optimizer, None))(model), []
+    types = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), state)
+    for _ in range(40):
+        state, metrics = step(state, batch)
+        losses.append(float(metrics["loss"]))
+    assert np.all(np.isfinite(losses))
+    assert losses[-1] < losses[0] - 0.05
+    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), state) == types
