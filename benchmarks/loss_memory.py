@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from marin.nn import Precision, weighted_cross_entropy
 from marin.training.state import StepConfig, loss_block
 
-_REPETITIONS = 5
+_REPETITIONS = 3
 _MEGABYTE = 1e6
 
 

@@ -252,7 +252,7 @@ def parse_attention_backend(name: AttentionBackend | str | None) -> AttentionBac
     """A backend by the name that configs use, such as "JAX_FLASH"; None stays None, the device's best.
 
     Raises:
-        ConfigError: for a kernel that is not there (the reference's NVTE and SPLASH among them).
+        ConfigError: for a kernel that is not there (the reference's NVTE among them).
     """
     if name is None or isinstance(name, AttentionBackend):
         return name

@@ -4,7 +4,8 @@ The letters of shape suffixes, here and everywhere: `B` batch, `T` tokens, `D` m
 heads, `C` head width, `F` feed-forward width, `V` vocabulary, `L` layers, `I`/`O` the inputs and outputs of a matrix.
 """
 
-from marin.nn.attention import AttentionBackend, attention, reference_attention
+from marin.nn.attention import AttentionBackend, attention
+from marin.nn.attention_reference import reference_attention
 from marin.nn.linear import Embedding, Linear
 from marin.nn.loss import cross_entropy, weighted_cross_entropy
 from marin.nn.mlp import ACTIVATIONS, GatedMlp

@@ -125,7 +125,6 @@ def test_llama_option_that_only_changes_how_it_is_computed_changes_no_figure(cha
         ({"seq_len": "16"}, "seq_len"),
         ({"activation_function": "swish"}, "silu"),
         ({"attn_backend": "NVTE"}, "JAX_FLASH"),
-        ({"attn_backend": "SPLASH"}, "JAX_FLASH"),
         ({"qk_norm": True}, "RmsNormConfig"),
         ({"rope": {"theta": 10000}}, "RotaryConfig"),
         ({"cross_entropy_block_size": 0}, "cross_entropy_block_size"),

@@ -15,6 +15,7 @@ from marin.nn.rotary import RotaryConfig, apply_rotary, rotary_angles
 def _loops(q, k, v, segments, sink=None):
     """Attention as the definition reads, one query at a time, in float64."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
+    segments = None if segments is None else np.asarray(segments)
     rows, tokens, heads, width = q.shape
     out = np.zeros_like(q)
     for b in range(rows):
