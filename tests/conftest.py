@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import secrets
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +23,10 @@ os.environ.setdefault("WANDB_MODE", "disabled")
 # Compiled programs are kept between tests, between workers and between runs, as they are for a person's runs. `make clean`
 # removes them. With all there, tests/nn and tests/models take 43 s of processor time instead of 128 s.
 os.environ["MARIN_COMPILE_CACHE"] = str(ROOT / ".pytest_cache" / "compiled")
+
+# A shell that is no terminal starts what it puts into the background with Ctrl-C ignored, and children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest  # noqa: E402
 
