@@ -7,6 +7,7 @@ are steps; `decay=None` decays over all that the warmup leaves.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -16,6 +17,8 @@ from jaxtyping import Array
 from marin.errors import ConfigError
 
 Schedule = Callable[[Array], Array]
+# A rate that is computed when a schedule is traced: building one must not start JAX, whose settings come later.
+Rate = Callable[[], float | Array]
 
 # Steps after which `inv_sqrt` falls, counted from the start of the warmup.
 INV_SQRT_TIMESCALE = 10_000
@@ -144,7 +147,7 @@ def build_schedule(
     pieces: list[tuple[int, Schedule]] = []
     low = peak * min_lr_ratio
     start = 0
-    before: float | Array = 0.0
+    before: Rate = _zero
     for index, length in enumerate(_cycle_lengths(num_train_steps, cycles, cycle_length)):
         rise = steps_of(warmup if index == 0 else rewarmup, length, "warmup" if index == 0 else "rewarmup")
         fall = length - rise if decay is None else steps_of(decay, length, "decay")
@@ -156,11 +159,11 @@ def build_schedule(
             pieces.append((start, _rise(start, rise, before, peak)))
         if length > rise + fall:
             pieces.append((start + rise, lambda step: jnp.full_like(step, peak)))
-        before = peak
+        before = functools.partial(_same, peak)
         if fall:
             stage = Stage(peak, low, fall, rise)
             pieces.append((start + length - fall, _fall(start + length - fall, shape, stage)))
-            before = shape(jnp.ones((), jnp.float32), stage)
+            before = functools.partial(_end_of, shape, stage)
         start += length
 
     def schedule(step: Array) -> Array:
@@ -173,8 +176,24 @@ def build_schedule(
     return schedule
 
 
-def _rise(start: int, steps: int, low: float | Array, peak: float) -> Schedule:
-    return lambda step: low + (peak - low) * (step - start) / steps
+def _zero() -> float:
+    return 0.0
+
+
+def _same(rate: float) -> float:
+    return rate
+
+
+def _end_of(shape: Decay, stage: Stage) -> Array:
+    return shape(jnp.ones((), jnp.float32), stage)
+
+
+def _rise(start: int, steps: int, before: Rate, peak: float) -> Schedule:
+    def rise(step: Array) -> Array:
+        low = before()
+        return low + (peak - low) * (step - start) / steps
+
+    return rise
 
 
 def _fall(start: int, decay: Decay, stage: Stage) -> Schedule:
