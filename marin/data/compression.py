@@ -8,7 +8,7 @@ checked, which every `.gz` has and a `.zst` if its writer wanted one. Memory is 
 import io
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 import zstandard
 
@@ -20,12 +20,21 @@ _GZIP = 31  # zlib's window bits for a gzip member, whose checksum and length ar
 _NAMES = {".gz": "gzip", ".zst": "zstd"}
 
 
-def decompressed(stream: BinaryIO, compression: str, where: Callable[[], str]) -> Iterator[bytes]:
+class Readable(Protocol):
+    """What gives bytes: a file, or something around one."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+def decompressed(
+    stream: Readable, compression: str, where: Callable[[], str], next_step: str = "fetch it again"
+) -> Iterator[bytes]:
     """The content of `stream` in blocks.
 
     Args:
         compression: "", ".gz" or ".zst".
         where: gives the file and the place reached in it, for messages.
+        next_step: what to do about a bad file.
     Raises:
         DataError: the stream is cut short or damaged.
     """
@@ -43,7 +52,7 @@ def decompressed(stream: BinaryIO, compression: str, where: Callable[[], str]) -
                 block = decompressor.decompress(data)
             except (zlib.error, zstandard.ZstdError) as error:
                 raise DataError(
-                    f"{where()}: the {_NAMES[compression]} data is damaged here or just behind ({error}): fetch the file again"
+                    f"{where()}: the {_NAMES[compression]} data is damaged here or just behind ({error}): {next_step}"
                 ) from None
             is_inside, data = True, b""
             if decompressor.eof:
@@ -52,7 +61,7 @@ def decompressed(stream: BinaryIO, compression: str, where: Callable[[], str]) -
             yield block
     if is_inside:
         raise DataError(
-            f"{where()}: the file is cut short, its {_NAMES[compression]} data has no end: fetch it again (what was read "
+            f"{where()}: the file is cut short, its {_NAMES[compression]} data has no end: {next_step} (what was read "
             "before the cut is not used)"
         )
 

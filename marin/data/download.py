@@ -22,7 +22,6 @@ from typing import ClassVar
 
 from marin.data.fetch import RemoteFile, Retries, Transfer
 from marin.data.inputs import open_store
-from marin.data.remains import remove_remains
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, placement, this_output_path
 from marin.storage import files
@@ -133,7 +132,7 @@ def fetch_all(
     Raises:
         DataError: the first file that failed; the others are stopped, and go on in the next attempt.
     """
-    remove_remains(directory)
+    files.remove_temporaries(directory)
     stopped = threading.Event()
     progress = _Progress(wanted)
 

@@ -267,6 +267,7 @@ def _begin(output_path: str, names: list[str]) -> None:
     """Makes the set unfinished, and removes what is no part of it."""
     files.remove_file(files.join(output_path, MANIFEST))
     files.remove_file(files.join(output_path, REPORT))
+    files.remove_temporaries(output_path)
     remove_others(output_path, names)
 
 

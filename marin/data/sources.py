@@ -33,7 +33,6 @@ from marin.data.documents import is_unicode, text_bytes
 from marin.data.formats import BadRow, Row, json_line_rows, json_rows, text_rows
 from marin.data.inputs import InputFile, Inputs, find_inputs, opened_unchanged
 from marin.data.pages import Skipped, html_rows, warc_rows
-from marin.data.remains import remove_remains
 from marin.data.shards import SHARD_BYTES, Document, DocumentSet, Dropped, write_shards
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, InputName, this_output_path
@@ -128,7 +127,6 @@ def import_documents(config: ImportConfig) -> DocumentSet:
         "id_key": config.id_key,
         "on_bad_row": config.on_bad_row,
     }
-    remove_remains(config.output_path)
     outputs = _all_outputs(inputs, config, files.join(config.output_path, "sources.json"))
     result = write_shards(
         config.output_path, outputs, stage="import", settings=settings, shard_bytes=config.shard_bytes

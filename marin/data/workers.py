@@ -7,9 +7,7 @@ the function writes must survive being cut off at any instant. What the function
 """
 
 import contextlib
-import ctypes
 import os
-import pathlib
 import pickle
 import queue
 import signal
@@ -22,11 +20,11 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from marin.errors import DataError
+from marin.execution.children import child_environment, end_with_parent
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-_PR_SET_PDEATHSIG = 1
 _WORKER = "from marin.data.workers import main; main()"
 
 
@@ -76,12 +74,8 @@ class _Worker:
 
     def __init__(self, program: bytes):
         self._program = program
-        paths = [str(pathlib.Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(paths),
-            "MARIN_PARENT_PID": str(os.getpid()),
-            "RAYON_NUM_THREADS": "1",  # the Rust libraries would start a thread a processor in each worker
-        }
+        # The Rust libraries would start a thread a processor in each worker.
+        environment = child_environment(RAYON_NUM_THREADS="1")
         self._process = subprocess.Popen(
             [sys.executable, "-c", _WORKER], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -124,7 +118,7 @@ def _how_it_ended(status: int) -> str:
 def main() -> None:
     """What a worker does; see the module's docstring."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
-    _end_with_parent()
+    end_with_parent(signal.SIGKILL)
     tasks, answers = Connection(os.dup(0), writable=False), Connection(os.dup(1), readable=False)
     os.dup2(2, 1)
     try:
@@ -152,11 +146,3 @@ def _pickled_error(error: BaseException) -> bytes:
         return answer
     except Exception:  # an exception class whose constructor and arguments disagree
         return pickle.dumps(RuntimeError("".join(traceback.format_exception(error))))
-
-
-def _end_with_parent() -> None:
-    if not sys.platform.startswith("linux"):
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(os.environ.get("MARIN_PARENT_PID", os.getppid())):
-        sys.exit(143)

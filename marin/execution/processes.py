@@ -7,7 +7,6 @@ each child once to stop; and a child whose parent dies is asked to stop by the k
 """
 
 import contextlib
-import ctypes
 import dataclasses
 import json
 import os
@@ -22,11 +21,11 @@ from typing import Any
 
 from marin import errors
 from marin.errors import ConfigError, ExecutionError
+from marin.execution.children import child_environment, end_with_parent
 from marin.execution.provenance import RunContext
 from marin.execution.runner import Result, run_step
 from marin.execution.task import StepTask
 
-_PR_SET_PDEATHSIG = 1
 _CHILD = "import sys; from marin.execution.processes import main; main(*sys.argv[1:])"
 
 
@@ -53,7 +52,9 @@ class ChildProcesses:
                 if self._stopped:
                     return Result("not run", "the run was stopped")
                 command = [sys.executable, "-c", _CHILD, str(task_file), str(result_file)]
-                child = subprocess.Popen(command, env=_environment(), stdin=subprocess.DEVNULL, start_new_session=True)
+                child = subprocess.Popen(
+                    command, env=child_environment(), stdin=subprocess.DEVNULL, start_new_session=True
+                )
                 self._running.add(child)
             try:
                 status = child.wait()
@@ -82,12 +83,6 @@ def _pickled(task: StepTask, content: Any) -> bytes:
         ) from error
 
 
-def _environment() -> dict[str, str]:
-    package_root = str(pathlib.Path(__file__).resolve().parents[2])
-    paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "MARIN_PARENT_PID": str(os.getpid())}
-
-
 def _result(task: StepTask, status: int, result_file: pathlib.Path) -> Result:
     if not result_file.exists():
         if status in (130, 143):
@@ -103,7 +98,7 @@ def _result(task: StepTask, status: int, result_file: pathlib.Path) -> Result:
 
 def main(task_file: str, result_file: str) -> None:
     """What a child does; see the module's docstring."""
-    _end_with_parent()
+    end_with_parent(signal.SIGTERM)
     with errors.clean_exit():
         search_path, content = pickle.loads(pathlib.Path(task_file).read_bytes())
         sys.path[:] = search_path
@@ -121,12 +116,3 @@ def main(task_file: str, result_file: str) -> None:
         temporary = pathlib.Path(f"{result_file}.tmp")
         temporary.write_text(json.dumps(record))
         os.replace(temporary, result_file)
-
-
-def _end_with_parent() -> None:
-    """Has the kernel ask this process to stop when its parent dies; elsewhere than on Linux it goes on alone."""
-    if not sys.platform.startswith("linux"):
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != int(os.environ.get("MARIN_PARENT_PID", os.getppid())):
-        sys.exit(143)

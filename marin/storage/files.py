@@ -25,6 +25,7 @@ import os
 import pathlib
 import posixpath
 import random
+import re
 import secrets
 import shutil
 import threading
@@ -75,9 +76,25 @@ def join(base: str, *names: str) -> str:
     return base
 
 
+# What `temporary_name` makes.
+_TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{16}\.tmp")
+
+
 def temporary_name(name: str) -> str:
     """A hidden name that no other writer has, in this process or another; nothing reads such files."""
     return f".{name.lstrip('.')[:100]}.{os.getpid()}.{secrets.token_hex(8)}.tmp"
+
+
+def remove_temporaries(directory: str) -> None:
+    """Removes the temporary files that killed writers left in a local directory itself, not below it.
+
+    Nothing reads them; a step that goes on in the directory of a killed attempt removes them, so that its output is what it
+    would be without the kill. Whoever calls it must be the only writer there.
+    """
+    if is_local(directory):
+        for name in list_dir(directory):
+            if _TEMPORARY.fullmatch(name):
+                remove_file(join(directory, name))
 
 
 # --- reading ------------------------------------------------------------------------------------------------------

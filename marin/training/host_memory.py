@@ -6,7 +6,8 @@ world. Keeping them takes its step from 450 ms to 383 ms on a 2-core virtual mac
 turns, 2026-11-21).
 
 Only the heap of the main thread can grow beyond 64 MB, and a thread keeps the heap that it got. So the main thread
-has to run the steps itself: dispatch is made synchronous, which costs the few milliseconds of preparing a batch.
+has to run the steps itself: dispatch is made synchronous. Batches are prepared in another thread meanwhile. JAX must not
+have made its CPU backend before, which importing an experiment therefore must not do.
 """
 
 import ctypes

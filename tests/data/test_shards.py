@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from marin.data.documents import Document, Dropped, read_documents, write_documents
 from marin.data.shards import DocumentSet, transform_shards, write_shards
 from marin.errors import DataError
+from marin.storage import files
 
 
 def documents(count):
@@ -72,6 +73,18 @@ def test_write_shards_over_a_longer_set_leaves_nothing_of_it(tmp_path):
     source_of(tmp_path / "a", 10)
     source_of(tmp_path / "b", 10)
     assert tree(tmp_path / "a") == tree(tmp_path / "b")
+
+
+def test_set_written_where_a_writer_was_killed_has_nothing_of_it(tmp_path):
+    source = source_of(tmp_path / "source")
+    transform_shards(source, str(tmp_path / "alone"), drop_thirds, stage="drop", settings={}, num_workers=1)
+    transform_shards(source, str(tmp_path / "killed"), drop_thirds, stage="drop", settings={}, num_workers=1)
+    (tmp_path / "killed" / "manifest.json").unlink()
+    (tmp_path / "killed" / files.temporary_name("manifest.json")).write_text('{"format"')
+    (tmp_path / "killed" / ".executor_info").write_text("another's, which stays")
+    transform_shards(source, str(tmp_path / "killed"), drop_thirds, stage="drop", settings={}, num_workers=1)
+    (tmp_path / "killed" / ".executor_info").unlink()
+    assert tree(tmp_path / "killed") == tree(tmp_path / "alone")
 
 
 def test_document_set_on_a_store_is_written_and_read(tmp_path):

@@ -51,7 +51,6 @@ class Run:
     series: dict[str, Series] = dataclasses.field(default_factory=dict)
     evaluations: dict[str, Series] = dataclasses.field(default_factory=dict)
     last_step: int | None = None
-    last_time: float | None = None
     started: float | None = None
     tokens: float = 0.0
     tokens_at: Series = dataclasses.field(default_factory=Series)
@@ -112,7 +111,6 @@ def _take(run: Run, line: bytes) -> None:
         return
     event, when = entry.get("event"), _number(entry.get("time"))
     if when is not None:
-        run.last_time = when
         run.started = when if run.started is None else run.started
     if event == "start":
         first = _number(entry.get("from_step")) or 0.0

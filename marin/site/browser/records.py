@@ -20,7 +20,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from marin.errors import StorageError
-from marin.execution.status import ERROR_NAME, INFO_NAME, STATUS_NAME
+from marin.execution.status import INFO_NAME, STATUS_NAME
 from marin.site.browser import roots, shown
 from marin.site.browser.listing import ATTEMPTS
 from marin.site.browser.roots import Place, Root
@@ -28,7 +28,6 @@ from marin.storage.lease import read_state
 
 LOG_NAME = ".executor_log.txt"
 EXPERIMENTS = "experiments"
-OWN_FILES = (INFO_NAME, STATUS_NAME, ERROR_NAME, LOG_NAME)
 
 _LOCK_NAME = ".executor_status.lock"  # the reference's heartbeat
 _FRESH_SECONDS = 90.0
