@@ -2,6 +2,13 @@
 
 Scoring belongs to the framework, so that no submission scores itself. A model turns token ids into one vector a position;
 the framework multiplies by `lm_head_DV` and computes the loss.
+
+A model may also have
+
+    training_activations(tokens_BT, segment_ids_BT) -> (x_BTD, {name: loss})
+
+which training calls in place of `activations`. The losses are float scalars, means over the rows given; training adds them
+to its own and reports each by its name (the balance of experts, the prediction of further tokens). Scoring never sees them.
 """
 
 from typing import Protocol, runtime_checkable

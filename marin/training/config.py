@@ -80,6 +80,8 @@ class SimpleTrainConfig:
         int8: not supported; leave False.
         profiler: trace `profiler_num_steps` steps from `profiler_start_step` on.
         precision: number format of the forward and backward pass; None for float32 on CPU, bfloat16 elsewhere.
+        per_device_parallelism: sequences that a device takes at once; a batch of more is taken in parts, whose gradients
+            are added up. None for the whole batch at once.
         checkpoint_interval: seconds between checkpoints to resume from.
         seed: of the initial weights.
     """
@@ -120,6 +122,7 @@ class SimpleTrainConfig:
     profiler_start_step: int = 5
     profiler_num_steps: int = 100
     precision: Precision | None = dataclasses.field(default=None, kw_only=True, metadata=OMIT_DEFAULT)
+    per_device_parallelism: int | None = placement(default=None, kw_only=True, metadata=OMIT_DEFAULT)
     checkpoint_interval: float = placement(default=600.0, kw_only=True, metadata=OMIT_DEFAULT)
     seed: int = dataclasses.field(default=0, kw_only=True, metadata=OMIT_DEFAULT)
 
@@ -146,7 +149,7 @@ class SimpleTrainConfig:
             raise ConfigError(
                 f"config field `initialize_from_checkpoint_path` is {self.initialize_from_checkpoint_path!r}: use a path or None"
             )
-        for field in ("steps_per_eval", "per_device_eval_parallelism", "max_eval_batches"):
+        for field in ("steps_per_eval", "per_device_parallelism", "per_device_eval_parallelism", "max_eval_batches"):
             if getattr(self, field) is not None:
                 _check_whole(field, getattr(self, field), 1)
         if self.ema_beta is not None and not (_is_number(self.ema_beta) and 0 < self.ema_beta < 1):
@@ -170,6 +173,7 @@ class SimpleTrainConfig:
                 raise ConfigError(
                     f"config field `train_batch_size` is {size}, which {chips} devices cannot divide: use a multiple of {chips}"
                 )
+            self.micro_batches(size, chips)
             if first >= self.num_train_steps:
                 raise ConfigError(
                     f"config field `train_batch_size` has an entry for step {first}, but training ends after"
@@ -205,6 +209,22 @@ class SimpleTrainConfig:
     def num_train_sequences(self) -> int:
         """Sequences in all steps together."""
         return self.batch_schedule.offset_at(self.num_train_steps)
+
+    def micro_batches(self, batch_size: int, num_devices: int) -> int:
+        """Parts that a batch is taken in on so many devices.
+
+        Raises:
+            ConfigError: if it cannot be taken in equal parts.
+        """
+        if self.per_device_parallelism is None:
+            return 1
+        at_once = self.per_device_parallelism * num_devices
+        if batch_size > at_once and batch_size % at_once:
+            raise ConfigError(
+                f"config field `per_device_parallelism` is {self.per_device_parallelism}: a batch of {batch_size} has no equal parts"
+                f" of {at_once} sequences on {num_devices} devices; use a divisor of {batch_size // num_devices}"
+            )
+        return max(1, batch_size // at_once)
 
     def build_optimizer(self) -> OptimizerConfig:
         """The optimizer that the fields name.

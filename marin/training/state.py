@@ -1,6 +1,6 @@
 """The training state, and the step that takes it forward: one pure function, compiled once.
 
-    forward -> loss -> backward -> (clip, optimizer) -> new weights, average, metrics
+    (forward -> loss -> backward) for each micro-batch -> clip, optimizer -> new weights, average, metrics
 
 Everything that a later step depends on is in `TrainState`, so a checkpoint of it resumes to the bit.
 """
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from marin.errors import ConfigError
 from marin.nn.loss import weighted_cross_entropy
 from marin.nn.precision import Precision
 from marin.training.config import WatchConfig
@@ -23,6 +24,8 @@ from marin.training.watch import watched_norms
 # Tokens whose logits exist at once, where the model's config does not say. 512 keeps a block of a small vocabulary in
 # the cache of a CPU core; accelerators want wider products.
 _CPU_BLOCK, _ACCELERATOR_BLOCK = 512, 8192
+
+_METRICS = ("loss", "z_loss", "grad_norm", "learning_rate", "skipped_steps")
 
 Metrics = dict[str, Array]
 
@@ -38,9 +41,15 @@ class TrainState(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class StepConfig:
-    """What the compiled step is specialized to."""
+    """What the compiled step is specialized to.
+
+    Args:
+        micro_batches: parts that a batch is taken in, one after the other, to need less memory; the gradient is that of the
+            whole batch.
+    """
 
     precision: Precision
+    micro_batches: int = 1
     loss_block: int | None = None
     z_loss_weight: float = 0.0
     ema_beta: float | None = None
@@ -61,6 +70,33 @@ def evaluation_model(state: TrainState) -> Any:
     return state.model if state.average is None else eqx.combine(state.average, state.model)
 
 
+def training_activations(model: Any, batch: Any) -> tuple[Float[Array, "B T D"], Metrics]:
+    """The model's vectors, and its own training losses by name where it has some (see `marin.models.lm`).
+
+    Raises:
+        ConfigError: if the model names a loss as the framework names one of its own.
+    """
+    own = getattr(model, "training_activations", None)
+    if own is None:
+        return model.activations(batch.tokens_BT, batch.segment_ids_BT), {}
+    x_BTD, losses = own(batch.tokens_BT, batch.segment_ids_BT)
+    for name in losses:
+        if not name.isidentifier() or name in _METRICS:
+            raise ConfigError(
+                f"`training_activations` of {type(model).__name__} names a loss {name!r}: use a name such as 'balance_loss',"
+                f" and none of {', '.join(_METRICS)}"
+            )
+    return x_BTD, losses
+
+
+def in_parts(batch: Any, num_parts: int) -> Any:
+    """The batch with its rows dealt out to `num_parts` micro-batches: every array [B, ...] becomes [N, B/N, ...].
+
+    Part i has rows i, i + N, i + 2N, ...: where the rows of a batch lie on several devices each of them keeps its own.
+    """
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf.reshape(-1, num_parts, *leaf.shape[1:]), 1, 0), batch)
+
+
 def loss_block(config: StepConfig) -> int:
     return config.loss_block or (_CPU_BLOCK if jax.default_backend() == "cpu" else _ACCELERATOR_BLOCK)
 
@@ -70,14 +106,16 @@ def make_train_step(
 ) -> Callable[[TrainState, Any], tuple[TrainState, Metrics]]:
     """The function from (state, batch) to (state, metrics); metrics are float32 scalars.
 
-    The loss that is reported is nats per token without the z-loss. The gradient is that of their sum.
+    The loss that is reported is nats per token without the z-loss and the losses that the model adds, which are reported
+    by their own names. The gradient is that of the sum of all.
     """
     optimizer = optax.with_extra_args_support(optimizer)
     block = loss_block(config)
 
-    def loss_fn(params: Any, static: Any, batch: Any) -> tuple[Float[Array, ""], Metrics]:
+    def loss_fn(params: Any, static: Any, batch: Any, num_tokens: Array) -> tuple[Float[Array, ""], Metrics]:
+        """The part of the loss that these rows of the batch have, and what is reported of it."""
         model = eqx.combine(config.precision.cast(params), static)
-        x_BTD = model.activations(batch.tokens_BT, batch.segment_ids_BT)
+        x_BTD, extra = training_activations(model, batch)
         nats, penalty = weighted_cross_entropy(
             x_BTD,
             model.lm_head_DV,
@@ -87,19 +125,44 @@ def make_train_step(
             model.logit_softcap,
             config.z_loss_weight,
         )
+        extra = {name: value.astype(jnp.float32) / config.micro_batches for name, value in extra.items()}
+        metrics = {"loss": nats / num_tokens, "z_loss": penalty / num_tokens, **extra}
+        return sum(metrics.values(), jnp.zeros((), jnp.float32)), metrics
+
+    def loss_and_gradient(params: Any, static: Any, batch: Any) -> tuple[Metrics, Any]:
         num_tokens = jnp.maximum(jnp.sum(batch.weight_BT), 1.0)
-        return (nats + penalty) / num_tokens, {"loss": nats / num_tokens, "z_loss": penalty / num_tokens}
+        gradient = jax.value_and_grad(loss_fn, has_aux=True)
+        if config.micro_batches == 1:
+            (_, metrics), grads = gradient(params, static, batch, num_tokens)
+            return metrics, grads
+
+        def add(sums: Any, part: Any) -> tuple[Any, None]:
+            (_, metrics), grads = gradient(params, static, part, num_tokens)
+            return jax.tree.map(jnp.add, sums, (metrics, grads)), None
+
+        parts = in_parts(batch, config.micro_batches)
+        first = jax.tree.map(lambda leaf: leaf[0], parts)
+        (_, metrics), grads = jax.eval_shape(lambda: gradient(params, static, first, num_tokens))
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (metrics, grads))
+        (metrics, grads), _ = jax.lax.scan(add, zeros, parts)
+        return metrics, grads
+
+    def whole_loss(params: Any, static: Any, batch: Any) -> Float[Array, ""]:
+        num_tokens = jnp.maximum(jnp.sum(batch.weight_BT), 1.0)
+        parts = in_parts(batch, config.micro_batches)
+        one = jax.checkpoint(lambda part: loss_fn(params, static, part, num_tokens)[0])
+        return jnp.sum(jax.lax.map(one, parts))
 
     def train_step(state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
         params, static = eqx.partition(state.model, eqx.is_array)
-        (_, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(params, static, batch)
+        metrics, grads = loss_and_gradient(params, static, batch)
         with jax.numpy_dtype_promotion("standard"):  # Optax raises float decay rates to integer counts
             updates, opt_state = optimizer.update(
                 grads,
                 state.opt_state,
                 params,
                 loss=metrics["loss"],
-                obj_fn=lambda params: loss_fn(params, static, batch)[0],  # traced by optimizers that ask for it only
+                obj_fn=lambda params: whole_loss(params, static, batch),  # traced by optimizers that ask for it only
             )
         new_params = optax.apply_updates(params, updates)
         average = state.average

@@ -10,11 +10,11 @@ import pytest
 
 from marin.data.cache import TokenCache, TokenizeConfig, tokenize
 from marin.data.documents import Document, write_documents
+from marin.data.loader import BatchSource
 from marin.data.mixture import Mixture
 from marin.errors import ConfigError, DataError
 from marin.tracking import RunRecord
 from marin.training import checkpoint as checkpoints
-from marin.training import loop
 from marin.training.loop import train_lm
 
 CONTEXT = 32
@@ -77,13 +77,13 @@ def test_training_with_a_batch_schedule_counts_its_tokens_and_goes_through_the_d
     make_config, monkeypatch
 ):
     asked = []
-    original = loop.BatchSource.batch_from
+    original = BatchSource.batch_from
 
     def batch_from(self, seed, first_sample, batch_size, host=(0, 1)):
         asked.append((first_sample, batch_size))
         return original(self, seed, first_sample, batch_size, host)
 
-    monkeypatch.setattr(loop.BatchSource, "batch_from", batch_from)
+    monkeypatch.setattr(BatchSource, "batch_from", batch_from)
     config = make_config(num_train_steps=6, train_batch_size=[(0, 4), (2, 8), (5, 4)])
     train_lm(config)
     steps = RunRecord.open(config.output_path).steps()
@@ -133,13 +133,13 @@ def test_training_longer_than_the_epoch_limits_allow_is_refused_before_it_starts
 
 
 def test_training_on_slow_data_records_the_waiting_and_warns(make_config, monkeypatch, capsys):
-    original = loop.BatchSource.batch_from
+    original = BatchSource.batch_from
 
     def slow(self, *arguments):
         time.sleep(0.2)
         return original(self, *arguments)
 
-    monkeypatch.setattr(loop.BatchSource, "batch_from", slow)
+    monkeypatch.setattr(BatchSource, "batch_from", slow)
     config = make_config(num_train_steps=22)
     train_lm(config)
     steps = RunRecord.open(config.output_path).steps()
@@ -150,14 +150,14 @@ def test_training_on_slow_data_records_the_waiting_and_warns(make_config, monkey
 
 
 def test_training_stops_with_the_error_of_a_batch_that_cannot_be_read(make_config, monkeypatch):
-    original = loop.BatchSource.batch_from
+    original = BatchSource.batch_from
 
     def damaged(self, seed, first_sample, batch_size, host=(0, 1)):
         if first_sample == 24:
             raise DataError("chunk 7 is damaged")
         return original(self, seed, first_sample, batch_size, host)
 
-    monkeypatch.setattr(loop.BatchSource, "batch_from", damaged)
+    monkeypatch.setattr(BatchSource, "batch_from", damaged)
     config = make_config(num_train_steps=6)
     with pytest.raises(DataError, match="chunk 7 is damaged"):
         train_lm(config)

@@ -1,0 +1,87 @@
+"""What is checked before anything is computed: devices, tokenizer, data. Each refusal says what would work."""
+
+import os
+import sys
+from typing import Any
+
+import jax
+
+from marin import hardware
+from marin.data.loader import BatchSource
+from marin.data.tokenizer import Tokenizer
+from marin.errors import ConfigError, HardwareError
+from marin.training.config import TrainLmConfig
+
+
+def keep_to_cpus(resources: Any) -> None:
+    """Limits this process to the cores that a CPU config asks for; before JAX starts its threads."""
+    wanted = getattr(resources, "num_cpus", None)
+    if wanted is None or not hasattr(os, "sched_setaffinity"):
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    if wanted < len(cores):
+        os.sched_setaffinity(0, cores[:wanted])
+    elif wanted > hardware.usable_cores():
+        print(
+            f"note: the config is sized for {wanted} cores, this machine has {hardware.usable_cores()}: it takes longer"
+        )
+
+
+def check_devices(resources: Any) -> None:
+    """Raises:
+    HardwareError: if this process does not have what the config asks for; a result must name the hardware it ran on.
+    """
+    try:
+        actual = jax.default_backend()
+    except RuntimeError as error:
+        raise HardwareError(f"JAX found no device ({error}): run `marin doctor`") from None
+    if actual != resources.platform:
+        hint = "use CpuOnlyConfig()" if actual == "cpu" else f"use a config for {actual}"
+        raise HardwareError(
+            f"the config asks for {resources.device_name} ({resources.platform}), JAX sees only {actual} here: {hint} in the"
+            " config, run on such a machine, or look at it with --dry_run true; `marin doctor` shows what this machine has"
+        )
+    if actual == "gpu" and resources.device_flops_override is None:
+        asked, found = hardware.lookup_device(resources.device_name), jax.devices()[0].device_kind
+        if hardware.lookup_device(found).name != asked.name:
+            raise HardwareError(
+                f"the config says {asked.name}, this machine has {found}: set `accelerator_type` to it, or to 'auto'"
+            )
+
+
+def check_tokenizer(config: TrainLmConfig, source: BatchSource, tokenizer: Tokenizer) -> None:
+    """Raises:
+    ConfigError: if the tokens were made by another tokenizer, or do not fit the model's vocabulary.
+    """
+    for component in source.components:
+        cache = component.cache
+        if cache.tokenizer_digest is not None and cache.tokenizer_digest != tokenizer.digest:
+            raise ConfigError(
+                f"the token cache {cache.path} was made with another tokenizer than {config.tokenizer}: tokenize again"
+            )
+    if tokenizer.vocab_size > config.vocab_size:
+        raise ConfigError(f"`vocab_size` is {config.vocab_size}, the tokenizer has {tokenizer.vocab_size}: raise it")
+
+
+def check_data(source: BatchSource, num_samples: int) -> None:
+    """Says what a run of so many samples takes from the components of a mixture, and which of them repeat.
+
+    Raises:
+        ConfigError: if the mixture's epoch limits end the data before.
+    """
+    source.check_enough(num_samples)
+    used = source.use(num_samples)
+    for component in used:
+        if len(used) > 1:
+            counts = component.counts
+            print(
+                f"data: `{component.name}` has {counts.num_tokens:,} tokens in {component.num_rows:,} rows, gone through"
+                f" {component.epochs:.2f} times; {counts.num_lost_tokens:,} tokens are in no row, {counts.num_padding:,} positions"
+                " are padding"
+            )
+        if component.epochs > 1 and not component.limited:
+            print(
+                f"warning: training goes {component.epochs:.1f} times through the {component.num_rows:,} rows of"
+                f" `{component.name}`: use more data, or a mixture whose `max_epochs` says how often is meant",
+                file=sys.stderr,
+            )

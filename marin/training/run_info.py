@@ -1,0 +1,79 @@
+"""The beginning and the end of a run's record: `run.json`, and the line that says that training is complete."""
+
+import hashlib
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+from marin.data.loader import BatchSource
+from marin.data.tokenizer import Tokenizer
+from marin.execution.attempts import usual_path
+from marin.storage import files
+from marin.tracking import RunRecord, RunWriter, capture_environment
+from marin.tracking.run_record import RUN_FILE
+from marin.training.config import TrainLmConfig
+from marin.training.config_json import config_to_json
+
+
+def write_run_info(
+    config: TrainLmConfig,
+    directory: Path,
+    writer: RunWriter,
+    source: BatchSource,
+    tokenizer: Tokenizer,
+    measured: dict[str, Any],
+) -> dict[str, Any]:
+    """Writes `run.json` when the run begins, and returns what stands in it; a resumed run keeps its first one."""
+    path = directory / RUN_FILE
+    if path.exists():
+        return json.loads(path.read_text())
+    resources = config.train.resources
+    environment, diff = capture_environment()
+    if diff:
+        files.write_bytes(str(directory / "git.diff"), diff)
+    described = config_to_json(config) | {"output_path": usual_path(config.output_path)}
+    identity = config_to_json(config, omit_placement=True)
+    identity = {key: identity[key] for key in ("model", "train", "vocab_size")}
+    writer.write_info(
+        {
+            "schema_version": 1,
+            "run_name": config.run_name,
+            "tags": list(config.tags),
+            "config": described,
+            **measured,
+            "platform": resources.platform,
+            "device_name": resources.device_name,
+            "num_devices": resources.num_devices,
+            "num_chips": resources.num_chips,
+            "device_flops": resources.device_flops,
+            "precision": config.precision.compute,
+            "seeds": {"model": config.train.seed, "data": config.data_seed},
+            "digests": {
+                "config": hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
+                "data": source.digest,
+                "tokenizer": tokenizer.digest,
+            },
+            "xla_flags": os.environ.get("XLA_FLAGS", ""),
+            **environment,
+        }
+    )
+    return json.loads(path.read_text())
+
+
+def finish(writer: RunWriter, num_steps: int) -> None:
+    """Writes the line that makes the record complete."""
+    # ru_maxrss is kilobytes on Linux and bytes on macOS.
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    writer.append("end", steps=num_steps, peak_memory_bytes=peak)
+
+
+def ensure_finished(directory: Path, num_steps: int) -> None:
+    """Writes the `end` that a kill between the last checkpoint and the last line left out."""
+    writer = RunWriter(directory)
+    if not RunRecord.open(directory).is_complete:
+        finish(writer, num_steps)
+    writer.close()
