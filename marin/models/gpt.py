@@ -1,0 +1,307 @@
+"""The GPT of the Time-to-GPT-2 contest: a Llama without learned norms, and with the ideas that its records were made of.
+
+    x0 = norm(embedding), smeared                      each token sees a little of the one before it
+    each layer: x = residual_scale x + input_scale x0
+                x = x + attention(norm(x))             QK norm, windows, value embeddings behind a gate
+                x = x + mlp(norm(x))                   relu^2, four times as wide
+    x = norm(x - backout x_middle)                     what the first half found is taken out again
+    logits = 15 tanh(x head / 15)
+
+The architecture is that of nanochat (Karpathy, 2025 to 2026); each idea is a field, and what a field turns off is not built.
+"""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from marin.errors import ConfigError
+from marin.models.lm import count_parameters
+from marin.nn import Embedding, Linear, RotaryConfig, apply_rotary, attention, rotary_angles
+
+# Inputs of the gates: the first channels of the normalized stream.
+_VALUE_GATE_INPUTS, _SMEAR_GATE_INPUTS = 12, 24
+_VOCABULARY_MULTIPLE = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class GptConfig:
+    """A decoder whose normalizations have no weights and whose matrices have no biases.
+
+    Args:
+        num_kv_heads: heads of keys and values; None for `num_heads`.
+        window_pattern: a letter a layer, repeated: "L" attends to the whole context, "S" to a quarter of it. The last layer
+            is always "L".
+        value_embeddings: every other layer, the last among them, adds a learned row for the token itself to its values
+            (Zhou et al., 2024, arXiv:2410.17897, as changed in modded-nanogpt).
+        value_gates: each head gates its value embedding by the stream.
+        smear: mix the embedding of the token before into each.
+        backout: subtract the stream of the middle layer before the head.
+        query_key_scale: queries and keys are multiplied by this after their normalization.
+        logit_softcap: see `LmModel`.
+        cross_entropy_block_size: the most tokens whose logits exist at once in the loss; None for the engine's choice.
+        gradient_checkpointing: recompute each block in the backward pass instead of keeping its activations.
+    """
+
+    seq_len: int = 2048
+    hidden_dim: int = 1280
+    num_layers: int = 20
+    num_heads: int = 10
+    num_kv_heads: int | None = None
+    window_pattern: str = "SSSL"
+    value_embeddings: bool = True
+    value_gates: bool = True
+    smear: bool = True
+    backout: bool = True
+    query_key_scale: float = 1.2
+    logit_softcap: float | None = 15.0
+    rope: RotaryConfig = RotaryConfig(theta=100_000)
+    cross_entropy_block_size: int | None = None
+    gradient_checkpointing: bool = False
+
+    def __post_init__(self) -> None:
+        for field in ("seq_len", "hidden_dim", "num_layers", "num_heads"):
+            value = getattr(self, field)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigError(f"`{field}` is {value!r}: use a whole number of at least 1")
+        if self.hidden_dim % self.num_heads or self.head_dim % 2:
+            raise ConfigError(
+                f"`hidden_dim` {self.hidden_dim} and `num_heads` {self.num_heads} give heads of {self.hidden_dim / self.num_heads}:"
+                " an even whole number is needed"
+            )
+        if self.num_heads % self.kv_heads:
+            raise ConfigError(f"`num_heads` {self.num_heads} is not a multiple of `num_kv_heads` {self.kv_heads}")
+        if not self.window_pattern or set(self.window_pattern) - {"S", "L"}:
+            raise ConfigError(f"`window_pattern` is {self.window_pattern!r}: use letters S and L, such as 'SSSL'")
+        least = max(_SMEAR_GATE_INPUTS if self.smear else 1, _VALUE_GATE_INPUTS if self.value_gates else 1)
+        if self.hidden_dim < least:
+            raise ConfigError(
+                f"`hidden_dim` is {self.hidden_dim}: the gates need at least {least}; turn them off or widen it"
+            )
+
+    @property
+    def max_seq_len(self) -> int:
+        return self.seq_len
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_dim // self.num_heads
+
+    @property
+    def kv_heads(self) -> int:
+        return self.num_kv_heads or self.num_heads
+
+    def window(self, layer: int) -> int | None:
+        """How many keys a query of this layer sees; None for all."""
+        letter = self.window_pattern[layer % len(self.window_pattern)]
+        return None if letter == "L" or layer == self.num_layers - 1 else max(1, self.seq_len // 4)
+
+    def has_value_embedding(self, layer: int) -> bool:
+        return self.value_embeddings and layer % 2 == (self.num_layers - 1) % 2
+
+    def build(self, vocab_size: int, *, key: PRNGKeyArray) -> "Gpt":
+        return Gpt.init(self, vocab_size, key=key)
+
+    def flops_per_token(self, vocab_size: int, context_length: int) -> float:
+        """Forward FLOPs: 2 for each weight of a matrix, and attention in full over each layer's window."""
+        shapes = eqx.filter_eval_shape(lambda: self.build(vocab_size, key=jax.random.key(0)))
+        matrices = count_parameters(shapes.blocks) + count_parameters(shapes.lm_head)
+        if shapes.smear_gate_I is not None:
+            matrices += shapes.smear_gate_I.size
+        spans = (min(self.window(layer) or context_length, context_length) for layer in range(self.num_layers))
+        return 2 * matrices + 4 * self.num_heads * self.head_dim * sum(spans)
+
+    def total_trainable_params(self, vocab_size: int) -> int:
+        return count_parameters(eqx.filter_eval_shape(lambda: self.build(vocab_size, key=jax.random.key(0))))
+
+
+class GptAttention(eqx.Module):
+    """Attention with normalized queries and keys, and values that know their token."""
+
+    query: Linear
+    key: Linear
+    value: Linear
+    output: Linear
+    value_gate: Linear | None
+    config: GptConfig = eqx.field(static=True)
+    window: int | None = eqx.field(static=True)
+
+    @staticmethod
+    def init(config: GptConfig, layer: int, *, key: PRNGKeyArray) -> "GptAttention":
+        keys = jax.random.split(key, 4)
+        width, kv_width = config.hidden_dim, config.kv_heads * config.head_dim
+        gated = config.has_value_embedding(layer) and config.value_gates
+        return GptAttention(
+            query=_uniform(keys[0], width, width),
+            key=_uniform(keys[1], width, kv_width),
+            value=_uniform(keys[2], width, kv_width),
+            output=Linear(jnp.zeros((width, width), jnp.float32), None),
+            value_gate=(
+                Linear(0.02 * jax.random.uniform(keys[3], (_VALUE_GATE_INPUTS, config.kv_heads), jnp.float32), None)
+                if gated
+                else None
+            ),
+            config=config,
+            window=config.window(layer),
+        )
+
+    def __call__(
+        self,
+        x_BTD: Float[Array, "B T D"],
+        value_BTKC: Float[Array, "B T K C"] | None,
+        angles: tuple[Array, Array],
+        segment_ids_BT: Int[Array, "B T"] | None,
+    ) -> Float[Array, "B T D"]:
+        rows, tokens, _ = x_BTD.shape
+        head_dim, scale = self.config.head_dim, self.config.query_key_scale
+        q_BTHC = self.query(x_BTD).reshape(rows, tokens, -1, head_dim)
+        k_BTKC = self.key(x_BTD).reshape(rows, tokens, -1, head_dim)
+        v_BTKC = self.value(x_BTD).reshape(rows, tokens, -1, head_dim)
+        if value_BTKC is not None:
+            if self.value_gate is not None:
+                gate_BTK = 3.0 * jax.nn.sigmoid(self.value_gate(x_BTD[..., :_VALUE_GATE_INPUTS]))
+                value_BTKC = gate_BTK[..., None] * value_BTKC
+            v_BTKC = v_BTKC + value_BTKC
+        q_BTHC = norm(apply_rotary(q_BTHC, *angles)) * scale
+        k_BTKC = norm(apply_rotary(k_BTKC, *angles)) * scale
+        out_BTHC = attention(q_BTHC, k_BTKC, v_BTKC, segment_ids_BT, window=self.window)
+        return self.output(out_BTHC.astype(x_BTD.dtype).reshape(rows, tokens, -1))
+
+
+class GptMlp(eqx.Module):
+    """`down(relu(up(x))^2)` (So et al., 2021, arXiv:2109.08668)."""
+
+    up: Linear
+    down: Linear
+
+    @staticmethod
+    def init(config: GptConfig, *, key: PRNGKeyArray) -> "GptMlp":
+        width = config.hidden_dim
+        up = _uniform(key, width, 4 * width)
+        return GptMlp(Linear(0.4 * up.weight_IO, None), Linear(jnp.zeros((4 * width, width), jnp.float32), None))
+
+    def __call__(self, x_BTD: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        return self.down(jnp.square(jax.nn.relu(self.up(x_BTD))))
+
+
+class GptBlock(eqx.Module):
+    """Attention, then the feed-forward, each on the normalized stream and added to it."""
+
+    attention: GptAttention
+    mlp: GptMlp
+
+    def __call__(
+        self,
+        x_BTD: Float[Array, "B T D"],
+        value_BTKC: Float[Array, "B T K C"] | None,
+        angles: tuple[Array, Array],
+        segment_ids_BT: Int[Array, "B T"] | None,
+    ) -> Float[Array, "B T D"]:
+        x_BTD = x_BTD + self.attention(norm(x_BTD), value_BTKC, angles, segment_ids_BT)
+        return x_BTD + self.mlp(norm(x_BTD))
+
+
+class Gpt(eqx.Module):
+    """The whole model. The scalars of layers are arrays [L]."""
+
+    embedding: Embedding
+    value_embeddings: tuple[Embedding | None, ...]
+    blocks: tuple[GptBlock, ...]
+    lm_head: Linear
+    residual_scale_L: Float[Array, " L"]
+    input_scale_L: Float[Array, " L"]
+    smear_gate_I: Float[Array, " I"] | None
+    smear_scale: Float[Array, ""] | None
+    backout_scale: Float[Array, ""] | None
+    vocab_size: int = eqx.field(static=True)
+    config: GptConfig = eqx.field(static=True)
+
+    @staticmethod
+    def init(config: GptConfig, vocab_size: int, *, key: PRNGKeyArray) -> "Gpt":
+        embedding_key, head_key, value_key, blocks_key, gate_key = jax.random.split(key, 5)
+        width, layers, kv_width = config.hidden_dim, config.num_layers, config.kv_heads * config.head_dim
+        padded = -(-vocab_size // _VOCABULARY_MULTIPLE) * _VOCABULARY_MULTIPLE
+
+        def block(layer: int, block_key: PRNGKeyArray) -> GptBlock:
+            attention_key, mlp_key = jax.random.split(block_key)
+            return GptBlock(GptAttention.init(config, layer, key=attention_key), GptMlp.init(config, key=mlp_key))
+
+        return Gpt(
+            embedding=Embedding.init(padded, width, key=embedding_key, std=0.8),
+            value_embeddings=tuple(
+                Embedding(_uniform(k, padded, kv_width, fan_in=width).weight_IO)
+                if config.has_value_embedding(layer)
+                else None
+                for layer, k in enumerate(jax.random.split(value_key, layers))
+            ),
+            blocks=tuple(block(layer, k) for layer, k in enumerate(jax.random.split(blocks_key, layers))),
+            lm_head=Linear.init(width, padded, key=head_key, std=0.001),
+            residual_scale_L=jnp.linspace(1.15, 1.05, layers, dtype=jnp.float32),
+            input_scale_L=jnp.linspace(0.20, 0.05, layers, dtype=jnp.float32),
+            smear_gate_I=(
+                0.02 * jax.random.uniform(gate_key, (_SMEAR_GATE_INPUTS,), jnp.float32) if config.smear else None
+            ),
+            smear_scale=jnp.zeros((), jnp.float32) if config.smear else None,
+            backout_scale=jnp.full((), 0.2, jnp.float32) if config.backout else None,
+            vocab_size=vocab_size,
+            config=config,
+        )
+
+    @property
+    def lm_head_DV(self) -> Float[Array, "D V"]:
+        return self.lm_head.weight_IO[:, : self.vocab_size]
+
+    @property
+    def logit_softcap(self) -> float | None:
+        return self.config.logit_softcap
+
+    def activations(
+        self, tokens_BT: Int[Array, "B T"], segment_ids_BT: Int[Array, "B T"] | None
+    ) -> Float[Array, "B T D"]:
+        config = self.config
+        rows, tokens = tokens_BT.shape
+        angles = rotary_angles(config.rope, tokens, config.head_dim)
+        x_BTD = norm(self.embedding(tokens_BT))
+        if self.smear_gate_I is not None and self.smear_scale is not None:
+            x_BTD = _smeared(x_BTD, self.smear_gate_I, self.smear_scale, segment_ids_BT)
+        input_BTD, middle_BTD = x_BTD, x_BTD
+
+        def run(block: GptBlock, x_BTD: Array, value_BTKC: Array | None) -> Array:
+            return block(x_BTD, value_BTKC, angles, segment_ids_BT)
+
+        if config.gradient_checkpointing:
+            run = eqx.filter_checkpoint(run)
+        for layer, (block, table) in enumerate(zip(self.blocks, self.value_embeddings, strict=True)):
+            x_BTD = self.residual_scale_L[layer] * x_BTD + self.input_scale_L[layer] * input_BTD
+            value_BTKC = None if table is None else table(tokens_BT).reshape(rows, tokens, -1, config.head_dim)
+            x_BTD = run(block, x_BTD, value_BTKC)
+            if layer == config.num_layers // 2:
+                middle_BTD = x_BTD
+        if self.backout_scale is not None:
+            x_BTD = x_BTD - self.backout_scale * middle_BTD
+        return norm(x_BTD)
+
+
+def norm(x: Float[Array, "... C"]) -> Float[Array, "... C"]:
+    """The last dimension scaled to a root mean square of one; nothing is learned."""
+    x32 = x.astype(jnp.float32)
+    epsilon = jnp.finfo(x.dtype).eps
+    return (x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), axis=-1, keepdims=True) + epsilon)).astype(x.dtype)
+
+
+def _smeared(x_BTD: Array, gate_I: Array, scale: Array, segment_ids_BT: Array | None) -> Float[Array, "B T D"]:
+    """Each token with some of the one before it in its document: x_t + scale sigmoid(gate x_t) x_{t-1}."""
+    before_BTD = jnp.pad(x_BTD[:, :-1], ((0, 0), (1, 0), (0, 0)))
+    gate_BT = scale * jax.nn.sigmoid(x_BTD[..., :_SMEAR_GATE_INPUTS] @ gate_I)
+    if segment_ids_BT is not None:
+        before = jnp.pad(segment_ids_BT[:, :-1], ((0, 0), (1, 0)), constant_values=-1)
+        gate_BT = jnp.where(segment_ids_BT == before, gate_BT, jnp.zeros((), gate_BT.dtype))
+    return x_BTD + gate_BT[..., None] * before_BTD
+
+
+def _uniform(key: PRNGKeyArray, inputs: int, outputs: int, *, fan_in: int | None = None) -> Linear:
+    """Uniform weights of standard deviation `fan_in` ** -0.5."""
+    bound = (3.0 / (fan_in or inputs)) ** 0.5
+    return Linear(jax.random.uniform(key, (inputs, outputs), jnp.float32, -bound, bound), None)
