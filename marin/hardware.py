@@ -286,6 +286,18 @@ def _cpu_model() -> str:
     return found.group(1).strip() if found else platform.processor() or platform.machine()
 
 
+def has_bf16_instructions() -> bool:
+    """Whether this processor multiplies bfloat16 in hardware (x86: AVX512-BF16 or AMX; ARM: the BF16 extension)."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return False
+    for line in lines:
+        if line.startswith(("flags", "Features")):
+            return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(line.partition(":")[2].split())
+    return False
+
+
 def host_info() -> dict[str, object]:
     """This machine in plain JSON values, for `run.json` and `marin doctor`."""
     return {

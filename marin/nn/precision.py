@@ -1,26 +1,37 @@
-"""Which number format parameters are kept in and which one the forward and backward passes compute in."""
+"""Which number format parameters are kept in, and which ones the forward and backward passes compute in."""
 
 import dataclasses
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from marin.errors import ConfigError
+from marin.nn.quantized import quantize_linears
 
 Tree = TypeVar("Tree")
 _COMPUTE_TYPES = {"f32": jnp.float32, "float32": jnp.float32, "bf16": jnp.bfloat16, "bfloat16": jnp.bfloat16}
+_PRODUCTS = (None, "fp8", "int8")
 
 
 @dataclasses.dataclass(frozen=True)
 class Precision:
-    """Parameters and optimizer state are float32; `compute` is "f32" or "bf16"."""
+    """Parameters and optimizer state are float32.
+
+    Args:
+        compute: "f32" or "bf16".
+        products: "fp8" or "int8" for the matrix products of hidden layers in training (see `marin.nn.quantized`); scoring
+            uses the compute format. None for the compute format in training too.
+    """
 
     compute: str = "bf16"
+    products: str | None = dataclasses.field(default=None, metadata={"marin.omit_default": True})
 
     def __post_init__(self) -> None:
         if self.compute not in _COMPUTE_TYPES:
             raise ConfigError(f"`precision.compute` is {self.compute!r}: use one of {sorted(_COMPUTE_TYPES)}")
+        if self.products not in _PRODUCTS:
+            raise ConfigError(f"`precision.products` is {self.products!r}: use 'fp8', 'int8' or None")
 
     @property
     def dtype(self) -> jnp.dtype:
@@ -36,3 +47,8 @@ class Precision:
             )
 
         return jax.tree.map(cast_leaf, tree)
+
+    def for_training(self, model: Any) -> Any:
+        """The model as a training step computes with it: cast, and with its products in 8 bits where that is asked for."""
+        model = self.cast(model)
+        return model if self.products is None else quantize_linears(model, self.products)

@@ -99,12 +99,13 @@ def _evaluator(config: SpeedrunTrainConfig, eval_set: EvalSet, tokenizer: Tokeni
     per_device = train.train.per_device_eval_parallelism
 
     def evaluate(model: Any, max_batches: int | None) -> dict[str, float]:
+        precision = Precision(RunRecord.open(str(train.output_path)).info["precision"])
         measured = bits_per_byte(
             model,
             eval_set,
             tokenizer,
             train.model.max_seq_len,
-            precision=train.precision,
+            precision=precision,
             max_batches=max_batches,
             batch_size=_eval_batch_size(per_device),
         )

@@ -77,9 +77,10 @@ class SimpleTrainConfig:
         initialize_from_hf: not supported yet; leave None.
         reset_data_loader_on_init: with a checkpoint to start from, begin the data anew (True) or where it stopped.
         allow_partial_checkpoint: parameters that the checkpoint lacks keep their initial values.
-        int8: not supported; leave False.
+        int8: multiply the matrices of hidden layers in 8-bit whole numbers (see `marin.nn.quantized`).
         profiler: trace `profiler_num_steps` steps from `profiler_start_step` on.
-        precision: number format of the forward and backward pass; None for float32 on CPU, bfloat16 elsewhere.
+        precision: number format of the forward and backward pass; None for bfloat16, on a CPU for what measures faster on it
+            (see `marin.training.programs`).
         per_device_parallelism: sequences that a device takes at once; a batch of more is taken in parts, whose gradients
             are added up. None for the whole batch at once.
         checkpoint_interval: seconds between checkpoints to resume from.
@@ -183,8 +184,10 @@ class SimpleTrainConfig:
         self.build_optimizer().schedule(self.num_train_steps)
 
     def _refuse_unsupported(self) -> None:
-        if self.int8:
-            raise ConfigError("config field `int8` is True: this engine has no int8 training; set it to False")
+        if self.int8 and self.precision is not None and self.precision.products not in (None, "int8"):
+            raise ConfigError(
+                f"config field `int8` is True and `precision.products` is {self.precision.products!r}: set one of them"
+            )
         if self.steps_per_task_eval is not None:
             raise ConfigError(
                 "config field `steps_per_task_eval` is set: task evaluation is not there yet; leave it None"
@@ -274,9 +277,9 @@ class TrainLmConfig:
 
     @property
     def precision(self) -> Precision:
-        if self.train.precision is not None:
-            return self.train.precision
-        return Precision("f32" if self.train.resources.platform == "cpu" else "bf16")
+        """What is asked for. Without a word about it a CPU takes what measures faster on it, usually float32."""
+        asked = self.train.precision or Precision("f32" if self.train.resources.platform == "cpu" else "bf16")
+        return dataclasses.replace(asked, products="int8") if self.train.int8 else asked
 
     @property
     def data_seed(self) -> int:

@@ -35,8 +35,9 @@ from marin.training.config import TrainLmConfig
 from marin.training.host_memory import keep_freed_memory
 from marin.training.preflight import check_data, check_devices, check_tokenizer, keep_to_cpus
 from marin.training.profiling import Profiler
+from marin.training.programs import Compilation, choose_compilation, compile_program
 from marin.training.recorder import StepRecorder
-from marin.training.run_info import ensure_finished, finish, write_run_info
+from marin.training.run_info import ensure_finished, finish, read_run_info, write_run_info
 from marin.training.state import StepConfig, TrainState, evaluation_model, init_state, make_train_step
 
 # Measures a model during training: (model, limit on batches) -> figures by name.
@@ -89,17 +90,20 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
 
     def compile_step(batch_size: int) -> Any:
         step_config = StepConfig(
-            precision=config.precision,
+            precision=compilation.precision,
             micro_batches=train.micro_batches(batch_size, mesh.size),
             loss_block=getattr(config.model, "cross_entropy_block_size", None),
             z_loss_weight=train.z_loss_weight or 0.0,
             ema_beta=train.ema_beta,
             watch=train.watch if train.watch.watch_targets else None,
         )
-        step = jax.jit(make_train_step(optimizer, rate, step_config), donate_argnums=0)
-        return step.lower(state, batch_of(0, batch_size)).compile()
+        return compile_program(
+            make_train_step(optimizer, rate, step_config), compilation, state, batch_of(0, batch_size)
+        )
 
     compile_start = time.perf_counter()
+    saved = read_run_info(directory)
+    compilation = choose_compilation(config) if saved is None else Compilation.from_json(saved)
     compiled = {size: compile_step(size) for size in schedule.sizes(first_step, train.num_train_steps)}
     compile_time = time.perf_counter() - compile_start
 
@@ -107,7 +111,7 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
     writer = RunWriter(directory)
     data = [component.as_json() for component in source.use(last_sample)]
     measured = {"num_parameters": count_parameters(model), "data": data}
-    info = write_run_info(config, directory, writer, source, tokenizer, measured)
+    info = write_run_info(config, directory, writer, source, tokenizer, measured, compilation)
     writer.append(
         "start",
         from_step=first_step,

@@ -16,6 +16,13 @@ from marin.tracking import RunRecord, RunWriter, capture_environment
 from marin.tracking.run_record import RUN_FILE
 from marin.training.config import TrainLmConfig
 from marin.training.config_json import config_to_json
+from marin.training.programs import Compilation
+
+
+def read_run_info(directory: Path) -> dict[str, Any] | None:
+    """What `run.json` says of the run that was begun in the directory; None before that."""
+    path = directory / RUN_FILE
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def write_run_info(
@@ -25,11 +32,12 @@ def write_run_info(
     source: BatchSource,
     tokenizer: Tokenizer,
     measured: dict[str, Any],
+    compilation: Compilation,
 ) -> dict[str, Any]:
     """Writes `run.json` when the run begins, and returns what stands in it; a resumed run keeps its first one."""
-    path = directory / RUN_FILE
-    if path.exists():
-        return json.loads(path.read_text())
+    saved = read_run_info(directory)
+    if saved is not None:
+        return saved
     resources = config.train.resources
     environment, diff = capture_environment()
     if diff:
@@ -49,7 +57,7 @@ def write_run_info(
             "num_devices": resources.num_devices,
             "num_chips": resources.num_chips,
             "device_flops": resources.device_flops,
-            "precision": config.precision.compute,
+            **compilation.as_json(),
             "seeds": {"model": config.train.seed, "data": config.data_seed},
             "digests": {
                 "config": hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
@@ -60,7 +68,7 @@ def write_run_info(
             **environment,
         }
     )
-    return json.loads(path.read_text())
+    return json.loads((directory / RUN_FILE).read_text())
 
 
 def finish(writer: RunWriter, num_steps: int) -> None:

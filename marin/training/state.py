@@ -114,7 +114,7 @@ def make_train_step(
 
     def loss_fn(params: Any, static: Any, batch: Any, num_tokens: Array) -> tuple[Float[Array, ""], Metrics]:
         """The part of the loss that these rows of the batch have, and what is reported of it."""
-        model = eqx.combine(config.precision.cast(params), static)
+        model = config.precision.for_training(eqx.combine(params, static))
         x_BTD, extra = training_activations(model, batch)
         nats, penalty = weighted_cross_entropy(
             x_BTD,

@@ -15,7 +15,7 @@ from experiments.python_docs import python_docs_tokenized
 from experiments.simple_train_config import SimpleTrainConfig
 from marin.execution.executor import executor_main
 from marin.models.llama import LlamaConfig
-from marin.nn import RmsNormConfig
+from marin.nn import Precision, RmsNormConfig
 from marin.optim import MuonConfig
 from marin.resources import CpuOnlyConfig
 from marin.site.leaderboard_step import leaderboard_step
@@ -52,6 +52,7 @@ speedrun_config = SpeedrunConfig(
             beta1=0.8,
             backend_steps=4,
         ),
+        precision=Precision("f32"),  # a processor that is faster in bfloat16 would reach another figure
         watch=WatchConfig(watch_targets=[]),
         checkpoint_interval=20,
     ),

@@ -1,0 +1,130 @@
+"""Matrix products in 8 bits, for training: FP8 with a scale a tensor, int8 with a scale a row.
+
+Weights stay in float32 and are quantized anew in each step from their largest absolute value, so there is no state. What
+is multiplied in 8 bits:
+
+    product                 FP8 (Micikevicius et al., 2022, arXiv:2209.05433)   int8 (as AQT's default for training)
+    y = x W                 e4m3 x e4m3                                         int8 x int8, a scale a token and an output
+    gradient of x: g W^T    e5m2 x e4m3                                         int8 x int8, a scale a token and an input
+    gradient of W: x^T g    e4m3 x e5m2                                         compute format: its sums are over tokens
+
+Rounding is to the nearest; AQT rounds gradients stochastically. Only `Linear`s whose both sides are multiples of 16 and at
+least 128 are quantized: smaller ones gain nothing. Embeddings, the head and attention's own products keep the compute format.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from marin.nn.linear import Linear
+
+_MULTIPLE, _LEAST = 16, 128
+_TINY = 1e-30  # a tensor of zeros has a scale too
+
+
+class QuantizedLinear(eqx.Module):
+    """A `Linear` whose products are in 8 bits; made for one step from the weights of that step."""
+
+    weight_IO: Float[Array, "I O"]
+    bias_O: Float[Array, " O"] | None
+    products: str = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, "... I"]) -> Float[Array, "... O"]:
+        multiply = fp8_product if self.products == "fp8" else int8_product
+        y_NO = multiply(x.reshape(-1, x.shape[-1]), self.weight_IO)
+        if self.bias_O is not None:
+            y_NO = y_NO + self.bias_O[None, :]
+        return y_NO.reshape(*x.shape[:-1], -1)
+
+
+def quantize_linears(model: Any, products: str) -> Any:
+    """The same model with each `Linear` that is large enough in 8 bits; `products` is "fp8" or "int8"."""
+
+    def quantize(leaf: Any) -> Any:
+        if not isinstance(leaf, Linear):
+            return leaf
+        large = all(size % _MULTIPLE == 0 and size >= _LEAST for size in leaf.weight_IO.shape)
+        return QuantizedLinear(leaf.weight_IO, leaf.bias_O, products) if large else leaf
+
+    return jax.tree.map(quantize, model, is_leaf=lambda leaf: isinstance(leaf, Linear))
+
+
+# --- FP8 ------------------------------------------------------------------------------------------------------------
+
+
+@jax.custom_vjp
+def fp8_product(x_NI: Float[Array, "N I"], weight_IO: Float[Array, "I O"]) -> Float[Array, "N O"]:
+    """`x W` in FP8, accumulated in float32, in the type of `x`."""
+    return _fp8_forward(x_NI, weight_IO)[0]
+
+
+def _fp8_forward(x_NI: Array, weight_IO: Array) -> tuple[Array, tuple[Array, ...]]:
+    x, x_scale = _to_fp8(x_NI, jnp.float8_e4m3fn)
+    weight, weight_scale = _to_fp8(weight_IO, jnp.float8_e4m3fn)
+    y_NO = _contract(x, weight, 1, 0) * (x_scale * weight_scale)
+    # The 8-bit tensors are what the backward pass keeps: half the memory of the compute format.
+    return y_NO.astype(x_NI.dtype), (x, x_scale, weight, weight_scale)
+
+
+def _fp8_backward(saved: tuple[Array, ...], grad_NO: Array) -> tuple[Array, Array]:
+    x, x_scale, weight, weight_scale = saved
+    grad, grad_scale = _to_fp8(grad_NO, jnp.float8_e5m2)
+    grad_x_NI = _contract(grad, weight, 1, 1) * (grad_scale * weight_scale)
+    grad_weight_IO = _contract(x, grad, 0, 0) * (x_scale * grad_scale)
+    return grad_x_NI.astype(grad_NO.dtype), grad_weight_IO.astype(grad_NO.dtype)
+
+
+fp8_product.defvjp(_fp8_forward, _fp8_backward)
+
+
+def _to_fp8(tensor: Array, dtype: Any) -> tuple[Array, Float[Array, ""]]:
+    """The tensor in an 8-bit float format, and what it must be multiplied by."""
+    largest = jnp.maximum(jnp.max(jnp.abs(tensor)).astype(jnp.float32), _TINY)
+    limit = float(jnp.finfo(dtype).max)
+    scale = largest / limit
+    # Rounding may carry the largest value over the end of the range, which in e4m3 is not-a-number.
+    return jnp.clip(tensor.astype(jnp.float32) / scale, -limit, limit).astype(dtype), scale
+
+
+# --- int8 -----------------------------------------------------------------------------------------------------------
+
+
+@jax.custom_vjp
+def int8_product(x_NI: Float[Array, "N I"], weight_IO: Float[Array, "I O"]) -> Float[Array, "N O"]:
+    """`x W` in int8, accumulated in int32, in the type of `x`."""
+    return _int8_forward(x_NI, weight_IO)[0]
+
+
+def _int8_forward(x_NI: Array, weight_IO: Array) -> tuple[Array, tuple[Array, Array]]:
+    x, x_scale_N1 = _to_int8(x_NI, 1)
+    weight, weight_scale_1O = _to_int8(weight_IO, 0)
+    y_NO = _contract(x, weight, 1, 0).astype(jnp.float32) * x_scale_N1 * weight_scale_1O
+    return y_NO.astype(x_NI.dtype), (x_NI, weight_IO)
+
+
+def _int8_backward(saved: tuple[Array, Array], grad_NO: Array) -> tuple[Array, Array]:
+    x_NI, weight_IO = saved
+    grad, grad_scale_N1 = _to_int8(grad_NO, 1)
+    weight, weight_scale_I1 = _to_int8(weight_IO, 1)
+    grad_x_NI = _contract(grad, weight, 1, 1).astype(jnp.float32) * grad_scale_N1 * weight_scale_I1.T
+    return grad_x_NI.astype(grad_NO.dtype), x_NI.T @ grad_NO
+
+
+int8_product.defvjp(_int8_forward, _int8_backward)
+
+
+def _to_int8(tensor: Float[Array, "R S"], axis: int) -> tuple[Int[Array, "R S"], Array]:
+    """The tensor in 8-bit whole numbers with a scale for each slice along the other axis, and those scales."""
+    largest = jnp.maximum(jnp.max(jnp.abs(tensor.astype(jnp.float32)), axis=axis, keepdims=True), _TINY)
+    scale = largest / 127.0
+    return jnp.round(tensor.astype(jnp.float32) / scale).astype(jnp.int8), scale
+
+
+def _contract(one: Array, other: Array, one_axis: int, other_axis: int) -> Array:
+    """A product over the named axes, accumulated in float32 for floats and int32 for whole numbers."""
+    wide = jnp.int32 if jnp.issubdtype(one.dtype, jnp.integer) else jnp.float32
+    dimensions = (((one_axis,), (other_axis,)), ((), ()))
+    return jax.lax.dot_general(one, other, dimensions, preferred_element_type=wide)
