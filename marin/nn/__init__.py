@@ -11,7 +11,7 @@ from marin.nn.loss import cross_entropy, weighted_cross_entropy
 from marin.nn.mlp import ACTIVATIONS, GatedMlp
 from marin.nn.norm import RmsNorm, RmsNormConfig
 from marin.nn.precision import Precision
-from marin.nn.rotary import RotaryConfig, apply_rotary, rotary_angles
+from marin.nn.rotary import Llama3RotaryConfig, RotaryConfig, apply_rotary, rotary_angles
 
 __all__ = [
     "ACTIVATIONS",
@@ -19,6 +19,7 @@ __all__ = [
     "Embedding",
     "GatedMlp",
     "Linear",
+    "Llama3RotaryConfig",
     "Precision",
     "RmsNorm",
     "RmsNormConfig",

@@ -1,6 +1,7 @@
 """Rotary position embedding (Su et al., 2021, arXiv:2104.09864), in the half-split layout that Llama checkpoints use."""
 
 import dataclasses
+import math
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -19,6 +20,45 @@ class RotaryConfig:
         if not self.theta > 0 or not self.factor > 0:
             raise ConfigError(f"`rope` has theta {self.theta} and factor {self.factor}: both must be above 0")
 
+    def scaled(
+        self, position_T: Float[Array, " T"], frequency_C: Float[Array, " half"]
+    ) -> tuple[Float[Array, " T"], Float[Array, " half"]]:
+        """Positions and radians a position, stretched for longer contexts; an angle is their product."""
+        return position_T / self.factor, frequency_C
+
+
+@dataclasses.dataclass(frozen=True)
+class Llama3RotaryConfig(RotaryConfig):
+    """The scaling of Llama 3.1: slow rotations are stretched by `factor`, fast ones stay, those in between are blended.
+
+    Args:
+        low_freq_factor: a rotation that turns fewer times than this within the original context is stretched in full.
+        high_freq_factor: one that turns more often than this stays as it is.
+        original_max_position_embeddings: the context that the model was trained with before the stretch.
+    """
+
+    theta: float = 500000
+    factor: float = 8.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_max_position_embeddings: int = 8192
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.low_freq_factor < self.high_freq_factor or self.original_max_position_embeddings < 1:
+            raise ConfigError(
+                f"`rope` has low_freq_factor {self.low_freq_factor}, high_freq_factor {self.high_freq_factor} and"
+                f" original_max_position_embeddings {self.original_max_position_embeddings}: the first must be above 0 and"
+                " below the second, the last at least 1"
+            )
+
+    def scaled(
+        self, position_T: Float[Array, " T"], frequency_C: Float[Array, " half"]
+    ) -> tuple[Float[Array, " T"], Float[Array, " half"]]:
+        turns_C = frequency_C * (self.original_max_position_embeddings / (2 * math.pi))
+        kept_C = jnp.clip((turns_C - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor), 0.0, 1.0)
+        return position_T, frequency_C * (kept_C + (1.0 - kept_C) / self.factor)
+
 
 def rotary_angles(
     config: RotaryConfig, num_positions: int, head_dim: int
@@ -31,7 +71,8 @@ def rotary_angles(
     if head_dim % 2:
         raise ConfigError(f"`head_dim` is {head_dim}: rotary embedding rotates pairs, so use an even number")
     frequency = config.theta ** (-jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
-    angle = jnp.outer(jnp.arange(num_positions, dtype=jnp.float32) / config.factor, frequency)
+    position, frequency = config.scaled(jnp.arange(num_positions, dtype=jnp.float32), frequency)
+    angle = jnp.outer(position, frequency)
     return jnp.cos(angle), jnp.sin(angle)
 
 

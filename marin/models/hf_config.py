@@ -1,0 +1,195 @@
+"""`config.json` of Llama and Qwen3 checkpoints from our config, and our config from it.
+
+Qwen3 is Llama with normalized queries and keys. What one side says and the other cannot is refused by the name of its
+field: a checkpoint that loads elsewhere and computes something else is worse than none.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from marin.errors import CheckpointError, ConfigError
+from marin.models.llama import LlamaConfig
+from marin.nn import Llama3RotaryConfig, RmsNormConfig, RotaryConfig
+
+CANNOT = "such a model cannot be exported; `steps_per_hf_export=-1` trains it without"
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+_ACTIVATIONS = {"swish": "silu", "gelu_pytorch_tanh": "gelu_new"}  # the other names are ours too
+# Switches of ours that the layout has no word for.
+_MUST_BE_OFF = ("input_embedding_norm", "use_attention_sink")
+_CONFIG_FIELDS = (
+    *("seq_len", "hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads", "head_dim"),
+    *("activation_function", "use_bias", "use_layer_norm_weight", "layer_norm_epsilon", "tie_word_embeddings"),
+    *("rope", "qk_norm", "initializer_range", *_MUST_BE_OFF),
+)
+
+
+# --- ours to theirs -------------------------------------------------------------------------------------------------
+
+
+def to_hf_config(config: Any, vocab_size: int) -> dict[str, Any]:
+    """`config.json` of a model that `config` describes, a `LlamaConfig` or one with the same fields.
+
+    Positions are given in the keys of transformers 4 (`rope_theta`, `rope_scaling`), which 5 and other programs read too.
+
+    Raises:
+        ConfigError: naming the first field that is missing, or whose value the layout cannot say.
+    """
+    for field in _CONFIG_FIELDS:
+        if not hasattr(config, field):
+            raise ConfigError(
+                f"{type(config).__name__} has no field `{field}`, which Hugging Face's Llama layout needs: {CANNOT}"
+            )
+    _refuse_unsayable(config)
+    model_type = "llama" if config.qk_norm is None else "qwen3"
+    described = {
+        "architectures": [ARCHITECTURES[model_type]],
+        "model_type": model_type,
+        "vocab_size": vocab_size,
+        "hidden_size": config.hidden_dim,
+        "intermediate_size": config.intermediate_dim,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_dim or config.hidden_dim // config.num_heads,
+        "hidden_act": config.activation_function,
+        "max_position_embeddings": config.seq_len,
+        "rms_norm_eps": config.layer_norm_epsilon,
+        "rope_theta": float(config.rope.theta),
+        "rope_scaling": _rope_scaling(config.rope),
+        "attention_bias": config.use_bias,
+        "attention_dropout": 0.0,
+        "tie_word_embeddings": config.tie_word_embeddings,
+        "initializer_range": config.initializer_range,
+        "use_cache": True,
+    }
+    if model_type == "llama":
+        return described | {"mlp_bias": config.use_bias, "pretraining_tp": 1}
+    return described | {"use_sliding_window": False, "sliding_window": None}
+
+
+def llama_config_of(config: Any) -> LlamaConfig:
+    """The `LlamaConfig` that says what `config`, one with the same fields, says."""
+    return LlamaConfig(**{field: getattr(config, field) for field in _CONFIG_FIELDS})
+
+
+def _refuse_unsayable(config: Any) -> None:
+    def refuse(field: str, why: str) -> None:
+        raise ConfigError(
+            f"config field `{field}` is {getattr(config, field)!r}, and Hugging Face's Llama and Qwen3 layouts {why}: {CANNOT}"
+        )
+
+    for field in _MUST_BE_OFF:
+        if getattr(config, field):
+            refuse(field, "have no place for it")
+    if not config.use_layer_norm_weight:
+        refuse("use_layer_norm_weight", "need the weights of normalizations")
+    if type(config.rope) not in (RotaryConfig, Llama3RotaryConfig):
+        refuse("rope", "know RotaryConfig and Llama3RotaryConfig")
+    if config.qk_norm is None:
+        return
+    if not config.qk_norm.use_weight or config.qk_norm.epsilon != config.layer_norm_epsilon:
+        refuse(
+            "qk_norm", f"need its weight, and one epsilon for all (`layer_norm_epsilon` is {config.layer_norm_epsilon})"
+        )
+    if config.use_bias:
+        refuse("use_bias", "have no biases in the feed-forward where queries and keys are normalized (`qk_norm`)")
+
+
+def _rope_scaling(rope: RotaryConfig) -> dict[str, Any] | None:
+    if isinstance(rope, Llama3RotaryConfig):
+        return {
+            "rope_type": "llama3",
+            "factor": float(rope.factor),
+            "low_freq_factor": float(rope.low_freq_factor),
+            "high_freq_factor": float(rope.high_freq_factor),
+            "original_max_position_embeddings": rope.original_max_position_embeddings,
+        }
+    return None if rope.factor == 1 else {"rope_type": "linear", "factor": float(rope.factor)}
+
+
+# --- theirs to ours -------------------------------------------------------------------------------------------------
+
+
+def from_hf_config(hf: Mapping[str, Any], where: str) -> LlamaConfig:
+    """The config of the model that a `config.json` describes, in the keys of transformers 4 or 5.
+
+    Args:
+        where: the file, for messages.
+    Raises:
+        CheckpointError: naming the key that is missing, or whose value this engine cannot compute.
+    """
+    model_type = hf.get("model_type")
+    if model_type not in ARCHITECTURES:
+        raise CheckpointError(f"{where} says `model_type` {model_type!r}: this engine reads {', '.join(ARCHITECTURES)}")
+
+    def need(key: str) -> Any:
+        if hf.get(key) is None:
+            raise CheckpointError(f"{where} has no `{key}`: it is no whole config of a {model_type} model")
+        return hf[key]
+
+    def refuse(key: str, why: str) -> None:
+        raise CheckpointError(f"{where} says `{key}` {hf[key]!r}: {why}")
+
+    if hf.get("use_sliding_window") or any(kind != "full_attention" for kind in hf.get("layer_types") or []):
+        refuse(
+            "use_sliding_window" if hf.get("use_sliding_window") else "layer_types",
+            "attention must be full in all layers",
+        )
+    use_bias = bool(hf.get("attention_bias", False))
+    if model_type == "llama" and bool(hf.get("mlp_bias", False)) != use_bias:
+        refuse("mlp_bias" if "mlp_bias" in hf else "attention_bias", "this engine has biases everywhere or nowhere")
+    if model_type == "qwen3" and use_bias:
+        refuse("attention_bias", "this engine has biases everywhere or nowhere")
+    epsilon = float(hf.get("rms_norm_eps", 1e-6))
+    activation = hf.get("hidden_act", "silu")
+    try:
+        return LlamaConfig(
+            seq_len=need("max_position_embeddings"),
+            hidden_dim=need("hidden_size"),
+            intermediate_dim=need("intermediate_size"),
+            num_layers=need("num_hidden_layers"),
+            num_heads=need("num_attention_heads"),
+            # transformers' Qwen3 has defaults of its own for these two, its Llama derives them.
+            num_kv_heads=need("num_key_value_heads")
+            if model_type == "qwen3"
+            else hf.get("num_key_value_heads") or need("num_attention_heads"),
+            head_dim=need("head_dim") if model_type == "qwen3" else hf.get("head_dim"),
+            activation_function=_ACTIVATIONS.get(activation, activation),
+            use_bias=use_bias,
+            layer_norm_epsilon=epsilon,
+            tie_word_embeddings=bool(hf.get("tie_word_embeddings", False)),
+            rope=_rope(hf, where),
+            qk_norm=RmsNormConfig(epsilon) if model_type == "qwen3" else None,
+            initializer_range=float(hf.get("initializer_range", 0.02)),
+        )
+    except ConfigError as error:
+        raise CheckpointError(f"{where} describes a model that this engine cannot build: {error}") from None
+
+
+def _rope(hf: Mapping[str, Any], where: str) -> RotaryConfig:
+    # transformers 5 has all in `rope_parameters`, 4 has `rope_theta` beside `rope_scaling`.
+    scaling = dict(hf.get("rope_parameters") or hf.get("rope_scaling") or {})
+    theta = scaling.get("rope_theta", hf.get("rope_theta", 10000.0))
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    try:
+        if kind == "default":
+            return RotaryConfig(theta=theta)
+        if kind == "linear":
+            return RotaryConfig(theta=theta, factor=scaling["factor"])
+        if kind == "llama3":
+            names = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+            return Llama3RotaryConfig(theta=theta, **{name: scaling[name] for name in names})
+    except KeyError as missing:
+        raise CheckpointError(f"{where} has rope scaling {kind!r} without {missing}: it is not whole") from None
+    raise CheckpointError(f"{where} has rope scaling {kind!r}: this engine has default, linear and llama3")
+
+
+def differences(config: Any, hf: Mapping[str, Any], where: str) -> list[str]:
+    """What `config` says otherwise than a checkpoint's `config.json`, of all that shapes do not show; one line each."""
+    theirs = from_hf_config(hf, where)
+    fields = ("rope", "layer_norm_epsilon", "activation_function", "qk_norm", "num_heads")
+    return [
+        f"`{field}` is {getattr(config, field)!r} here and {getattr(theirs, field)!r} in {where}"
+        for field in fields
+        if getattr(config, field, None) != getattr(theirs, field)
+    ]
