@@ -108,35 +108,40 @@ class FileServer:
 
 
 class FakeHub(FileServer):
-    """One dataset repository of the Hugging Face hub with a branch `main`; files of 1,000 bytes and more are in its large store.
+    """One repository of the Hugging Face hub with a branch `main`; files of 1,000 bytes and more are in its large store.
 
     Attributes:
         commits: the files of each commit; `main` stands for the last.
         gated: whether files and listings are denied without a token.
     """
 
-    def __init__(self, repo: str):
+    def __init__(self, repo: str, repo_type: str = "dataset"):
         super().__init__()
-        self.repo = repo
+        self.repo, self._type = repo, repo_type
         self.commits: dict[str, dict[str, bytes]] = {}
         self.gated = False
+
+    @property
+    def _root(self) -> str:
+        return self.repo if self._type == "model" else f"{self._type}s/{self.repo}"
 
     def commit(self, files: dict[str, bytes]) -> str:
         name = hashlib.sha1(repr((len(self.commits), sorted(files))).encode()).hexdigest()
         self.commits[name] = dict(files)
         for path, content in files.items():
-            self.files[f"datasets/{self.repo}/resolve/{name}/{urllib.parse.quote(path)}"] = content
+            self.files[f"{self._root}/resolve/{name}/{urllib.parse.quote(path)}"] = content
         return name
 
     @property
     def fetched(self) -> list[str]:
         """The path in the repository of each file that was asked for, in order."""
-        return [urllib.parse.unquote(name.split("/", 5)[5]) for _, name, _ in self.asked if "/resolve/" in name]
+        names = [name.partition("/resolve/")[2] for _, name, _ in self.asked]
+        return [urllib.parse.unquote(name.partition("/")[2]) for name in names if name]
 
     def answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
         path = urllib.parse.unquote(urllib.parse.urlparse(request.path).path)
-        is_api = path.startswith(f"/api/datasets/{self.repo}")
-        if not is_api and not path.startswith(f"/datasets/{self.repo}/"):
+        is_api = path.startswith(f"/api/{self._type}s/{self.repo}")
+        if not is_api and not path.startswith(f"/{self._root}/"):
             return self.send_head(request, 401, 0, {"X-Error-Code": "RepoNotFound"})
         if self.gated and request.headers.get("Authorization") != "Bearer good":
             return self.send_head(request, 401, 0, {"X-Error-Code": "GatedRepo"})
@@ -193,8 +198,14 @@ def kill_python() -> Callable[..., bool]:
 
 
 @pytest.fixture
-def hub() -> Iterator[FakeHub]:
-    served = FakeHub("some-lab/tiny")
+def hub_repository() -> tuple[str, str]:
+    """Name and type of what the hub holds; a module of tests may have a fixture of this name for another."""
+    return "some-lab/tiny", "dataset"
+
+
+@pytest.fixture
+def hub(hub_repository: tuple[str, str]) -> Iterator[FakeHub]:
+    served = FakeHub(*hub_repository)
     yield served
     served.close()
 
@@ -204,3 +215,16 @@ def server() -> Iterator[FileServer]:
     served = FileServer()
     yield served
     served.close()
+
+
+@pytest.fixture
+def online(hub: FakeHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """The library looks for the hub at the server, without a stored token."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no token"))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.delenv("HUGGING_FACE_HUB_TOKEN", raising=False)

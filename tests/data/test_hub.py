@@ -27,19 +27,6 @@ download_hf(DownloadConfig(sys.argv[1], gcs_output_path=sys.argv[2]))
 """
 
 
-@pytest.fixture
-def online(hub, monkeypatch, tmp_path):
-    """The library looks for the hub at the server, without a stored token."""
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + "/{repo_id}/resolve/{revision}/{filename}")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no token"))
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.delenv("HUGGING_FACE_HUB_TOKEN", raising=False)
-
-
 def download(target, **options):
     download_hf(DownloadConfig(**{"hf_dataset_id": REPO, "gcs_output_path": str(target)} | options))
 
