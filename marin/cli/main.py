@@ -24,6 +24,7 @@ COMMANDS = {  # name -> what it does, in one line; the module is marin.cli.<name
     "diff": "compare two runs: settings, code, inputs, machine and results",
     "cache": "say what is in a token cache, and whether it is whole",
     "table": "print the results of a sweep as they are now",
+    "export": "write a run's model as a folder that transformers loads",
     "leaderboard": "build the leaderboard page from a directory of results",
 }
 

@@ -4,6 +4,7 @@ Qwen3 is Llama with normalized queries and keys. What one side says and the othe
 field: a checkpoint that loads elsewhere and computes something else is worse than none.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,6 +66,26 @@ def to_hf_config(config: Any, vocab_size: int) -> dict[str, Any]:
     if model_type == "llama":
         return described | {"mlp_bias": config.use_bias, "pretraining_tp": 1}
     return described | {"use_sliding_window": False, "sliding_window": None}
+
+
+def config_from_json(described: Mapping[str, Any]) -> LlamaConfig:
+    """The config that `run.json` holds as plain values, if it has LlamaConfig's fields and no others.
+
+    Raises:
+        ConfigError: naming the first field that is missing or that LlamaConfig does not have.
+    """
+    known = {field.name for field in dataclasses.fields(LlamaConfig)}
+    for field in described:
+        if field not in known:
+            raise ConfigError(f"the model's config has a field `{field}`, which Llama has not: {CANNOT}")
+    for field in _CONFIG_FIELDS:
+        if field not in described:
+            raise ConfigError(f"the model's config has no field `{field}`, which Llama has: {CANNOT}")
+    values = {field: described[field] for field in _CONFIG_FIELDS}
+    rope_kind = Llama3RotaryConfig if "low_freq_factor" in values["rope"] else RotaryConfig
+    values["rope"] = rope_kind(**values["rope"])
+    values["qk_norm"] = None if values["qk_norm"] is None else RmsNormConfig(**values["qk_norm"])
+    return LlamaConfig(**values)
 
 
 def llama_config_of(config: Any) -> LlamaConfig:

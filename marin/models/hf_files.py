@@ -68,9 +68,11 @@ def write_folder(
     shards = _shards(weights, max_shard_bytes)
     with files.explained(str(folder), "written"):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        for leftover in folder.parent.glob(f".exporting-{folder.name}-*"):  # of a run that was killed
-            files.remove_tree(str(leftover))
-        beside = folder.parent / f".exporting-{folder.name}-{uuid.uuid4().hex[:12]}"
+        hidden = f".exporting-{folder.name}-"
+        for name in files.list_dir(str(folder.parent)):
+            if name.startswith(hidden):  # of a run that was killed
+                files.remove_tree(str(folder.parent / name))
+        beside = folder.parent / f"{hidden}{uuid.uuid4().hex[:12]}"
         beside.mkdir()
         try:
             for name, shard in shards.items():

@@ -78,12 +78,20 @@ def initialize_from_hf(folder: str | Path, model: Model, config: Any, *, partial
     return _filled(model, WeightFolder.open(Path(folder)), tied=tied, partial=partial)
 
 
-def trained_steps(folder: str | Path) -> int | None:
-    """How many steps of training our own export says its weights have seen; None in a folder that says nothing of it."""
-    if not (Path(folder) / RECORD_FILE).is_file():
-        return None
-    step = read_json(Path(folder), RECORD_FILE).get("step")
-    return step if isinstance(step, int) else None
+def trained_steps(folder: str | Path) -> int:
+    """How many steps of training the weights of one of our own exports have seen.
+
+    Raises:
+        ConfigError: the folder does not say it.
+    """
+    recorded = read_json(Path(folder), RECORD_FILE) if (Path(folder) / RECORD_FILE).is_file() else {}
+    step = recorded.get("step")
+    if not isinstance(step, int):
+        raise ConfigError(
+            f"{folder} does not say how many steps its weights have seen, as only exports of runs here do: set"
+            " `reset_data_loader_on_init=True` to begin the data anew"
+        )
+    return step
 
 
 def _filled(like: Any, weights: WeightFolder, *, tied: bool, partial: bool) -> Any:

@@ -161,6 +161,11 @@ def restore(checkpoint: Checkpoint, like: Any, *, partial: bool = False, prefix:
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
+def read_arrays(checkpoint: Checkpoint, prefix: str) -> dict[str, np.ndarray]:
+    """The arrays below a path such as "model.", by the rest of their names; none if the checkpoint has none there."""
+    return {name.removeprefix(prefix): value for name, value in _read(checkpoint).items() if name.startswith(prefix)}
+
+
 def at_step(run_directory: Path, step: int) -> Checkpoint:
     """The checkpoint of a run after exactly `step` steps.
 

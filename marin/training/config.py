@@ -70,12 +70,14 @@ class SimpleTrainConfig:
         steps_per_eval: steps between evaluations; None for every 1,000.
         steps_per_export: steps between checkpoints that are kept for good.
         steps_per_task_eval: not supported yet; leave None.
-        steps_per_hf_export: not supported yet; -1 or None for never.
+        steps_per_hf_export: steps between exports in Hugging Face's layout, the last step included; -1 for never; None for
+            those of `steps_per_export`, where the layout can say the model.
         per_device_eval_parallelism: sequences on a device in evaluation; None chooses.
         max_eval_batches: limits evaluations during training, never the final one.
         initialize_from_checkpoint_path: start from the weights of this run or checkpoint.
-        initialize_from_hf: not supported yet; leave None.
-        reset_data_loader_on_init: with a checkpoint to start from, begin the data anew (True) or where it stopped.
+        initialize_from_hf: start from the weights of this folder in Hugging Face's layout, or of `owner/name[@revision]` on
+            the hub.
+        reset_data_loader_on_init: with weights to start from, begin the data anew (True) or where their training stopped.
         allow_partial_checkpoint: parameters that the checkpoint lacks keep their initial values.
         int8: multiply the matrices of hidden layers in 8-bit whole numbers (see `marin.nn.quantized`).
         profiler: trace `profiler_num_steps` steps from `profiler_start_step` on.
@@ -146,10 +148,19 @@ class SimpleTrainConfig:
             raise ConfigError(
                 f"config field `precision` is {self.precision!r}: use Precision('bf16'), Precision('f32') or None"
             )
-        if not isinstance(self.initialize_from_checkpoint_path, str | None):
+        for field, what in (
+            ("initialize_from_checkpoint_path", "a path"),
+            ("initialize_from_hf", "a folder, `owner/name` or `owner/name@revision`"),
+        ):
+            value = getattr(self, field)
+            if value is not None and not (isinstance(value, str) and value.strip()):
+                raise ConfigError(f"config field `{field}` is {value!r}: use {what}, or None")
+        if self.initialize_from_checkpoint_path is not None and self.initialize_from_hf is not None:
             raise ConfigError(
-                f"config field `initialize_from_checkpoint_path` is {self.initialize_from_checkpoint_path!r}: use a path or None"
+                "config fields `initialize_from_checkpoint_path` and `initialize_from_hf` are both set: a run starts from one"
             )
+        if self.steps_per_hf_export is not None and self.steps_per_hf_export != -1:
+            _check_whole("steps_per_hf_export", self.steps_per_hf_export, 1)
         for field in ("steps_per_eval", "per_device_parallelism", "per_device_eval_parallelism", "max_eval_batches"):
             if getattr(self, field) is not None:
                 _check_whole(field, getattr(self, field), 1)
@@ -192,15 +203,11 @@ class SimpleTrainConfig:
             raise ConfigError(
                 "config field `steps_per_task_eval` is set: task evaluation is not there yet; leave it None"
             )
-        if self.steps_per_hf_export not in (None, -1):
-            raise ConfigError("config field `steps_per_hf_export` is set: exporting is not there yet; use -1 or None")
-        if self.initialize_from_hf is not None:
+        origin = self.initialize_from_checkpoint_path or self.initialize_from_hf
+        if origin is None and self.allow_partial_checkpoint:
             raise ConfigError(
-                "config field `initialize_from_hf` is set: importing is not there yet; use `initialize_from_checkpoint_path`"
-            )
-        if self.initialize_from_checkpoint_path is None and self.allow_partial_checkpoint:
-            raise ConfigError(
-                "`allow_partial_checkpoint` is True without `initialize_from_checkpoint_path`: set both or neither"
+                "`allow_partial_checkpoint` is True without `initialize_from_checkpoint_path` or `initialize_from_hf`: set"
+                " one of them, or leave it False"
             )
 
     @property

@@ -21,6 +21,7 @@ from marin.data.loader import open_batches
 from marin.data.prefetch import Prefetcher
 from marin.data.rows import Batch
 from marin.data.tokenizer import Tokenizer
+from marin.models.hf_import import hf_folder, initialize_from_hf, trained_steps
 from marin.models.lm import count_parameters
 from marin.optim import skip_bad_steps
 from marin.parallel.mesh import batch_sharding, check_batch_size, data_mesh, replicated
@@ -32,6 +33,7 @@ from marin.training import checkpoint as checkpoints
 from marin.training.clock import StopRequest, TrainingClock
 from marin.training.compile_cache import use_compile_cache
 from marin.training.config import TrainLmConfig
+from marin.training.hf_exports import HfExporter
 from marin.training.host_memory import keep_freed_memory
 from marin.training.preflight import check_data, check_devices, check_tokenizer, keep_to_cpus
 from marin.training.profiling import Profiler
@@ -74,6 +76,8 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
     optimizer = skip_bad_steps(optimizer) if train.skip_bad_steps else optimizer
     state = jax.device_put(init_state(model, optimizer, train.ema_beta), replicated(mesh))
     state, first_step, data_offset = _starting_point(config, directory, state)
+    exporter = HfExporter(config, directory, state)
+    exporter.make_up(state, first_step)
     if first_step >= train.num_train_steps:
         ensure_finished(directory, train.num_train_steps)
         return state
@@ -110,7 +114,12 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
     # ---- the record ------------------------------------------------------------------------------------------------
     writer = RunWriter(directory)
     data = [component.as_json() for component in source.use(last_sample)]
-    measured = {"num_parameters": count_parameters(model), "data": data}
+    kind = type(config.model)
+    measured = {
+        "model_class": f"{kind.__module__}:{kind.__qualname__}",
+        "num_parameters": count_parameters(model),
+        "data": data,
+    }
     info = write_run_info(config, directory, writer, source, tokenizer, measured, compilation)
     writer.append(
         "start",
@@ -162,7 +171,8 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
             stopping = stop.requested
             saves = last or stopping or done % train.steps_per_export == 0
             saves = saves or time.monotonic() - last_save > train.checkpoint_interval
-            if evaluates or saves or profiler.ends_after(done):
+            exports = exporter.is_due(done) and not (stopping and not last)
+            if evaluates or saves or exports or profiler.ends_after(done):
                 recorder.flush()
             if profiler.ends_after(done):
                 profiler.stop(step)
@@ -173,6 +183,10 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
             if saves:
                 save(state, done)
                 last_save = time.monotonic()
+            if exports:
+                with clock.pause("hf export", step):
+                    where = exporter.export(state, done)
+                progress.note(f"step {done}: exported to {where}")
             if stopping and not last:
                 progress.note(f"stopping: the checkpoint of step {done} is saved")
                 break
@@ -189,6 +203,8 @@ def _starting_point(config: TrainLmConfig, directory: Path, state: TrainState) -
     if train.initialize_from_checkpoint_path is not None:
         origin = checkpoints.find(train.initialize_from_checkpoint_path)
         offset = 0 if train.reset_data_loader_on_init else origin.step
+    elif train.initialize_from_hf is not None and not train.reset_data_loader_on_init:
+        offset = trained_steps(hf_folder(train.initialize_from_hf))
     found, problems = checkpoints.latest_valid(directory / "checkpoints")
     for problem in problems:
         print(f"warning: {problem}", file=sys.stderr)
@@ -196,9 +212,14 @@ def _starting_point(config: TrainLmConfig, directory: Path, state: TrainState) -
         state = checkpoints.restore(found, state)
         print(f"continuing from the checkpoint of step {found.step:,} of {train.num_train_steps:,}")
         return state, found.step, offset
+    params, static = eqx.partition(state.model, eqx.is_array)
+    partial = train.allow_partial_checkpoint
     if origin is not None:
-        params, static = eqx.partition(state.model, eqx.is_array)
-        params = checkpoints.restore(origin, params, partial=train.allow_partial_checkpoint, prefix="model.")
-        average = None if state.average is None else jax.tree.map(jnp.copy, params)
-        state = dataclasses.replace(state, model=eqx.combine(params, static), average=average)
+        params = checkpoints.restore(origin, params, partial=partial, prefix="model.")
+    elif train.initialize_from_hf is not None:
+        params = initialize_from_hf(hf_folder(train.initialize_from_hf), params, config.model, partial=partial)
+    else:
+        return state, 0, offset
+    average = None if state.average is None else jax.tree.map(jnp.copy, params)
+    state = dataclasses.replace(state, model=eqx.combine(params, static), average=average)
     return state, 0, offset

@@ -119,6 +119,7 @@ def _train_config(**changes: Any) -> SimpleTrainConfig:
         ("z_loss_weight", "x"), ("z_loss_weight", -1), ("ema_beta", 2), ("skip_bad_steps", "yes"),
         ("steps_per_eval", 0), ("steps_per_eval", "x"), ("steps_per_export", None), ("steps_per_export", 0),
         ("per_device_eval_parallelism", -1), ("max_eval_batches", "x"), ("initialize_from_checkpoint_path", 3),
+        ("initialize_from_hf", 3), ("initialize_from_hf", ""), ("steps_per_hf_export", 0), ("steps_per_hf_export", "x"),
         ("reset_data_loader_on_init", None), ("allow_partial_checkpoint", True), ("optimizer_config", {"lr": 1}),
         ("watch", None), ("watch", {"interval": 3}), ("profiler", "x"), ("profiler_start_step", -1),
         ("profiler_num_steps", 0), ("precision", "fp8"), ("checkpoint_interval", 0), ("checkpoint_interval", "x"),
@@ -139,8 +140,10 @@ def test_train_config_field_of_a_wrong_type_or_value_is_refused_by_name(field: s
         ),
         ({"int8": True}, "`int8` is True: this engine has no int8 training; set it to False"),
         ({"steps_per_task_eval": 100}, "`steps_per_task_eval` is set: task evaluation is not there yet; leave it None"),
-        ({"steps_per_hf_export": 100}, "`steps_per_hf_export` is set: exporting is not there yet; use -1 or None"),
-        ({"initialize_from_hf": "gpt2"}, "use `initialize_from_checkpoint_path`"),
+        (
+            {"initialize_from_hf": "a/b", "initialize_from_checkpoint_path": "c"},
+            "`initialize_from_checkpoint_path` and `initialize_from_hf` are both set",
+        ),
     ],
 )
 def test_train_config_value_that_the_engine_cannot_honour_is_refused(changes: dict[str, Any], said: str) -> None:

@@ -1,0 +1,57 @@
+"""Exports of a run's model in Hugging Face's layout while it trains, `{run}/hf/step-{N}` for the weights after N steps.
+
+An export is complete or absent. One that a kill cut short is made up for when the run continues, from the checkpoint of the
+same step or when that step is taken again.
+"""
+
+from pathlib import Path
+
+from marin.errors import ConfigError
+from marin.execution.attempts import usual_path
+from marin.models.hf_export import check_exportable, export_parameters
+from marin.models.hf_layout import parameters_of
+from marin.storage import files
+from marin.training.config import TrainLmConfig
+from marin.training.state import TrainState, evaluation_model
+
+
+class HfExporter:
+    """Writes the model that evaluation scores (the average of the weights where one is kept), with the run's tokenizer.
+
+    Raises:
+        ConfigError: when it is made, if `steps_per_hf_export` asks for exports and the layout cannot say the model.
+    """
+
+    def __init__(self, config: TrainLmConfig, directory: Path, state: TrainState) -> None:
+        self._config, self._directory = config, directory / "hf"
+        train = config.train
+        asked = train.steps_per_hf_export
+        self._every: int | None = train.steps_per_export if asked is None else asked
+        self._last = train.num_train_steps if asked not in (None, -1) else None
+        if asked == -1 or (asked is None and train.steps_per_export > train.num_train_steps):
+            self._every = None
+            return
+        try:
+            check_exportable(state.model, config.model)
+        except ConfigError as error:
+            if asked is not None:
+                raise ConfigError(f"config field `steps_per_hf_export` is {asked}, but {error}") from None
+            print(f"note: no export in Hugging Face's layout: {error}")
+            self._every = None
+
+    def is_due(self, done: int) -> bool:
+        """Whether the weights after `done` steps are exported."""
+        return self._every is not None and done > 0 and (done % self._every == 0 or done == self._last)
+
+    def export(self, state: TrainState, done: int) -> str:
+        """Writes the weights after `done` steps, in place of what an earlier process wrote for them; returns where."""
+        folder = self._directory / f"step-{done}"
+        files.remove_tree(str(folder))
+        parameters = parameters_of(evaluation_model(state))
+        export_parameters(parameters, self._config.model, str(self._config.tokenizer), folder, step=done)
+        return usual_path(str(folder))
+
+    def make_up(self, state: TrainState, done: int) -> None:
+        """Exports the weights that a run continues from, if they are due and not there."""
+        if self.is_due(done) and not (self._directory / f"step-{done}").exists():
+            print(f"exported to {self.export(state, done)}")
