@@ -46,7 +46,7 @@ class LlamaConfig:
         qk_norm: normalize queries and keys of each head.
         gradient_checkpointing: recompute each block in the backward pass instead of keeping its activations.
         initializer_range: standard deviation of initial weights.
-        reference_checkpoint: Hugging Face repository whose layout exported weights follow.
+        reference_checkpoint: a Hugging Face repository of this architecture, for the record.
         tokenizer: the tokenizer that the model is tied to, or None; a dataset of another one is refused.
     """
 

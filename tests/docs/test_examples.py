@@ -6,10 +6,16 @@ import sys
 import types
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+
+from marin.data.documents import Document, write_documents
+from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
+from marin.models import LlamaConfig
+from marin.models.hf_export import export_hf
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = ROOT / "docs" / "tutorials"
@@ -47,6 +53,22 @@ def test_optimizer_of_the_tutorial_is_built_by_a_config_and_steps_by_the_sign(mo
     exec(compile(groups, "groups.py", "exec"), namespace)
     mixed = namespace["mixed"].build(params | {"norm_D": jnp.ones(2), "embedding_VD": jnp.ones((3, 2))}, 40)  # type: ignore[attr-defined]
     assert isinstance(mixed, optax.GradientTransformation)
+
+
+def test_folder_of_the_hugging_face_tutorial_is_read_as_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (block,) = _python_blocks("hugging-face.md")
+    tokenizer = str(tmp_path / "tokenizer")
+    write_documents(documents := str(tmp_path / "docs.jsonl.zst"), [Document("0", "a few words " * 20, "test")])
+    train_tokenizer(TrainTokenizerConfig(documents, 260, tokenizer))
+    small = LlamaConfig(seq_len=8, hidden_dim=8, intermediate_dim=8, num_layers=1, num_heads=2, num_kv_heads=1)
+    export_hf(small.build(264, key=jax.random.key(0)), small, tokenizer, tmp_path / "exported")
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {}
+    exec(compile(block, "hugging-face.md", "exec"), namespace)
+    assert namespace["config"].num_kv_heads == 1  # type: ignore[attr-defined]
+    assert namespace["model"].lm_head_DV.shape == (8, 264)  # type: ignore[attr-defined]
 
 
 def test_first_experiment_of_the_tutorial_dry_runs(tmp_path: Path, plain_environment: dict[str, str]) -> None:
