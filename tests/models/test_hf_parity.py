@@ -21,6 +21,7 @@ def peer(plain_environment: dict[str, str]) -> str:
     return python
 
 
+@pytest.mark.timeout(1500)  # importing torch three times takes minutes where other work has the processor
 def test_logits_and_bits_are_those_of_transformers(
     peer: str, repository: Path, plain_environment: dict[str, str]
 ) -> None:
