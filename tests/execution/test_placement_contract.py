@@ -37,6 +37,7 @@ IDENTITY = {
     ),
     "RotaryConfig": "theta factor",
     "RmsNormConfig": "epsilon use_weight",
+    "Precision": "compute products",
     "SimpleTrainConfig": (
         "train_batch_size num_train_steps learning_rate data_seed weight_decay beta1 beta2 epsilon "
         "max_grad_norm warmup decay rewarmup lr_schedule min_lr_ratio cycle_length z_loss_weight ema_beta "
@@ -63,7 +64,7 @@ IDENTITY = {
 }
 PLACEMENT = {
     "TokenizeConfig": "num_workers",
-    "SimpleTrainConfig": "resources checkpoint_interval",
+    "SimpleTrainConfig": "resources per_device_parallelism checkpoint_interval",
     "TrainLmConfig": "run_name tags",
     "SpeedrunTrainConfig": "run_info check",
     "LeaderboardConfig": "submissions",
@@ -100,7 +101,7 @@ def fields_of(config: Any, rebuild: Callable[[Any], Any]) -> Iterator[tuple[str,
 
 # Where a value by type would say nothing of what people change the field to.
 SPECIAL: dict[str, list[Any]] = {
-    "SimpleTrainConfig.precision": [Precision("bf16"), Precision("f32")],
+    "SimpleTrainConfig.precision": [Precision("bf16"), Precision("f32", "int8"), None],
     "SimpleTrainConfig.resources": [CpuOnlyConfig(), CpuOnlyConfig(7), GpuConfig(), TpuPodConfig("v4-8"), None],
     "SimpleTrainConfig.optimizer_config": [AdamConfig(), None],
     "SimpleTrainConfig.learning_rate": [0.0160000001, 1, "0.016"],
