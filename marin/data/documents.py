@@ -8,11 +8,9 @@ by the same function.
 """
 
 import codecs
-import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any
@@ -20,7 +18,7 @@ from typing import IO, Any
 import zstandard
 
 from marin.data.compression import decompressed
-from marin.errors import DataError, StorageError
+from marin.errors import DataError
 from marin.storage import files
 
 # 9 MB of docstrings: 2.29 MB in 0.04 s at level 3, 2.00 MB in 0.22 s at level 9, 1.79 MB in 8.3 s at level 19 (n=1).
@@ -60,7 +58,7 @@ def write_documents(path: str, documents: Iterable[Document]) -> int:
     """
     count = 0
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
-    with writing(path) as raw, compressor.stream_writer(raw, closefd=False) as stream:
+    with files.writing(path) as raw, compressor.stream_writer(raw, closefd=False) as stream:
         for document in documents:
             stream.write(encode_line(document, path))
             count += 1
@@ -112,37 +110,6 @@ def is_unicode(text: str) -> bool:
         return text.isascii() or bool(text.encode())
     except UnicodeEncodeError:
         return False
-
-
-@contextlib.contextmanager
-def writing(path: str) -> Iterator[IO[bytes]]:
-    """A stream whose content appears at `path` only when the block ends without an error, flushed to the disk."""
-    if not files.is_local(path):
-        import fsspec  # kept off the path of programs that only use local files
-
-        with tempfile.TemporaryDirectory() as scratch:
-            local = os.path.join(scratch, "content")
-            with open(local, "wb") as stream:
-                yield stream
-            filesystem, target = fsspec.core.url_to_fs(path)
-            filesystem.put_file(local, target)
-        return
-    target_path = files.local_path(path)
-    temporary = target_path.with_name(files.temporary_name(target_path.name))
-    try:
-        target_path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "xb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, target_path)
-        files.sync_path(target_path.parent)
-    except OSError as error:
-        raise StorageError(
-            f"{path} cannot be written ({error.strerror or error}): free some space or choose another --prefix"
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def encode_line(row: Document | Dropped, path: str) -> bytes:

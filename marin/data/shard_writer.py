@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import zstandard
 
-from marin.data.documents import Document, Dropped, encode_line, text_bytes, writing
+from marin.data.documents import Document, Dropped, encode_line, text_bytes
 from marin.errors import StorageError
 from marin.storage import files
 
@@ -142,7 +142,7 @@ class _LineFile:
 
     def __enter__(self) -> None:
         with contextlib.ExitStack() as stack:
-            raw = _Digested(stack.enter_context(writing(self._path)), self.digest)
+            raw = _Digested(stack.enter_context(files.writing(self._path)), self.digest)
             compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
             self._compressed = stack.enter_context(compressor.stream_writer(raw, closefd=False))  # type: ignore[arg-type]
             self._stack = stack.pop_all()

@@ -28,10 +28,11 @@ import random
 import re
 import secrets
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
 from marin.errors import StorageError
 
@@ -203,6 +204,36 @@ def write_bytes(path: str, data: bytes, *, durable: bool = True, make_parents: b
             raise
         if durable:
             sync_path(target.parent)
+
+
+@contextlib.contextmanager
+def writing(path: str) -> Iterator[IO[bytes]]:
+    """A stream whose content appears at `path` only when the block ends without an error, flushed to the disk.
+
+    What it takes need not fit into memory; on another store it is collected in a temporary file of this machine first.
+    """
+    if not is_local(path):
+        with tempfile.TemporaryDirectory(prefix="marin-upload-") as scratch:
+            collected = os.path.join(scratch, "content")
+            with explained(collected, "written"), open(collected, "wb") as stream:
+                yield stream
+            with explained(path, "written"):
+                _filesystem(path).put_file(collected, path)
+        return
+    target = local_path(path)
+    temporary = target.with_name(temporary_name(target.name))
+    with explained(path, "written"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(temporary, "xb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            _remove_quietly(temporary)
+            raise
+        sync_path(target.parent)
 
 
 def write_json(path: str, value: Any) -> None:

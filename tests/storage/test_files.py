@@ -6,6 +6,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import types
 from concurrent.futures import ThreadPoolExecutor
@@ -63,6 +64,39 @@ def test_write_that_fails_keeps_old_content_and_leaves_nothing(
         files.write_bytes(path, b"new")
     assert files.read_bytes(path) == b"old"
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_writing_shows_the_content_only_when_its_block_ends_well(store: str) -> None:
+    path = files.join(store, "sub", "a")
+    with files.writing(path) as stream:
+        stream.write(b"old")
+        assert not files.exists(path)
+    with pytest.raises(KeyboardInterrupt), files.writing(path) as stream:
+        stream.write(b"new")
+        raise KeyboardInterrupt
+    assert files.read_bytes(path) == b"old"
+    assert files.list_dir(files.join(store, "sub")) == ["a"]
+
+
+def test_writing_on_a_full_disk_says_so_and_keeps_the_old_content(tmp_path: pathlib.Path) -> None:
+    path = str(tmp_path / "a")
+    files.write_bytes(path, b"old")
+    with pytest.raises(StorageError, match="a cannot be written: the disk is full"), files.writing(path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert files.read_bytes(path) == b"old"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_writing_to_a_store_leaves_no_temporary_file_here_when_its_block_fails(
+    store: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    with pytest.raises(RuntimeError), files.writing(files.join(store, "a")) as stream:
+        stream.write(b"new")
+        raise RuntimeError
+    assert os.listdir(temporary) == []
 
 
 def test_write_below_a_file_says_what_stands_in_the_way(tmp_path: pathlib.Path) -> None:

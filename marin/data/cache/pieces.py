@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from marin.data.cache.writing import TokenBlock
-from marin.data.documents import Document, text_bytes, writing
+from marin.data.documents import Document, text_bytes
 from marin.data.shards import Shard
 from marin.data.tokenizer import Tokenizer
 from marin.errors import DataError, StorageError
@@ -73,7 +73,7 @@ class PieceWriter:
         bos = np.array([tokenizer.bos_id], np.int32)
         digests = {_TOKENS: hashlib.sha256(), _LENGTHS: hashlib.sha256()}
         record: Record = {"made_from": self._made_from(shard), "documents": 0, "tokens": 0, "bytes": 0}
-        with writing(base + _TOKENS) as tokens_file, writing(base + _LENGTHS) as lengths_file:
+        with files.writing(base + _TOKENS) as tokens_file, files.writing(base + _LENGTHS) as lengths_file:
             for documents in _batches(shard.documents()):
                 arrays = _encode(tokenizer, documents, shard, self.num_threads)
                 lengths = np.fromiter((len(ids) + 1 for ids in arrays), np.int64, len(arrays))
