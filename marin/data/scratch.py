@@ -3,9 +3,10 @@
     {output_path}/.work/{pass}/shard-00000/{array}.npy, identity
 
 A pass computes some arrays from each shard, in parallel processes. What it leaves for a shard appears by one rename
-with an `identity` that names what it was made from and how, so after a kill the shards that are done are taken as they
-are. `remove` ends it: nothing under `.work` is part of a stage's output. Where the output lies on another store, the
-arrays lie in a temporary directory of this machine, and a killed pass starts over.
+with an `identity` that names what it was made from and how, so after a kill or a failure the shards that are done are
+taken as they are. They go when the stage is finished: nothing under `.work` is part of its output. Where the output lies
+on another store, the arrays lie in a temporary directory of this machine, which goes with a failure too: such a pass
+starts over.
 """
 
 import functools
@@ -17,6 +18,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Scratch:
-    """One pass's arrays.
+    """One pass's arrays: `with Scratch(...) as scratch:` around all that a stage does with them.
 
     Args:
         output_path: of the stage.
@@ -44,8 +46,18 @@ class Scratch:
             self._root = files.local_path(output_path) / ".work"
         else:
             self._root = pathlib.Path(tempfile.mkdtemp(prefix="marin-stage-"))
+        self._can_go_on = files.is_local(output_path)
         self._path = self._root / name
         self._layouts: dict[tuple[int, str], _Layout] = {}
+
+    def __enter__(self) -> "Scratch":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None or not self._can_go_on:
+            shutil.rmtree(self._root, ignore_errors=True)
 
     def compute(self, function: Callable[[Shard, int], Arrays], num_workers: int) -> None:
         """Keeps `function(shard, index)` for every shard that has none yet."""
@@ -90,10 +102,6 @@ class Scratch:
         """A path for one more file of this stage, beside its passes."""
         self._root.mkdir(parents=True, exist_ok=True)
         return self._root / name
-
-    def remove(self) -> None:
-        """Removes the arrays of every pass of this stage."""
-        shutil.rmtree(self._root, ignore_errors=True)
 
     def _layout(self, index: int, name: str) -> "_Layout":
         if (index, name) not in self._layouts:

@@ -114,23 +114,22 @@ def _deduplicate(
     dropping: "Callable[[Repeats], Callable[[int], Transform]]",
 ) -> None:
     source = DocumentSet.open(str(config.documents))
-    scratch = Scratch(config.output_path, "hashes", source, f"{stage} {settings}")
-    scratch.compute(hashes_of, config.num_workers)
-    counts = [int(scratch.read(index, "num-rows")[0]) for index in range(len(source.shards))]
-    repeats = Repeats(scratch, counts)
-    repeats.begin()
-    for bucket in buckets(scratch, 0, repeats.bases, has_extras=True):
-        is_repeat, firsts = first_of_equals(bucket)
-        repeats.add(bucket.positions[is_repeat], bucket.positions[firsts[is_repeat]])
-    transform_shards(
-        source,
-        config.output_path,
-        dropping(repeats),
-        stage=stage,
-        settings=settings | {"source_digest": source.digest},
-        num_workers=config.num_workers,
-    )
-    scratch.remove()
+    with Scratch(config.output_path, "hashes", source, f"{stage} {settings}") as scratch:
+        scratch.compute(hashes_of, config.num_workers)
+        counts = [int(scratch.read(index, "num-rows")[0]) for index in range(len(source.shards))]
+        repeats = Repeats(scratch, counts)
+        repeats.begin()
+        for bucket in buckets(scratch, 0, repeats.bases, has_extras=True):
+            is_repeat, firsts = first_of_equals(bucket)
+            repeats.add(bucket.positions[is_repeat], bucket.positions[firsts[is_repeat]])
+        transform_shards(
+            source,
+            config.output_path,
+            dropping(repeats),
+            stage=stage,
+            settings=settings | {"source_digest": source.digest},
+            num_workers=config.num_workers,
+        )
 
 
 def _document_hashes(shard: Shard, index: int) -> Arrays:

@@ -72,23 +72,22 @@ def dedup_fuzzy_documents(config: FuzzyConfig) -> None:
     """
     source = DocumentSet.open(str(config.documents))
     settings = config.minhash
-    scratch = Scratch(config.output_path, "sketches", source, f"minhash {settings}")
-    scratch.compute(lambda shard, index: sketch_shard(shard, settings), config.num_workers)
-    repeats = Repeats(scratch, [shard.num_documents for shard in source.shards])
-    groups = _Groups(scratch, repeats, settings.threshold)
-    for band in range(settings.bands):
-        for bucket in buckets(scratch, band, repeats.bases, has_extras=False):
-            groups.connect(bucket)
-    groups.write()
-    transform_shards(
-        source,
-        config.output_path,
-        DropRepeats(repeats, "near duplicate"),
-        stage="dedup_fuzzy_documents",
-        settings=asdict(settings) | {"source_digest": source.digest},
-        num_workers=config.num_workers,
-    )
-    scratch.remove()
+    with Scratch(config.output_path, "sketches", source, f"minhash {settings}") as scratch:
+        scratch.compute(lambda shard, index: sketch_shard(shard, settings), config.num_workers)
+        repeats = Repeats(scratch, [shard.num_documents for shard in source.shards])
+        groups = _Groups(scratch, repeats, settings.threshold)
+        for band in range(settings.bands):
+            for bucket in buckets(scratch, band, repeats.bases, has_extras=False):
+                groups.connect(bucket)
+        groups.write()
+        transform_shards(
+            source,
+            config.output_path,
+            DropRepeats(repeats, "near duplicate"),
+            stage="dedup_fuzzy_documents",
+            settings=asdict(settings) | {"source_digest": source.digest},
+            num_workers=config.num_workers,
+        )
 
 
 class _Groups:

@@ -6,6 +6,7 @@ n-grams (0: any); the reason names the set, the detail the item and the words. W
 `ngram_index`.
 """
 
+import contextlib
 import posixpath
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -100,8 +101,8 @@ def report_contamination(config: ContaminationConfig) -> None:
     Raises:
         DataError: documents or evaluation sets cannot be read.
     """
-    scratch, _ = _scan(config)
-    scratch.remove()
+    with _scanned(config):
+        pass
 
 
 def decontaminate(config: DecontaminateConfig) -> None:
@@ -110,20 +111,20 @@ def decontaminate(config: DecontaminateConfig) -> None:
     Raises:
         DataError: documents or evaluation sets cannot be read.
     """
-    scratch, settings = _scan(config)
-    transform_shards(
-        scratch.source,
-        config.output_path,
-        lambda index: _dropping(scratch, config.max_overlap, index),
-        stage="decontaminate",
-        settings=settings | {"max_overlap": config.max_overlap},
-        num_workers=config.num_workers,
-    )
-    scratch.remove()
+    with _scanned(config) as (scratch, settings):
+        transform_shards(
+            scratch.source,
+            config.output_path,
+            lambda index: _dropping(scratch, config.max_overlap, index),
+            stage="decontaminate",
+            settings=settings | {"max_overlap": config.max_overlap},
+            num_workers=config.num_workers,
+        )
 
 
-def _scan(config: ContaminationConfig) -> tuple[Scratch, dict[str, Any]]:
-    """Finds and reports the overlaps of every shard; also gives the settings that they depend on."""
+@contextlib.contextmanager
+def _scanned(config: ContaminationConfig) -> Iterator[tuple[Scratch, dict[str, Any]]]:
+    """Finds and reports the overlaps of every shard; gives them, and the settings that they depend on."""
     sets = _sets(config.evaluation)
     settings = {
         "overlap": asdict(config.overlap),
@@ -131,12 +132,12 @@ def _scan(config: ContaminationConfig) -> tuple[Scratch, dict[str, Any]]:
     }
     index = NgramIndex(sets, config.overlap)
     source = DocumentSet.open(str(config.documents))
-    scratch = Scratch(config.output_path, "overlaps", source, f"overlaps {settings}")
-    scratch.compute(lambda shard, _: _overlaps_of(shard, index), config.num_workers)
-    report = _report(scratch, index)
-    files.write_json(files.join(config.output_path, CONTAMINATION), settings | report)
-    print(_summary(report), flush=True)
-    return scratch, settings
+    with Scratch(config.output_path, "overlaps", source, f"overlaps {settings}") as scratch:
+        scratch.compute(lambda shard, _: _overlaps_of(shard, index), config.num_workers)
+        report = _report(scratch, index)
+        files.write_json(files.join(config.output_path, CONTAMINATION), settings | report)
+        print(_summary(report), flush=True)
+        yield scratch, settings
 
 
 def _sets(evaluation: Mapping[str, Path]) -> dict[str, str]:
