@@ -91,12 +91,16 @@ def filter_by_score(config: FilterByScoreConfig) -> None:
     paths = [_scores_path(source, str(config.scores), shard) for shard in source.shards]
     digests = [files.sha256_file(path) for path in paths]
     with Scratch(config.output_path, "scores", source, f"scores {config.field} {digests}") as scratch:
-        scratch.compute(lambda shard, index: {"scores": _scores_of(shard, paths[index], config.field)}, config.num_workers)
+        scratch.compute(
+            lambda shard, index: {"scores": _scores_of(shard, paths[index], config.field)}, config.num_workers
+        )
         if config.threshold is not None or not source.num_documents:
             limit, num_equal = config.threshold or 0.0, source.num_documents
         else:
             limit, num_equal = _limit(scratch, max(round((config.keep_fraction or 0) * source.num_documents), 1))
-        equal_before = np.cumsum([0] + [int((scratch.read(i, "scores") == limit).sum()) for i in range(len(source.shards))])
+        equal_before = np.cumsum(
+            [0] + [int((scratch.read(i, "scores") == limit).sum()) for i in range(len(source.shards))]
+        )
         transform_shards(
             source,
             config.output_path,

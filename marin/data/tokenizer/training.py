@@ -9,8 +9,9 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from marin.data.documents import Document, is_set_path, read_documents
+from marin.data.documents import Document, is_set_path, read_documents, text_bytes
 from marin.data.shards import DocumentSet
+from marin.data.tokenizer.learning import SPLIT_PATTERN, learn
 from marin.data.tokenizer.loaded import TOKENIZER_FILE, Tokenizer
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, InputName, this_output_path
@@ -18,15 +19,6 @@ from marin.storage import files
 
 BOS_TOKEN = "<|bos|>"
 MIN_VOCAB_SIZE = 256 + 1  # every byte, and one special token
-
-# The published GPT-4 pattern, with numbers split after two digits instead of three: in a vocabulary of a few thousand
-# tokens the thousand three-digit numbers would crowd out words.
-# In order: clitics; a word with the one character before it; digits; punctuation and the line ends after it; blank
-# lines; spaces, but not the one that belongs to the next word; other spaces.
-SPLIT_PATTERN = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,2}"
-    r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
-)
 
 
 @dataclass(frozen=True)
@@ -73,11 +65,10 @@ def train_tokenizer(config: TrainTokenizerConfig) -> None:
         ConfigError: a setting cannot work.
         DataError: the documents do not have enough different text for `vocab_size` tokens.
     """
-    from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
+    from tokenizers import Regex, decoders, pre_tokenizers
     from tokenizers import Tokenizer as HfTokenizer
 
     _check(config)
-    hf = HfTokenizer(models.BPE())
     try:
         pattern = Regex(config.split_pattern)
     except Exception as error:  # the library raises nothing more specific
@@ -85,6 +76,10 @@ def train_tokenizer(config: TrainTokenizerConfig) -> None:
             f"config field `split_pattern` is {config.split_pattern!r}, which is no regular expression ({error}): "
             f"correct it, or leave the default"
         ) from None
+    statistics = _TextStatistics()
+    texts = statistics.watch(sample(str(config.documents), config.max_bytes))
+    hf = HfTokenizer(learn(texts, config.vocab_size, config.special_tokens, config.split_pattern))
+    hf.add_special_tokens(list(config.special_tokens))
     hf.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(pattern, behavior="isolated"),
@@ -92,14 +87,6 @@ def train_tokenizer(config: TrainTokenizerConfig) -> None:
         ]
     )
     hf.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=config.vocab_size,
-        special_tokens=list(config.special_tokens),
-        show_progress=False,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-    )
-    statistics = _TextStatistics()
-    hf.train_from_iterator(statistics.watch(sample(str(config.documents), config.max_bytes)), trainer)
     if hf.get_vocab_size() != config.vocab_size:
         raise DataError(
             f"{config.documents} has only enough text for {hf.get_vocab_size()} tokens, `vocab_size` asks for "
@@ -133,7 +120,7 @@ def sample(documents: str, max_bytes: int) -> Iterator[Document]:
     for index, document in enumerate(read_documents(documents)):
         if int((index + 1) * share) == int(index * share):
             continue
-        size += len(document.text.encode())
+        size += text_bytes(document.text)
         if size > max_bytes:
             return
         yield document

@@ -1,5 +1,6 @@
 """What must hold for any corpus: a killed stage goes on to the same bytes, and memory does not grow with the corpus."""
 
+import json
 import random
 import shutil
 import signal
@@ -21,14 +22,20 @@ from marin.data.documents import Document, Dropped
 from marin.data.filters import gopher
 from marin.data.filters.decontamination import DecontaminateConfig, decontaminate
 from marin.data.filters.rules import FilterByRulesConfig, filter_by_rules
+from marin.data.filters.scores import FilterByScoreConfig, filter_by_score
 from marin.data.shards import DocumentSet, write_shards
 
 RULES = gopher.quality_rules() + gopher.repetition_rules()
-NAMES = ["documents", "paragraphs", "fuzzy", "decontaminate", "rules"]
+NAMES = ["documents", "paragraphs", "fuzzy", "decontaminate", "rules", "scores"]
 
 
 def run_stage(stage, documents, output_path, evaluation, num_workers=2):
-    if stage == "documents":
+    if stage == "scores":
+        scores = f"{documents}-scores"
+        filter_by_score(
+            FilterByScoreConfig(documents, scores, keep_fraction=0.4, output_path=output_path, num_workers=num_workers)
+        )
+    elif stage == "documents":
         dedup_exact_documents(ExactDocumentsConfig(documents, output_path, num_workers=num_workers))
     elif stage == "paragraphs":
         dedup_exact_paragraphs(ExactParagraphsConfig(documents, output_path=output_path, num_workers=num_workers))
@@ -59,7 +66,7 @@ def tree(path):
 
 
 def make_corpus(tmp_path, num_documents, shard_bytes):
-    """Documents of ten paragraphs of which some stand in other documents too, and a few lines as an evaluation set."""
+    """Documents of ten paragraphs of which some stand in other documents too, their scores, and an evaluation set."""
     generator = random.Random(0)
     vocabulary = [f"word{i}" for i in range(20_000)] + ["the", "and", "of", "to"] * 1000
     paragraphs = [" ".join(generator.choices(vocabulary, k=35)) for _ in range(min(60_000, 5 * num_documents))]
@@ -74,7 +81,18 @@ def make_corpus(tmp_path, num_documents, shard_bytes):
             yield Document(f"d{number}", text, "made")
 
     write_shards(str(tmp_path / "in"), documents(), stage="make", settings={}, shard_bytes=shard_bytes)
+    write_scores(tmp_path, generator)
     (tmp_path / "evaluation.txt").write_text("\n".join(paragraphs[:3]) + "\n")
+
+
+def write_scores(tmp_path, generator):
+    """A score for each document, of which many are equal, so that the limit of a fraction falls among equal ones."""
+    folder = tmp_path / "in-scores"
+    folder.mkdir()
+    for shard in DocumentSet.open(str(tmp_path / "in")).shards:
+        with open(folder / f"{shard.name}.jsonl", "w") as stream:
+            for document in shard.documents():
+                stream.write(json.dumps({"id": document.id, "score": generator.randrange(10)}) + "\n")
 
 
 def kill_and_finish(stage, tmp_path, delays):
@@ -155,6 +173,7 @@ def resident_bytes(pid):
 @pytest.mark.parametrize("stage", NAMES)
 def test_stage_of_a_set_without_documents_gives_a_set_without_documents(tmp_path, stage):
     write_shards(str(tmp_path / "in"), [Dropped("bad", "bad row")], stage="make", settings={})
+    write_scores(tmp_path, random.Random(0))
     (tmp_path / "evaluation.txt").write_text("one two three four five six seven eight nine\n")
     run_stage(stage, *(str(tmp_path / name) for name in ("in", "out", "evaluation.txt")), num_workers=1)
     assert DocumentSet.open(str(tmp_path / "out")).num_documents == 0
