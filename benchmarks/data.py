@@ -248,6 +248,8 @@ def main() -> None:
         sys.exit(
             f"error: {SHARED_DATA / 'corpora'} is not there: set MARIN_SHARED_DATA to the folder that holds `corpora`"
         )
+    if args.store and not pathlib.Path(args.store).is_dir():
+        parser.error(f"--store {args.store}: there is no such directory")
     with tempfile.TemporaryDirectory(dir=args.store) as folder:
         prepare(folder)
         for name in args.only or FIGURES:

@@ -8,6 +8,7 @@ comparing, and writing what is kept, with flushes to the disk. datasketch is giv
 with the same number of hashes and the same bands, without comparing the candidates; the repetitions take turns.
 """
 
+import argparse
 import contextlib
 import json
 import os
@@ -154,6 +155,7 @@ def _figure(name: str, value: float, unit: str, n: int, **context: Any) -> dict[
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     for figure in measure_minhash():
         print(json.dumps(figure), flush=True)
 

@@ -189,4 +189,5 @@ def _metadata(dtype: np.dtype[Any], chunking: Chunking) -> dict[str, Any]:
 
 def _first_line(error: Exception) -> str:
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    text = text.partition(" [tensorstore_spec=")[0]  # the whole request, of a thousand characters
     return json.dumps(text[:300])[1:-1]

@@ -66,6 +66,9 @@ def test_verify_ends_with_0_for_a_whole_cache_and_with_1_for_a_damaged_one(
     ("arguments", "expected"),
     [
         (["info", "{made}/tokenizer"], "no finished token cache"),
+        (["info", "{made}/nowhere"], "nowhere does not exist: give the directory"),
+        (["verify", "{made}/nowhere"], "nowhere does not exist: give the directory"),
+        (["head", "{made}/tokenizer/tokenizer.json"], r"tokenizer\.json is a file: give the directory"),
         (["head", "{made}/cache", "--documents", "0"], "use at least 1"),
         (["head", "{made}/cache", "--tokenizer", "{made}/nowhere"], "no tokenizer"),
         (["head", "{made}/cache", "--tokenizer", "{made}/other"], "is not the tokenizer that made"),

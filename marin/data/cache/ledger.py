@@ -24,7 +24,16 @@ NEXT_STEP = "remove the directory and run the step that writes it again"
 
 
 def find_cache(path: str) -> str:
-    """`path`, or `path/train` if that is where the ledger is."""
+    """`path`, or `path/train` if that is where the ledger is.
+
+    Raises:
+        CacheError: `path` is on this machine and no directory.
+    """
+    if files.is_local(path) and not files.local_path(path).is_dir():
+        found = "is a file" if files.exists(path) else "does not exist"
+        raise CacheError(
+            f"{path or 'the empty path'} {found}: give the directory of a token cache, or the one above it"
+        )
     if not files.exists(files.join(path, LEDGER)) and files.exists(files.join(path, SPLIT, LEDGER)):
         return files.join(path, SPLIT)
     return path
