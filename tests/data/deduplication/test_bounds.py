@@ -109,17 +109,18 @@ def kill_and_finish(stage, tmp_path, delays):
     return num_kills
 
 
-def test_killed_fuzzy_deduplication_goes_on_to_the_same_bytes(tmp_path):
+@pytest.mark.parametrize(("stage", "scratch"), [("fuzzy", "sketches"), ("scores", "scores")])
+def test_killed_stage_goes_on_to_the_same_bytes(tmp_path, stage, scratch):
     make_corpus(tmp_path, 600, 300_000)
-    finish("fuzzy", tmp_path, tmp_path / "whole")
-    child = start("fuzzy", tmp_path, tmp_path / "killed")
-    sketches = tmp_path / "killed" / ".work" / "sketches"
-    while child.poll() is None and not any(sketches.glob("shard-*")):
+    finish(stage, tmp_path, tmp_path / "whole")
+    child = start(stage, tmp_path, tmp_path / "killed")
+    arrays = tmp_path / "killed" / ".work" / scratch
+    while child.poll() is None and not any(arrays.glob("shard-*")):
         time.sleep(0.01)
     child.send_signal(signal.SIGKILL)
     assert child.wait() == -signal.SIGKILL
     assert not (tmp_path / "killed" / "manifest.json").exists()
-    finish("fuzzy", tmp_path, tmp_path / "killed")
+    finish(stage, tmp_path, tmp_path / "killed")
     assert tree(tmp_path / "killed") == tree(tmp_path / "whole")
 
 
@@ -133,6 +134,7 @@ def test_stage_killed_again_and_again_goes_on_to_the_same_bytes(tmp_path, stage)
         kill_and_finish(stage, tmp_path, [seconds * (part + 1) / 10 for part in parts])
         for parts in ([0, 1, 2, 3, 4], [3, 5, 6], [7, 8], [9])
     )
+    print(f"{stage}: {num_kills} kills")
     assert num_kills >= 6
 
 
