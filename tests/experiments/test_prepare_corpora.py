@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from marin.data.cache import TokenCache
+from marin.storage import trees
 
 SOURCES = {
     "rust-rfcs.jsonl.gz": "rust-lang/rfcs",
@@ -74,6 +76,50 @@ def test_preparation_drops_what_it_should_and_ends_with_caches_and_a_report(
         assert len(TokenCache.open(str(cache))) == part["tokens"]
     assert "What was prepared" in report.with_name("index.html").read_text()
     assert "nothing to do" in run().stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_preparation_interrupted_and_started_again_writes_the_same_files(
+    tmp_path: Path, repository: Path, plain_environment: dict[str, str]
+) -> None:
+    environment = plain_environment | {
+        "MARIN_SHARED_DATA": str(small_corpora(tmp_path / "data")),
+        "PYTHONUNBUFFERED": "1",
+    }
+    command = [sys.executable, "-m", "experiments.prepare_corpora", "--prefix", str(tmp_path / "store")]
+
+    def run(interrupt_at: str | None) -> str:
+        """What the process says; Ctrl-C comes when it has said `interrupt_at`."""
+        said = ""
+        with subprocess.Popen(
+            command, cwd=repository, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                said += line
+                if interrupt_at and interrupt_at in line:
+                    process.send_signal(signal.SIGINT)
+                    interrupt_at = None
+        assert interrupt_at is None, said[-3000:]
+        assert process.returncode == (130 if "interrupted; run the same command again" in said else 0), said[-3000:]
+        assert "Traceback" not in said
+        return said
+
+    run(None)
+    (tmp_path / "store").rename(tmp_path / "alone")
+    for moment in ("filter_by_rules: ", "dedup_fuzzy_documents: ", "tokenize"):
+        assert "interrupted" in run(moment)
+    run(None)
+    steps = [path.parent.relative_to(tmp_path / "alone") for path in (tmp_path / "alone").rglob(".executor_status")]
+    assert len(steps) >= 12
+    for step in steps:
+        assert (
+            trees.first_difference(
+                str(tmp_path / "alone" / step), str(tmp_path / "store" / step), leave_out=".executor"
+            )
+            is None
+        )
 
 
 @pytest.mark.slow
