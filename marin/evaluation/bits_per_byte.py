@@ -20,6 +20,7 @@ import numpy as np
 from marin.data.eval_set import EvalSet
 from marin.data.tokenizer import Tokenizer
 from marin.errors import DataError
+from marin.nn.axes import replicate
 from marin.nn.loss import cross_entropy
 from marin.nn.precision import Precision
 
@@ -93,6 +94,7 @@ def _scorer(static: Any) -> Any:
     def score(arrays: Any, tokens_BT: Any, targets_BT: Any, segment_ids_BT: Any) -> Any:
         model = eqx.combine(arrays, static)
         x_BTD = model.activations(tokens_BT, segment_ids_BT)
-        return cross_entropy(x_BTD, model.lm_head_DV, targets_BT, block=_BLOCK, softcap=model.logit_softcap)
+        loss_BT = cross_entropy(x_BTD, model.lm_head_DV, targets_BT, block=_BLOCK, softcap=model.logit_softcap)
+        return replicate(loss_BT)  # so that every process of a multi-host run has all of it
 
     return score

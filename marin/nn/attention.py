@@ -8,9 +8,11 @@ last `window` keys. `attention` picks a kernel by backend:
 - CUDNN: NVIDIA's fused kernel; SPLASH: the TPU's (`attention_fused`).
 
 Where no backend is asked for, the device's fused kernel is taken if it can do what is asked, with a message and JAX_FLASH
-if not, and JAX_FLASH on a CPU. A backend that is asked for by name and cannot do it is refused.
+if not, and JAX_FLASH on a CPU. A backend that is asked for by name and cannot do it is refused. On a mesh of devices each
+runs the kernel on its own rows and heads (`attention_mesh`).
 """
 
+import dataclasses
 import enum
 import functools
 import sys
@@ -22,7 +24,9 @@ from jaxtyping import Array, Float, Int
 from marin.errors import ConfigError
 from marin.nn.attention_blocks import blocked_attention
 from marin.nn.attention_fused import cudnn_attention, splash_attention, why_not_cudnn, why_not_splash
+from marin.nn.attention_mesh import attention_over_mesh
 from marin.nn.attention_reference import reference_attention
+from marin.nn.axes import ambient_axes
 
 
 class AttentionBackend(enum.Enum):
@@ -69,14 +73,38 @@ def attention(
     backend = _usable_backend(
         backend, q_BTHC, v_BTKC, has_segments=segment_ids_BT is not None, has_sink=sink_H is not None
     )
-    arrays = (q_BTHC, k_BTKC, v_BTKC, segment_ids_BT)
-    if backend is AttentionBackend.VANILLA:
-        return reference_attention(*arrays, sink_H=sink_H, window=window)
-    if backend is AttentionBackend.CUDNN:
-        return cudnn_attention(*arrays, window=window)
-    if backend is AttentionBackend.SPLASH:
-        return splash_attention(*arrays, sink_H=sink_H, window=window)
-    return blocked_attention(*arrays, sink_H=sink_H, window=window, block_size=block_size)
+    kernel = _Kernel(backend, window, block_size)
+    arrays = (q_BTHC, k_BTKC, v_BTKC, segment_ids_BT, sink_H)
+    sizes = ambient_axes()
+    return (
+        attention_over_mesh(kernel, arrays, sizes, window=window, block_size=block_size) if sizes else kernel(*arrays)
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kernel:
+    """A kernel with its options."""
+
+    backend: AttentionBackend
+    window: int | None
+    block_size: int | None
+
+    def __call__(
+        self,
+        q_BTHC: Float[Array, "B T H C"],
+        k_BTKC: Float[Array, "B T K C"],
+        v_BTKC: Float[Array, "B T K C"],
+        segment_ids_BT: Int[Array, "B T"] | None,
+        sink_H: Float[Array, " H"] | None,
+    ) -> Float[Array, "B T H C"]:
+        arrays = (q_BTHC, k_BTKC, v_BTKC, segment_ids_BT)
+        if self.backend is AttentionBackend.VANILLA:
+            return reference_attention(*arrays, sink_H=sink_H, window=self.window)
+        if self.backend is AttentionBackend.CUDNN:
+            return cudnn_attention(*arrays, window=self.window)
+        if self.backend is AttentionBackend.SPLASH:
+            return splash_attention(*arrays, sink_H=sink_H, window=self.window)
+        return blocked_attention(*arrays, sink_H=sink_H, window=self.window, block_size=self.block_size)
 
 
 def _usable_backend(

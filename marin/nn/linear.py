@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from marin.nn.axes import SEQUENCE, ambient_axes, lay_out_activations, replicate
+
 
 class Linear(eqx.Module):
     """`y = x W (+ b)`, with the weight stored inputs first so that no transpose is needed."""
@@ -23,11 +25,13 @@ class Linear(eqx.Module):
 
     def __call__(self, x: Float[Array, "... I"]) -> Float[Array, "... O"]:
         # As one matrix of all positions: on CPU the weight's gradient, a contraction over [B, T], takes XLA 1.6 times as
-        # long when the two stay apart (2 AVX-512 cores, width 192).
-        y = x.reshape(-1, x.shape[-1]) @ self.weight_IO
+        # long when the two stay apart (2 AVX-512 cores, width 192). Where both are divided they cannot become one.
+        flat = x if SEQUENCE in ambient_axes() else x.reshape(-1, x.shape[-1])
+        y = flat @ self.weight_IO
         if self.bias_O is not None:
-            y = y + self.bias_O[None, :]
-        return y.reshape(*x.shape[:-1], -1)
+            y = y + self.bias_O.reshape((1,) * (y.ndim - 1) + (-1,))
+        y = y.reshape(*x.shape[:-1], -1)
+        return lay_out_activations(y)
 
 
 class Embedding(eqx.Module):
@@ -40,4 +44,5 @@ class Embedding(eqx.Module):
         return Embedding(std * jax.random.normal(key, (vocab_size, width), jnp.float32))
 
     def __call__(self, tokens: Int[Array, "..."]) -> Float[Array, "... D"]:
-        return jnp.take(self.weight_VD, tokens, axis=0, mode="clip")
+        # Gathered first: the rows of a divided table would be exchanged through all activations on every device.
+        return lay_out_activations(jnp.take(replicate(self.weight_VD), tokens, axis=0, mode="clip"))

@@ -6,14 +6,21 @@ take, three remain. Evaluation uses `cross_entropy`, the loss of each token. Bot
 
 On a CPU with a large vocabulary, what a block of tokens adds to the head's gradient is computed a chunk of the vocabulary
 at a time and added in place: the whole would be a second array as large as the head.
+
+On a mesh of devices each computes the loss of its own rows and positions with the whole head; positions are then divided
+along the tensor axis too. The head's gradient is added up over devices once, after the last block.
 """
 
 import functools
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
+
+from marin.nn.axes import BATCH_AXES, SEQUENCE, TENSOR, ambient_axes, dividing
 
 Block = tuple[Array, Array, Array]
 
@@ -38,7 +45,18 @@ def cross_entropy(
             CPU it is also held to 2^25 logits.
         softcap: logits become `softcap * tanh(logits / softcap)`.
     """
+    score = functools.partial(_cross_entropy, block=block, softcap=softcap)
+    spec_BT = _places(target_BT)
+    return (
+        score(x_BTD, head_DV, target_BT)
+        if spec_BT is None
+        else _over_mesh(score, spec_BT, spec_BT)(x_BTD, head_DV, target_BT)
+    )
 
+
+def _cross_entropy(
+    x_BTD: Array, head_DV: Array, target_BT: Array, *, block: int, softcap: float | None
+) -> Float[Array, "B T"]:
     @jax.checkpoint
     def block_loss(x_BtD: Array, target_Bt: Array) -> Array:
         logits, _ = _logits(x_BtD, head_DV, softcap)
@@ -50,7 +68,6 @@ def cross_entropy(
     return jnp.moveaxis(loss_nBt, 0, 1).reshape(target_BT.shape)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
 def weighted_cross_entropy(
     x_BTD: Float[Array, "B T D"],
     head_DV: Float[Array, "D V"],
@@ -65,7 +82,47 @@ def weighted_cross_entropy(
     The sum to minimize is that of both results. Only `x_BTD` and `head_DV` receive gradients; both results must have the
     same cotangent, as they do when they are added and scaled.
     """
+    spec_BT = _places(target_BT)
+    if spec_BT is None:
+        return _weighted_sums(x_BTD, head_DV, target_BT, weight_BT, block, softcap, z_loss_weight)
 
+    def of_device(x_BTD: Array, head_DV: Array, target_BT: Array, weight_BT: Array) -> tuple[Array, Array]:
+        nats, penalty = _weighted_sums(x_BTD, head_DV, target_BT, weight_BT, block, softcap, z_loss_weight)
+        return nats.reshape(1, 1), penalty.reshape(1, 1)
+
+    sums = _over_mesh(of_device, spec_BT, (spec_BT, spec_BT))(x_BTD, head_DV, target_BT, weight_BT)
+    return jnp.sum(sums[0]), jnp.sum(sums[1])
+
+
+def _places(target_BT: Array) -> PartitionSpec | None:
+    """How rows and positions are divided between the devices of the ambient mesh; None where they are not."""
+    sizes = ambient_axes()
+    rows, positions = (
+        dividing(sizes, axes, dim) for axes, dim in zip((BATCH_AXES, (SEQUENCE, TENSOR)), target_BT.shape, strict=True)
+    )
+    return PartitionSpec(rows, positions) if sizes else None
+
+
+def _over_mesh(fn: Callable[..., Any], spec_BT: PartitionSpec, out_specs: Any) -> Callable[..., Any]:
+    """`fn(x_BTD, head_DV, *others_BT)` on each device's rows and positions."""
+
+    def run(x_BTD: Array, head_DV: Array, *others_BT: Array) -> Any:
+        in_specs = (spec_BT, PartitionSpec(), *(spec_BT for _ in others_BT))
+        return jax.shard_map(fn, in_specs=in_specs, out_specs=out_specs, check_vma=False)(x_BTD, head_DV, *others_BT)
+
+    return run
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
+def _weighted_sums(
+    x_BTD: Array,
+    head_DV: Array,
+    target_BT: Array,
+    weight_BT: Array,
+    block: int,
+    softcap: float | None,
+    z_loss_weight: float,
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
     def step(total: Array, inputs: Block) -> tuple[Array, None]:
         x_BtD, target_Bt, weight_Bt = inputs
         logits, _ = _logits(x_BtD, head_DV, softcap)
@@ -122,7 +179,7 @@ def _backward(
     return grad_x_BTD * scale.astype(grad_x_BTD.dtype), grad_head_DV * scale.astype(grad_head_DV.dtype), None, None
 
 
-weighted_cross_entropy.defvjp(_forward_with_gradients, _backward)
+_weighted_sums.defvjp(_forward_with_gradients, _backward)
 
 
 def _logits(x: Array, head_DV: Array, softcap: float | None) -> tuple[Float[Array, "... V"], Array | None]:

@@ -2,11 +2,14 @@
 
 For G = U S V^T the aim is U V^T. Each step takes X to aX + (bA + cA^2)X with A = X X^T, which acts on every singular
 value x as ax + bx^3 + cx^5. Matrices of equal shape are worked on in one batched product, which keeps small models fast.
+On several devices each has its share of the matrices: whole ones, as dividing one would need sums over devices at each step.
 """
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from marin.nn.axes import lay_out_stack, stack_padding
 
 # (a, b, c) of each step; the last is repeated for further steps.
 Coefficients = tuple[tuple[float, float, float], ...]
@@ -46,7 +49,10 @@ def orthogonalize_all(
     results: list[Array] = list(matrices)
     for members in groups.values():
         wide = jnp.stack([_wide(matrices[index]) for index in members])
-        done = _iterate(wide, num_steps, epsilon, coefficients)
+        padding = stack_padding(len(members))
+        if padding:
+            wide = jnp.pad(wide, ((0, padding), (0, 0), (0, 0)))
+        done = lay_out_stack(_iterate(lay_out_stack(wide), num_steps, epsilon, coefficients))
         for position, index in enumerate(members):
             tall = matrices[index].shape[0] > matrices[index].shape[1]
             results[index] = (done[position].T if tall else done[position]).astype(matrices[index].dtype)

@@ -1,5 +1,5 @@
-"""How arrays lie on devices: one named mesh and the shardings on it."""
+"""How a run is divided between devices and machines: meshes, sharding rules, and the start of several processes."""
 
-from marin.parallel.mesh import batch_sharding, data_mesh, replicated
+from marin.parallel.mesh import Parallelism, batch_sharding, make_mesh, replicated
 
-__all__ = ["batch_sharding", "data_mesh", "replicated"]
+__all__ = ["Parallelism", "batch_sharding", "make_mesh", "replicated"]

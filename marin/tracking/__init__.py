@@ -1,6 +1,6 @@
 """What a run did: `run.json` and `metrics.jsonl` are the truth; the console and W&B show copies."""
 
 from marin.tracking.environment import capture_environment
-from marin.tracking.run_record import RunRecord, RunWriter
+from marin.tracking.run_record import RunRecord, RunWriter, SilentRunWriter
 
-__all__ = ["RunRecord", "RunWriter", "capture_environment"]
+__all__ = ["RunRecord", "RunWriter", "SilentRunWriter", "capture_environment"]

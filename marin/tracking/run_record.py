@@ -77,6 +77,25 @@ class RunWriter:
         self._file.close()
 
 
+class SilentRunWriter(RunWriter):
+    """For the processes of a multi-host run that leave the record to the first of them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def write_info(self, info: dict[str, Any]) -> None:
+        pass
+
+    def append(self, event: str, **fields: Any) -> None:
+        pass
+
+    def sync(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 @dataclasses.dataclass(frozen=True)
 class RunRecord:
     """A run directory opened for reading."""

@@ -1,21 +1,17 @@
-"""Checkpoints that are complete or absent, and that prove what they hold.
+"""What a checkpoint is, and reading one: complete or absent, and proven to be what was written.
 
-A checkpoint is written by Orbax into a directory beside its place, a manifest with the SHA-256 of every file is added,
-all of it is flushed to disk, and one rename puts it in place. Reading checks every digest first: a damaged checkpoint is
-passed over for the one before it, with a message, and never loaded.
+    {run}/checkpoints/step-00000400/state/...          Orbax, one entry per parameter path
+                                    manifest.json      see `checkpoint_manifest`
+                                    manifest.sha256
 
-    {run}/checkpoints/step-00000400/state/...   Orbax, one entry per parameter path
-                                    manifest.json
+`checkpoint_writer` writes them. Reading checks every digest first: a damaged checkpoint is passed over for the one before
+it, with a message, and never loaded. A checkpoint is read into whatever sharding the arrays at hand have, each process
+reading only the parts that its devices hold, so that a run can go on with another number of devices.
 """
 
 import dataclasses
-import hashlib
-import json
-import os
 import re
-import shutil
 import sys
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +20,10 @@ import numpy as np
 
 from marin.errors import CheckpointError
 from marin.execution.attempts import usual_path
+from marin.training.checkpoint_manifest import Layout, Manifest, read_manifest, verify_files
 
 _STEP = re.compile(r"step-(\d{8})")
-MANIFEST = "manifest.json"
+STATE = "state"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +33,10 @@ class Checkpoint:
     path: Path
     step: int
 
+    @staticmethod
+    def of_step(directory: Path, step: int) -> "Checkpoint":
+        return Checkpoint(directory / f"step-{step:08d}", step)
+
 
 def flatten(tree: Any) -> dict[str, jax.Array]:
     """Arrays by path, such as "model.blocks.0.mlp.up.weight_IO"."""
@@ -43,44 +44,6 @@ def flatten(tree: Any) -> dict[str, jax.Array]:
         jax.tree_util.keystr(path, simple=True, separator="."): leaf
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
     }
-
-
-def save(directory: Path, tree: Any, step: int, *, keep_every: int, keep_latest: int = 2) -> Checkpoint:
-    """Writes a checkpoint after `step` steps and removes older ones that nothing needs.
-
-    The newest `keep_latest` stay, and those at multiples of `keep_every`.
-
-    Raises:
-        CheckpointError: if it cannot be written; the earlier ones are untouched.
-    """
-    final = directory / f"step-{step:08d}"
-    if final.exists():
-        try:
-            verify(Checkpoint(final, step))
-            return Checkpoint(final, step)
-        except CheckpointError:
-            shutil.rmtree(final)
-    directory.mkdir(parents=True, exist_ok=True)
-    for leftover in directory.glob(".saving-*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    beside = directory / f".saving-{uuid.uuid4().hex[:12]}"
-    try:
-        _orbax().save((beside / "state").absolute(), flatten(tree))
-        digests = {str(file.relative_to(beside)): _digest(file) for file in _files(beside)}
-        (beside / MANIFEST).write_text(json.dumps({"step": step, "files": digests}, indent=2, sort_keys=True))
-        _flush(beside)
-        beside.rename(final)
-        _flush_directory(directory)
-    except (OSError, ValueError) as error:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise CheckpointError(
-            f"the checkpoint of step {step} could not be written to {usual_path(str(directory))} ({error}): free some space there, then run"
-            " the same command again; it continues from the checkpoint before"
-        ) from error
-    for old in list_checkpoints(directory)[:-keep_latest]:
-        if old.step % keep_every:
-            shutil.rmtree(old.path, ignore_errors=True)
-    return Checkpoint(final, step)
 
 
 def list_checkpoints(directory: Path) -> list[Checkpoint]:
@@ -93,21 +56,13 @@ def list_checkpoints(directory: Path) -> list[Checkpoint]:
     return sorted(found, key=lambda checkpoint: checkpoint.step)
 
 
-def verify(checkpoint: Checkpoint) -> None:
-    """Raises:
-    CheckpointError: naming the first file that is missing or differs from the manifest.
+def verify(checkpoint: Checkpoint) -> Manifest:
+    """Reads the whole checkpoint, and returns its manifest.
+
+    Raises:
+        CheckpointError: naming the first file that is missing, unexpected, or not what was written.
     """
-    manifest = checkpoint.path / MANIFEST
-    try:
-        digests = json.loads(manifest.read_text())["files"]
-    except (OSError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{manifest} cannot be read ({error})") from None
-    for name, digest in digests.items():
-        file = checkpoint.path / name
-        if not file.is_file():
-            raise CheckpointError(f"{file} is missing")
-        if _digest(file) != digest:
-            raise CheckpointError(f"{file} was changed or damaged: its SHA-256 is not the manifest's")
+    return verify_files(checkpoint.path, checkpoint.step)
 
 
 def latest_valid(directory: Path) -> tuple[Checkpoint | None, list[str]]:
@@ -151,19 +106,38 @@ def restore(checkpoint: Checkpoint, like: Any, *, partial: bool = False, prefix:
             raise CheckpointError(
                 f"{checkpoint.path} holds `{name}` with shape {stored[name]}, the config makes {leaf.shape}: it is of another model"
             )
-    values = _read(checkpoint)
-    leaves = []
-    for name, leaf in wanted.items():
-        if name in values:
-            leaves.append(jax.device_put(np.asarray(values[name]).astype(leaf.dtype), leaf.sharding))
-        else:
-            leaves.append(leaf)
+    values = _read(checkpoint, {name: leaf for name, leaf in wanted.items() if name in stored})
+    leaves = [values.get(name, leaf) for name, leaf in wanted.items()]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
+def moved(checkpoint: Checkpoint, like: Any) -> str | None:
+    """What to tell of a verified checkpoint where the arrays of `like` lie on other devices or are split otherwise."""
+    manifest, here = read_manifest(checkpoint.path), Layout.of(flatten(like))
+    if here == manifest.saved_on:
+        return None
+    there = str(manifest.saved_on)
+    return (
+        f"note: the checkpoint of step {manifest.step:,} was saved on {there}, this process goes on with"
+        f" {here if str(here) != there else 'another split of the arrays'}: sums are taken in another order, so bits may"
+        " differ from those of a run that was not moved"
+    )
+
+
 def read_arrays(checkpoint: Checkpoint, prefix: str) -> dict[str, np.ndarray]:
-    """The arrays below a path such as "model.", by the rest of their names; none if the checkpoint has none there."""
-    return {name.removeprefix(prefix): value for name, value in _read(checkpoint).items() if name.startswith(prefix)}
+    """The arrays below a path such as "model.", by the rest of their names, whole in this process's memory."""
+    import orbax.checkpoint as ocp
+
+    names = [name for name in _stored_shapes(checkpoint) if name.startswith(prefix)]
+    if not names:
+        return {}
+    read = ocp.args.PyTreeRestore(
+        item=dict.fromkeys(names, 0),
+        restore_args={name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names},
+        partial_restore=True,
+    )
+    values = _orbax().restore((checkpoint.path / STATE).absolute(), args=read)
+    return {name.removeprefix(prefix): values[name] for name in names}
 
 
 def at_step(run_directory: Path, step: int) -> Checkpoint:
@@ -172,7 +146,7 @@ def at_step(run_directory: Path, step: int) -> Checkpoint:
     Raises:
         CheckpointError: if it is not there or damaged; no other step is taken in its place.
     """
-    checkpoint = Checkpoint(run_directory / "checkpoints" / f"step-{step:08d}", step)
+    checkpoint = Checkpoint.of_step(run_directory / "checkpoints", step)
     try:
         verify(checkpoint)
     except CheckpointError as error:
@@ -214,39 +188,15 @@ def _orbax() -> Any:
 
 
 def _stored_shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
-    metadata = _orbax().metadata((checkpoint.path / "state").absolute())
+    metadata = _orbax().metadata((checkpoint.path / STATE).absolute())
     tree = metadata.item_metadata.tree
     return {name: tuple(entry.shape) for name, entry in tree.items()}
 
 
-def _read(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
+def _read(checkpoint: Checkpoint, like: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """The stored arrays of these names. Each process reads the parts that its devices hold."""
     import orbax.checkpoint as ocp
 
-    path = (checkpoint.path / "state").absolute()
-    as_numpy = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in _stored_shapes(checkpoint)}
-    return _orbax().restore(path, args=ocp.args.PyTreeRestore(restore_args=as_numpy))
-
-
-def _files(root: Path) -> list[Path]:
-    return sorted(path for path in root.rglob("*") if path.is_file())
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _flush(root: Path) -> None:
-    for path in _files(root):
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    for path in [root, *(p for p in root.rglob("*") if p.is_dir())]:
-        _flush_directory(path)
-
-
-def _flush_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    arguments = {name: ocp.ArrayRestoreArgs(sharding=leaf.sharding, dtype=leaf.dtype) for name, leaf in like.items()}
+    read = ocp.args.PyTreeRestore(item=like, restore_args=arguments, partial_restore=True)
+    return _orbax().restore((checkpoint.path / STATE).absolute(), args=read)

@@ -14,6 +14,7 @@ from marin.execution.step import placement
 from marin.nn.precision import Precision
 from marin.optim import AdamConfig, OptimizerConfig
 from marin.optim.config import OMIT_DEFAULT
+from marin.parallel.mesh import Parallelism, default_parallelism
 from marin.resources import Resources
 
 # What `default_speedrun` fixes for every run, so that results compare.
@@ -85,6 +86,8 @@ class SimpleTrainConfig:
             (see `marin.training.programs`).
         per_device_parallelism: sequences that a device takes at once; a batch of more is taken in parts, whose gradients
             are added up. None for the whole batch at once.
+        parallelism: how devices share the work (see `marin.parallel.mesh`); None divides the batch over all of them, and on
+            accelerators the parameters too.
         checkpoint_interval: seconds between checkpoints to resume from.
         seed: of the initial weights.
     """
@@ -126,6 +129,7 @@ class SimpleTrainConfig:
     profiler_num_steps: int = 100
     precision: Precision | None = dataclasses.field(default=None, kw_only=True, metadata=OMIT_DEFAULT)
     per_device_parallelism: int | None = placement(default=None, kw_only=True, metadata=OMIT_DEFAULT)
+    parallelism: Parallelism | None = placement(default=None, kw_only=True, metadata=OMIT_DEFAULT)
     checkpoint_interval: float = placement(default=600.0, kw_only=True, metadata=OMIT_DEFAULT)
     seed: int = dataclasses.field(default=0, kw_only=True, metadata=OMIT_DEFAULT)
 
@@ -179,13 +183,15 @@ class SimpleTrainConfig:
         for field in ("skip_bad_steps", "reset_data_loader_on_init", "allow_partial_checkpoint", "int8", "profiler"):
             if not isinstance(getattr(self, field), bool):
                 raise ConfigError(f"config field `{field}` is {getattr(self, field)!r}: use True or False")
-        chips = self.resources.num_chips
+        if not isinstance(self.parallelism, Parallelism | None):
+            raise ConfigError(f"config field `parallelism` is {self.parallelism!r}: use Parallelism(...), or None")
+        shards = self._batch_shards
         for first, size in self.batch_schedule.entries:
-            if size % chips:
+            if size % shards:
                 raise ConfigError(
-                    f"config field `train_batch_size` is {size}, which {chips} devices cannot divide: use a multiple of {chips}"
+                    f"config field `train_batch_size` is {size}, which {shards} devices cannot divide: use a multiple of {shards}"
                 )
-            self.micro_batches(size, chips)
+            self.micro_batches(size, shards)
             if first >= self.num_train_steps:
                 raise ConfigError(
                     f"config field `train_batch_size` has an entry for step {first}, but training ends after"
@@ -216,12 +222,25 @@ class SimpleTrainConfig:
         return BatchSchedule.of(self.train_batch_size)
 
     @property
+    def run_precision(self) -> Precision:
+        """What is asked for, int8 products included."""
+        asked = self.precision or Precision("f32" if self.resources.platform == "cpu" else "bf16")
+        return dataclasses.replace(asked, products="int8") if self.int8 else asked
+
+    @property
     def num_train_sequences(self) -> int:
         """Sequences in all steps together."""
         return self.batch_schedule.offset_at(self.num_train_steps)
 
+    @property
+    def _batch_shards(self) -> int:
+        """Into how many parts the rows of a batch are divided; on a CPU as few as can be, until its devices are known."""
+        parallelism = self.parallelism or default_parallelism(self.resources.platform)
+        on_cpu = self.resources.platform == "cpu"
+        return parallelism.num_batch_shards(parallelism.min_devices if on_cpu else self.resources.num_chips)
+
     def micro_batches(self, batch_size: int, num_devices: int) -> int:
-        """Parts that a batch is taken in on so many devices.
+        """Parts that a batch is taken in where so many devices divide its rows.
 
         Raises:
             ConfigError: if it cannot be taken in equal parts.
@@ -285,8 +304,7 @@ class TrainLmConfig:
     @property
     def precision(self) -> Precision:
         """What is asked for. Without a word about it a CPU takes what measures faster on it, usually float32."""
-        asked = self.train.precision or Precision("f32" if self.train.resources.platform == "cpu" else "bf16")
-        return dataclasses.replace(asked, products="int8") if self.train.int8 else asked
+        return self.train.run_precision
 
     @property
     def data_seed(self) -> int:

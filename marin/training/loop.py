@@ -24,29 +24,40 @@ from marin.data.tokenizer import Tokenizer
 from marin.models.hf_import import hf_folder, initialize_from_hf, trained_steps
 from marin.models.lm import count_parameters
 from marin.optim import skip_bad_steps
-from marin.parallel.mesh import batch_sharding, check_batch_size, data_mesh, replicated
+from marin.parallel import distributed
+from marin.parallel.mesh import ambient, check_batch, num_batch_shards, replicated, run_mesh
 from marin.storage import files
-from marin.tracking import RunWriter
+from marin.tracking import RunWriter, SilentRunWriter
 from marin.tracking.console import TrainingProgress
 from marin.tracking.wandb_mirror import wandb_mirror
 from marin.training import checkpoint as checkpoints
+from marin.training.checkpoint import Checkpoint
+from marin.training.checkpoint_writer import CheckpointWriter
 from marin.training.clock import StopRequest, TrainingClock
 from marin.training.compile_cache import use_compile_cache
 from marin.training.config import TrainLmConfig
 from marin.training.hf_exports import HfExporter
 from marin.training.host_memory import keep_freed_memory
+from marin.training.placement import initial_state, parameter_shapes
 from marin.training.preflight import check_data, check_devices, check_tokenizer, keep_to_cpus
 from marin.training.profiling import Profiler
 from marin.training.programs import Compilation, choose_compilation, compile_program
 from marin.training.recorder import StepRecorder
 from marin.training.run_info import ensure_finished, finish, read_run_info, write_run_info
-from marin.training.state import StepConfig, TrainState, evaluation_model, init_state, make_train_step
+from marin.training.state import StepConfig, TrainState, evaluation_model, make_train_step
 
 # Measures a model during training: (model, limit on batches) -> figures by name.
 Evaluate = Callable[[Any, int | None], dict[str, float]]
 
 
 def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainState:
+    """Trains as `_train` says, together with the other processes of a multi-host run where there are some."""
+    distributed.start()
+    with distributed.only_main_speaks():
+        return _train(config, evaluate)
+
+
+def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
     """Trains until `num_train_steps`, from the last checkpoint where there is one, and returns the final state.
 
     Raises:
@@ -61,25 +72,26 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
         keep_freed_memory()
     use_compile_cache()
     check_devices(train.resources)
-    # A TPU core is half a device to JAX on some types, so there all that JAX shows are used.
-    mesh = data_mesh(None if train.resources.platform == "tpu" else train.resources.num_devices)
+    mesh = run_mesh(train.resources, train.parallelism)
     for _, batch_size in schedule.entries:
-        check_batch_size(batch_size, mesh)
+        check_batch(batch_size, config.model.max_seq_len, mesh)
     directory = files.local_path(config.output_path)
     tokenizer = Tokenizer.load(config.tokenizer)
     source = open_batches(config.data, config.model.max_seq_len, tokenizer.bos_id, schedule.offset_at)
     check_tokenizer(config, source, tokenizer)
 
     optimizer_config = train.build_optimizer()
-    model = config.model.build(config.vocab_size, key=jax.random.key(train.seed))
-    optimizer = optimizer_config.build(eqx.filter(model, eqx.is_array), train.num_train_steps)
+    shapes = parameter_shapes(config.model, config.vocab_size)
+    optimizer = optimizer_config.build(shapes, train.num_train_steps)
     optimizer = skip_bad_steps(optimizer) if train.skip_bad_steps else optimizer
-    state = jax.device_put(init_state(model, optimizer, train.ema_beta), replicated(mesh))
-    state, first_step, data_offset = _starting_point(config, directory, state)
+    state = initial_state(config.model, config.vocab_size, optimizer, mesh, seed=train.seed, ema_beta=train.ema_beta)
+    state, restored, data_offset = _starting_point(config, directory, state)
+    first_step = 0 if restored is None else restored.step
     exporter = HfExporter(config, directory, state)
     exporter.make_up(state, first_step)
     if first_step >= train.num_train_steps:
-        ensure_finished(directory, train.num_train_steps)
+        if distributed.is_main():
+            ensure_finished(directory, train.num_train_steps)
         return state
     first_sample = schedule.offset_at(data_offset)
     last_sample = first_sample + train.num_train_sequences
@@ -89,35 +101,45 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
     rate = optimizer_config.schedule(train.num_train_steps)
 
     def batch_of(step: int, batch_size: int) -> Batch:
-        batch = source.batch_from(config.data_seed, first_sample + schedule.offset_at(step), batch_size)
-        return jax.device_put(batch, batch_sharding(mesh))
+        first = first_sample + schedule.offset_at(step)
+        return distributed.place_batch(
+            lambda row, num_rows: source.batch_from(config.data_seed, first + row, num_rows), batch_size, mesh
+        )
 
     def compile_step(batch_size: int) -> Any:
         step_config = StepConfig(
             precision=compilation.precision,
-            micro_batches=train.micro_batches(batch_size, mesh.size),
+            micro_batches=train.micro_batches(batch_size, num_batch_shards(mesh)),
             loss_block=getattr(config.model, "cross_entropy_block_size", None),
             z_loss_weight=train.z_loss_weight or 0.0,
             ema_beta=train.ema_beta,
             watch=train.watch if train.watch.watch_targets else None,
         )
-        return compile_program(
-            make_train_step(optimizer, rate, step_config), compilation, state, batch_of(0, batch_size)
-        )
+        where = (jax.tree.map(lambda leaf: leaf.sharding, state), replicated(mesh))
+        with ambient(mesh):
+            return compile_program(
+                make_train_step(optimizer, rate, step_config),
+                compilation,
+                state,
+                batch_of(0, batch_size),
+                out_shardings=where,
+            )
 
     compile_start = time.perf_counter()
     saved = read_run_info(directory)
     compilation = choose_compilation(config) if saved is None else Compilation.from_json(saved)
+    compilation = Compilation.from_json(distributed.of_main(compilation.as_json()))
     compiled = {size: compile_step(size) for size in schedule.sizes(first_step, train.num_train_steps)}
     compile_time = time.perf_counter() - compile_start
+    distributed.meet("after compiling")
 
     # ---- the record ------------------------------------------------------------------------------------------------
-    writer = RunWriter(directory)
+    writer = RunWriter(directory) if distributed.is_main() else SilentRunWriter(directory)
     data = [component.as_json() for component in source.use(last_sample)]
     kind = type(config.model)
     measured = {
         "model_class": f"{kind.__module__}:{kind.__qualname__}",
-        "num_parameters": count_parameters(model),
+        "num_parameters": count_parameters(shapes),
         "data": data,
     }
     info = write_run_info(config, directory, writer, source, tokenizer, measured, compilation)
@@ -136,20 +158,22 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
         peak_flops=info["num_chips"] * info["device_flops"],
     )
     clock = TrainingClock(writer)
-
-    def save(state: TrainState, step: int) -> None:
-        with clock.pause("checkpoint", step):
-            writer.sync()
-            checkpoints.save(directory / "checkpoints", state, step, keep_every=train.steps_per_export)
+    saver = CheckpointWriter(
+        directory / "checkpoints", keep_every=train.steps_per_export, record=writer, restored=restored
+    )
 
     # ---- the loop: one step ahead of its record, so that the device never waits for the host -----------------------
     profiler = Profiler(train, directory, first_step, clock)
+    agreement = distributed.Agreement()
     last_save = time.monotonic()
     with (
         contextlib.closing(writer),
         StopRequest() as stop,
+        saver,
         progress,
-        wandb_mirror(directory.name, info["config"], str(directory), tags=config.tags) as mirror,
+        wandb_mirror(directory.name, info["config"], str(directory), tags=config.tags)
+        if distributed.is_main()
+        else contextlib.nullcontext() as mirror,
         Prefetcher(
             lambda step: batch_of(step, schedule.size_at(step)), range(first_step, train.num_train_steps)
         ) as batches,
@@ -159,6 +183,7 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
         recorder = StepRecorder(config, writer, clock, progress, mirror)
         clock.start()
         for step in range(first_step, train.num_train_steps):
+            saver.check()
             if profiler.starts_at(step):
                 recorder.flush()
                 profiler.start(step)
@@ -168,20 +193,22 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
             done = step + 1
             last = done == train.num_train_steps
             evaluates = evaluate is not None and train.steps_per_eval and done % train.steps_per_eval == 0 and not last
-            stopping = stop.requested
-            saves = last or stopping or done % train.steps_per_export == 0
-            saves = saves or time.monotonic() - last_save > train.checkpoint_interval
+            stopping, due = agreement.any(stop.requested, time.monotonic() - last_save > train.checkpoint_interval)
+            saves = last or stopping or due or done % train.steps_per_export == 0
             exports = exporter.is_due(done) and not (stopping and not last)
             if evaluates or saves or exports or profiler.ends_after(done):
                 recorder.flush()
             if profiler.ends_after(done):
                 profiler.stop(step)
             if evaluates and evaluate is not None:
-                with clock.pause("evaluation", step):
+                with clock.pause("evaluation", step), ambient(mesh):
                     figures = evaluate(evaluation_model(state), train.max_eval_batches)
                 recorder.evaluation(done, figures)
             if saves:
-                save(state, done)
+                with clock.pause("checkpoint", done):
+                    saver.save(state, done)
+                    if last or stopping:
+                        saver.wait()
                 last_save = time.monotonic()
             if exports:
                 with clock.pause("hf export", step):
@@ -195,8 +222,10 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
     return state
 
 
-def _starting_point(config: TrainLmConfig, directory: Path, state: TrainState) -> tuple[TrainState, int, int]:
-    """The state to begin from, its step, and how far into the data step 0 lies."""
+def _starting_point(
+    config: TrainLmConfig, directory: Path, state: TrainState
+) -> tuple[TrainState, Checkpoint | None, int]:
+    """The state to begin from, the run's checkpoint that holds it, and how far into the data step 0 lies."""
     train = config.train
     offset = 0
     origin = None
@@ -209,9 +238,11 @@ def _starting_point(config: TrainLmConfig, directory: Path, state: TrainState) -
     for problem in problems:
         print(f"warning: {problem}", file=sys.stderr)
     if found is not None:
+        if note := checkpoints.moved(found, state):
+            print(note)
         state = checkpoints.restore(found, state)
         print(f"continuing from the checkpoint of step {found.step:,} of {train.num_train_steps:,}")
-        return state, found.step, offset
+        return state, found, offset
     params, static = eqx.partition(state.model, eqx.is_array)
     partial = train.allow_partial_checkpoint
     if origin is not None:
@@ -219,7 +250,7 @@ def _starting_point(config: TrainLmConfig, directory: Path, state: TrainState) -
     elif train.initialize_from_hf is not None:
         params = initialize_from_hf(hf_folder(train.initialize_from_hf), params, config.model, partial=partial)
     else:
-        return state, 0, offset
+        return state, None, offset
     average = None if state.average is None else jax.tree.map(jnp.copy, params)
     state = dataclasses.replace(state, model=eqx.combine(params, static), average=average)
-    return state, 0, offset
+    return state, None, offset

@@ -118,9 +118,10 @@ def seconds_of(way: Compilation, width: int) -> float:
     return min(seconds[1:])
 
 
-def compile_program(function: Callable[..., Any], way: Compilation, *arguments: Any) -> Any:
+def compile_program(function: Callable[..., Any], way: Compilation, *arguments: Any, out_shardings: Any = None) -> Any:
     """`function(state, ...)` compiled for these arguments; the state's memory is given to the result."""
-    return jax.jit(function, donate_argnums=0).lower(*arguments).compile(compiler_options=way.options or None)
+    program = jax.jit(function, donate_argnums=0, out_shardings=out_shardings)
+    return program.lower(*arguments).compile(compiler_options=way.options or None)
 
 
 def _why_no_fp8() -> str | None:

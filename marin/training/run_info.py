@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from marin.data.loader import BatchSource
 from marin.data.tokenizer import Tokenizer
 from marin.execution.attempts import usual_path
+from marin.parallel import distributed
 from marin.storage import files
 from marin.tracking import RunRecord, RunWriter, capture_environment
 from marin.tracking.run_record import RUN_FILE
@@ -40,13 +43,15 @@ def write_run_info(
         return saved
     resources = config.train.resources
     environment, diff = capture_environment()
-    if diff:
+    if diff and distributed.is_main():
         files.write_bytes(str(directory / "git.diff"), diff)
     described = config_to_json(config) | {"output_path": usual_path(config.output_path)}
     identity = config_to_json(config, omit_placement=True)
     identity = {key: identity[key] for key in ("model", "train", "vocab_size")}
+    # Each process on processors is counted as a machine of its own; GPUs and TPUs are all in the config.
+    machines = jax.process_count() if resources.platform == "cpu" else 1
     writer.write_info(
-        {
+        info := {
             "schema_version": 1,
             "run_name": config.run_name,
             "tags": list(config.tags),
@@ -54,8 +59,9 @@ def write_run_info(
             **measured,
             "platform": resources.platform,
             "device_name": resources.device_name,
-            "num_devices": resources.num_devices,
-            "num_chips": resources.num_chips,
+            "num_devices": resources.num_devices * machines,
+            "num_chips": resources.num_chips * machines,
+            "num_processes": jax.process_count(),
             "device_flops": resources.device_flops,
             **compilation.as_json(),
             "seeds": {"model": config.train.seed, "data": config.data_seed},
@@ -68,7 +74,7 @@ def write_run_info(
             **environment,
         }
     )
-    return json.loads((directory / RUN_FILE).read_text())
+    return json.loads(json.dumps(info))
 
 
 def finish(writer: RunWriter, num_steps: int) -> None:

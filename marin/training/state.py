@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int
 from marin.errors import ConfigError
 from marin.nn.loss import weighted_cross_entropy
 from marin.nn.precision import Precision
+from marin.parallel.sharding import lay_out_like_parameters
 from marin.training.config import WatchConfig
 from marin.training.watch import watched_norms
 
@@ -134,11 +135,11 @@ def make_train_step(
         gradient = jax.value_and_grad(loss_fn, has_aux=True)
         if config.micro_batches == 1:
             (_, metrics), grads = gradient(params, static, batch, num_tokens)
-            return metrics, grads
+            return metrics, lay_out_like_parameters(grads)
 
         def add(sums: Any, part: Any) -> tuple[Any, None]:
             (_, metrics), grads = gradient(params, static, part, num_tokens)
-            return jax.tree.map(jnp.add, sums, (metrics, grads)), None
+            return jax.tree.map(jnp.add, sums, (metrics, lay_out_like_parameters(grads))), None
 
         parts = in_parts(batch, config.micro_batches)
         first = jax.tree.map(lambda leaf: leaf[0], parts)

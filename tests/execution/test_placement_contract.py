@@ -64,7 +64,7 @@ IDENTITY = {
 }
 PLACEMENT = {
     "TokenizeConfig": "num_workers",
-    "SimpleTrainConfig": "resources per_device_parallelism checkpoint_interval",
+    "SimpleTrainConfig": "resources per_device_parallelism parallelism checkpoint_interval",
     "TrainLmConfig": "run_name tags",
     "SpeedrunTrainConfig": "run_info check",
     "LeaderboardConfig": "submissions",

@@ -15,7 +15,7 @@ import pytest
 from marin.errors import CheckpointError, ConfigError, HardwareError, NonFiniteLossError
 from marin.nn import Precision
 from marin.optim import AdamConfig
-from marin.parallel import data_mesh
+from marin.parallel import Parallelism
 from marin.resources import GpuConfig
 from marin.tracking import RunRecord
 from marin.training import SimpleTrainConfig, WatchConfig
@@ -251,12 +251,9 @@ def test_training_with_a_batch_that_devices_cannot_divide_says_which_multiple(ma
         SimpleTrainConfig(GpuConfig(8, "H100"), train_batch_size=130, num_train_steps=1, learning_rate=0.1)
 
 
-def test_training_on_eight_devices_takes_the_same_steps_as_on_one(make_config, monkeypatch):
-    from marin.training import loop
-
+def test_training_on_eight_devices_takes_the_same_steps_as_on_one(make_config):
     one = train_lm(make_config("one", num_train_steps=3))
-    monkeypatch.setattr(loop, "data_mesh", lambda count: data_mesh(8))
-    eight = train_lm(make_config("eight", num_train_steps=3))
+    eight = train_lm(make_config("eight", num_train_steps=3, parallelism=Parallelism()))
     assert len(eight.model.lm_head.weight_IO.sharding.device_set) == 8
     for name, value in _arrays(one).items():
         np.testing.assert_allclose(value, _arrays(eight)[name], rtol=2e-3, atol=2e-4, err_msg=name)

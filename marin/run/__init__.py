@@ -1,0 +1,1 @@
+"""Running experiments on more than one process."""

@@ -1,0 +1,204 @@
+"""How much memory a run needs on each device, found by tracing its step over a mesh that has no devices.
+
+The step is traced and lowered with the shardings that it would run with; nothing is allocated or compiled. Parameters,
+optimizer state and gradients are exact. Activations are an estimate: what JAX keeps for the backward pass, what the largest
+recomputed block keeps beside it, and the head whole with its gradient and one block of logits. XLA may need less, where it
+fuses, or more, where it holds several gathered layers at once.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.extend.core
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+
+from marin import hardware
+from marin.data.rows import Batch
+from marin.errors import HardwareError
+from marin.models.lm import count_parameters
+from marin.nn.axes import AXES, SEQUENCE, TENSOR
+from marin.optim import skip_bad_steps
+from marin.parallel.mesh import batch_sharding, check_batch, default_parallelism, describe_mesh, num_batch_shards
+from marin.parallel.sharding import bytes_per_device, state_shardings, state_specs, undivided
+from marin.training.config import SimpleTrainConfig
+from marin.training.placement import is_shape, parameter_shapes, state_shapes
+from marin.training.state import StepConfig, make_train_step, training_activations
+
+# What XLA, the runtime and fragmentation leave of a device's memory.
+_USABLE = 0.92
+_ACCELERATOR_BLOCK = 8192
+_GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes on one device, and what they are for."""
+
+    mesh: Any
+    device: hardware.Device | None
+    num_parameters: int
+    parameters: int
+    optimizer_state: int
+    gradients: int
+    activations: int
+    undivided: dict[str, tuple[int, ...]]
+
+    @property
+    def total(self) -> int:
+        return self.parameters + self.optimizer_state + self.gradients + self.activations
+
+    def text(self) -> str:
+        """The plan for people."""
+        rows = {
+            "parameters": self.parameters,
+            "optimizer state": self.optimizer_state,
+            "gradients": self.gradients,
+            "activations": self.activations,
+            "in all": self.total,
+        }
+        lines = [f"{self.num_parameters:,} parameters on {describe_mesh(self.mesh)}", "memory on each device:"]
+        lines += [
+            f"  {name:<16} {size / _GIB:9.3f} GiB" + (" (estimate)" if name == "activations" else "")
+            for name, size in rows.items()
+        ]
+        if self.device is not None:
+            lines.append(f"  {self.device.name + ' has':<16} {self.device.memory_bytes / _GIB:9.3f} GiB")
+        whole = [f"{name} {shape}" for name, shape in self.undivided.items()]
+        if whole:
+            more = f" and {len(whole) - 3} more" if len(whole) > 3 else ""
+            lines.append(f"whole on every device, as no axis divides them: {', '.join(whole[:3])}{more}")
+        return "\n".join(lines)
+
+    def check(self) -> None:
+        """Raises:
+        HardwareError: if a device has less memory than that.
+        """
+        if self.device is not None and self.total > _USABLE * self.device.memory_bytes:
+            raise HardwareError(
+                f"training needs about {self.total / _GIB:.1f} GiB on each device, a {self.device.name} has"
+                f" {self.device.memory_bytes / _GIB:.0f} GiB, of which {_USABLE:.0%} can be used: divide the parameters over more"
+                " devices (`parallelism.fsdp`), take fewer rows at once (`per_device_parallelism`), or set"
+                " `gradient_checkpointing=True` in the model"
+            )
+
+
+def plan_memory(model: Any, vocab_size: int, train: SimpleTrainConfig, num_devices: int | None = None) -> MemoryPlan:
+    """Traces and shards the step of a run; `num_devices` takes the place of what the config's resources have.
+
+    Raises:
+        ConfigError: if the devices cannot share the batch or the context.
+    """
+    resources = train.resources
+    parallelism = train.parallelism or default_parallelism(resources.platform)
+    sizes = parallelism.sizes(num_devices or resources.num_chips)
+    mesh = AbstractMesh(tuple(sizes[axis] for axis in AXES), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+    batch_size = max(size for _, size in train.batch_schedule.entries)
+    check_batch(batch_size, model.max_seq_len, mesh)
+
+    params = parameter_shapes(model, vocab_size)
+    optimizer_config = train.build_optimizer()
+    optimizer = optimizer_config.build(params, train.num_train_steps)
+    optimizer = skip_bad_steps(optimizer) if train.skip_bad_steps else optimizer
+    state = state_shapes(model, vocab_size, optimizer, train.ema_beta)
+    step_config = StepConfig(
+        precision=train.run_precision,
+        micro_batches=train.micro_batches(batch_size, num_batch_shards(mesh)),
+        loss_block=getattr(model, "cross_entropy_block_size", None) or _ACCELERATOR_BLOCK,
+        z_loss_weight=train.z_loss_weight or 0.0,
+        ema_beta=train.ema_beta,
+    )
+    step = make_train_step(optimizer, optimizer_config.schedule(train.num_train_steps), step_config)
+    trace_step(step, state, batch_size, model.max_seq_len, mesh, resources.platform)
+
+    def held(tree: Any) -> int:
+        arrays = eqx.filter(tree, is_shape)
+        return bytes_per_device(arrays, state_specs(arrays, params, sizes), sizes)
+
+    rows = batch_size // num_batch_shards(mesh) // step_config.micro_batches
+    device = None if resources.platform == "cpu" else hardware.lookup_device(resources.device_name)
+    return MemoryPlan(
+        mesh=mesh,
+        device=device,
+        num_parameters=count_parameters(params),
+        parameters=held(state.model),
+        optimizer_state=held((state.opt_state, state.average)),
+        gradients=held(params),
+        activations=activation_bytes(model, state.model, rows, sizes, step_config)
+        + held(params) * step_config.precision.dtype.itemsize // 4,
+        undivided=undivided(params, sizes),
+    )
+
+
+def trace_step(step: Any, state: Any, batch_size: int, num_tokens: int, mesh: AbstractMesh, platform: str) -> Any:
+    """The step lowered for a mesh without devices, with the shardings of a run: proof that it can be divided so."""
+    shapes, static = eqx.partition(state, is_shape)
+    shardings = state_shardings(shapes, shapes.model, mesh)
+    placed = jax.tree.map(
+        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), shapes, shardings
+    )
+    whole = NamedSharding(mesh, jax.sharding.PartitionSpec())
+
+    def run(arrays: Any, batch: Any) -> Any:
+        state, metrics = step(eqx.combine(arrays, static), batch)
+        return eqx.filter(state, eqx.is_array), metrics
+
+    batch = _batch_shapes(batch_size, num_tokens, batch_sharding(mesh))
+    with jax.sharding.use_abstract_mesh(mesh):
+        traced = jax.jit(run, donate_argnums=0, out_shardings=(shardings, whole)).trace(placed, batch)
+        return traced.lower(lowering_platforms=({"gpu": "cuda"}.get(platform, platform),))
+
+
+def activation_bytes(model: Any, shapes: Any, num_rows: int, sizes: dict[str, int], config: StepConfig) -> int:
+    """What a device holds between and during the passes, beside parameters and gradients, for so many rows at once."""
+    arrays, static = eqx.partition(shapes, is_shape)
+    arrays = jax.eval_shape(config.precision.cast, arrays)
+    num_tokens = model.max_seq_len
+    batch = _batch_shapes(num_rows, num_tokens, None)
+
+    def forward(arrays: Any, batch: Batch) -> Any:
+        return training_activations(eqx.combine(arrays, static), batch)
+
+    weights = {leaf.shape for leaf in jax.tree.leaves(arrays)}
+    whole = jax.make_jaxpr(forward)(arrays, batch)
+    x_BTD = jax.eval_shape(forward, arrays, batch)[0]
+
+    def size(leaf: Any) -> int:
+        """On this device: of positions its own; of heads and hidden features too, but not of the residual stream."""
+        if leaf.shape in weights or leaf.size < num_rows * num_tokens:
+            return 0
+        hidden = math.prod(leaf.shape) != x_BTD.size
+        shared = sizes[SEQUENCE] * (sizes[TENSOR] if hidden else 1)
+        return int(leaf.size * leaf.dtype.itemsize // shared)
+
+    def kept(closed: Any) -> int:
+        flat = jax.extend.core.jaxpr_as_fun(closed)
+        inputs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in closed.in_avals]
+        backward = jax.eval_shape(lambda *xs: jax.vjp(flat, *xs)[1], *inputs)
+        return sum(size(leaf) for leaf in jax.tree.leaves(backward))
+
+    # Of blocks that are recomputed only the inputs are kept; without such blocks everything that the backward pass reads.
+    inputs, blocks = {}, {}
+    for equation in whole.jaxpr.eqns:
+        if equation.primitive.name in ("checkpoint", "remat", "remat2"):
+            inputs |= {id(variable): size(variable.aval) for variable in equation.invars}
+            signature = tuple(str(variable.aval) for variable in equation.invars)
+            blocks[signature] = jax.extend.core.ClosedJaxpr(equation.params["jaxpr"], ())
+    between = sum(inputs.values()) if blocks else kept(whole)
+    recomputed = max((kept(block) for block in blocks.values()), default=0)
+    head_DV = jax.eval_shape(lambda arrays: eqx.combine(arrays, static).lm_head_DV, arrays)
+    block = min(config.loss_block or _ACCELERATOR_BLOCK, num_rows * num_tokens // (sizes[SEQUENCE] * sizes[TENSOR]))
+    # The head whole and its gradient in float32; of a block its logits, their exponentials and their gradient.
+    itemsize = x_BTD.dtype.itemsize
+    loss = head_DV.size * (itemsize + 4) + block * head_DV.shape[1] * (4 + 4 + itemsize)
+    return between + max(recomputed, loss)
+
+
+def _batch_shapes(num_rows: int, num_tokens: int, sharding: Any) -> Batch:
+    def shape(dtype: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((num_rows, num_tokens), dtype, sharding=sharding)
+
+    return Batch(shape(jnp.int32), shape(jnp.int32), shape(jnp.float32), shape(jnp.int32))

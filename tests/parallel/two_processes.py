@@ -1,0 +1,67 @@
+"""One process of a multi-host run: trains the tiny model of the tests on the tokens below a folder.
+
+    python tests/parallel/two_processes.py DATA OUTPUT STEPS [--stop-after N]
+
+The environment says who the others are. With `--stop-after`, this process gets SIGTERM after that many batches.
+"""
+
+import os
+import signal
+import sys
+
+from marin.data.prefetch import Prefetcher
+from marin.models import LlamaConfig
+from marin.optim import MuonConfig
+from marin.parallel import Parallelism
+from marin.resources import CpuOnlyConfig
+from marin.training import SimpleTrainConfig, TrainLmConfig, WatchConfig
+from marin.training.loop import train_lm
+
+MODEL = LlamaConfig(
+    seq_len=32,
+    hidden_dim=16,
+    intermediate_dim=24,
+    num_layers=1,
+    num_heads=2,
+    num_kv_heads=1,
+    gradient_checkpointing=False,
+)
+
+
+def config(data: str, output: str, steps: int, parallelism: Parallelism | None) -> TrainLmConfig:
+    return TrainLmConfig(
+        model=MODEL,
+        train=SimpleTrainConfig(
+            CpuOnlyConfig(),
+            train_batch_size=8,
+            num_train_steps=steps,
+            learning_rate=0.02,
+            optimizer_config=MuonConfig(learning_rate=0.02, adam_lr=0.01, warmup=0, decay=0.5),
+            watch=WatchConfig(watch_targets=[]),
+            parallelism=parallelism,
+        ),
+        data=os.path.join(data, "tokens"),
+        tokenizer=data,
+        vocab_size=300,
+        output_path=output,
+    )
+
+
+def main() -> None:
+    data, output, steps, *rest = sys.argv[1:]
+    if rest:
+        limit, take, taken = int(rest[1]), Prefetcher.take, []
+
+        def counted(self):
+            taken.append(1)
+            if len(taken) == limit:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return take(self)
+
+        Prefetcher.take = counted
+    fsdp = os.environ.get("TEST_FSDP") == "1"
+    train_lm(config(data, output, int(steps), Parallelism(data=1, fsdp=-1) if fsdp else None))
+
+
+if __name__ == "__main__":
+    main()
