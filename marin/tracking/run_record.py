@@ -6,6 +6,7 @@
     step       one training step: step, loss, grad_norm, learning_rate, tokens, step_time, data_wait (seconds in which the
                loop waited for the batch, part of the time of this step or the one before), and what was watched
     pause      time that training does not count: reason, seconds
+    checkpoint a checkpoint is in place: step, bytes, seconds that it took in the background
     evaluation a measurement at a step
     mirror     where a copy of the run can be seen: wandb_url
     end        the last step is done and its checkpoint is safe

@@ -10,6 +10,7 @@ half-written has a hidden name that nothing reads, and is removed when the next 
 only one process, or one set of processes of `jax.distributed`, writes to a run.
 """
 
+import logging
 import os
 import shutil
 import sys
@@ -134,6 +135,7 @@ class CheckpointWriter:
 
         if self._orbax is None:
             # Weights and moments hardly get smaller: zstd takes 7 % off them and four times as long as writing them.
+            logging.getLogger("absl").addFilter(_is_not_raised_too)
             self._orbax = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler(use_compression=False))
         if jax.default_backend() == "cpu":
             # There the device's memory is the host's, and Orbax would keep a view of buffers that the step overwrites.
@@ -190,6 +192,11 @@ class CheckpointWriter:
             f"the checkpoint of step {step} could not be written to {usual_path(str(self._directory))} ({error}): free some"
             " space there, then run the same command again; it continues from the checkpoint before"
         )
+
+
+def _is_not_raised_too(record: logging.LogRecord) -> bool:
+    """Orbax logs the tracebacks of background errors that it raises as well, and that we explain."""
+    return not (record.exc_info and "orbax" in record.pathname)
 
 
 def _agreed_name() -> str:
