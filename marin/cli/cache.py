@@ -22,6 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--documents", type=int, default=3, metavar="N", help="how many documents head shows; default: 3"
     )
+    parser.add_argument(
+        "--first", type=int, default=1, metavar="N", help="the first document that head shows; default: 1"
+    )
     parser.add_argument("--tokens", type=int, default=64, metavar="N", help="how much of each it shows; default: 64")
     parser.add_argument(
         "--tokenizer", metavar="PATH", help="a tokenizer.json, or a directory with one: head shows text too"
@@ -37,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if args.what == "info":
         _info(cache)
     else:
-        _head(cache, args.documents, args.tokens, args.tokenizer)
+        _head(cache, args)
     return 0
 
 
@@ -61,12 +64,15 @@ def _info(cache: "TokenCache") -> None:
         print(f"{name:<{width}}  {value}")
 
 
-def _head(cache: "TokenCache", num_documents: int, num_tokens: int, tokenizer_path: str | None) -> None:
+def _head(cache: "TokenCache", args: argparse.Namespace) -> None:
     from marin.data.tokenizer import Tokenizer
     from marin.errors import ConfigError
 
+    first, num_documents, num_tokens, tokenizer_path = args.first, args.documents, args.tokens, args.tokenizer
     if num_documents < 1 or num_tokens < 1:
         raise ConfigError(f"--documents {num_documents} and --tokens {num_tokens}: use at least 1")
+    if not 1 <= first <= cache.num_documents:
+        raise ConfigError(f"--first is {first}: {cache.path} has documents 1 to {cache.num_documents:,}")
     tokenizer = Tokenizer.load(tokenizer_path) if tokenizer_path else None
     if tokenizer is not None and cache.tokenizer_digest not in (None, tokenizer.digest):
         raise ConfigError(
@@ -74,7 +80,7 @@ def _head(cache: "TokenCache", num_documents: int, num_tokens: int, tokenizer_pa
             f"records {cache.tokenizer_digest}"
         )
     offsets = cache.document_offsets
-    for index in range(min(num_documents, cache.num_documents)):
+    for index in range(first - 1, min(first - 1 + num_documents, cache.num_documents)):
         start, stop = int(offsets[index]), int(offsets[index + 1])
         ids = cache.tokens[start : min(stop, start + num_tokens)].tolist()
         more = f" ... {stop - start - len(ids):,} more" if stop - start > len(ids) else ""

@@ -20,6 +20,7 @@ COMMANDS = {  # name -> what it does, in one line; the module is marin.cli.<name
     "init": "start a speedrun of your own: copy the template and fill in the author",
     "doctor": "say what this machine can do and what to fix",
     "browse": "look at data, runs and where each file came from, in a local web app",
+    "show": "say how far a run is, how fast it goes, and where its time went",
     "explain": "say why a step would run, or what differs between its versions",
     "diff": "compare two runs: settings, code, inputs, machine and results",
     "cache": "say what is in a token cache, and whether it is whole",

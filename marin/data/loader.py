@@ -55,6 +55,15 @@ class ComponentUse(NamedTuple):
         return {"name": self.name, "num_rows": self.num_rows, "epochs": round(self.epochs, 6), **self.counts._asdict()}
 
 
+class BatchRow(NamedTuple):
+    """Where a row of a batch comes from: its number in a component, and the documents (from 0) that it has tokens of."""
+
+    component: str
+    row: int
+    first_document: int
+    last_document: int
+
+
 class BatchSource:
     """The batches of some components in an order.
 
@@ -113,6 +122,15 @@ class BatchSource:
         begin = first_sample + index * size
         component_B, row_B = self.order.locate(seed, np.arange(begin, begin + size, dtype=np.int64))
         return self._read(component_B, row_B)
+
+    def rows_from(self, seed: int, first_sample: int, batch_size: int) -> list[BatchRow]:
+        """Which rows of which component the batch of `batch_from` has, in its order."""
+        samples = np.arange(first_sample, first_sample + batch_size, dtype=np.int64)
+        found = []
+        for number, row in zip(*self.order.locate(seed, samples), strict=True):
+            component = self.components[number]
+            found.append(BatchRow(component.name, int(row), *component.rows.documents(int(row))))
+        return found
 
     def _read(self, component_B: Int64[np.ndarray, " B"], row_B: Int64[np.ndarray, " B"]) -> Batch:
         present = np.unique(component_B)

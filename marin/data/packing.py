@@ -96,6 +96,11 @@ class BestFitRows:
         padding = self.num_rows * self._context_length - inputs - begun
         return RowCounts(len(self._cache), len(self._cache) - held, padding)
 
+    def documents(self, row: int) -> tuple[int, int]:
+        starts = self._pieces.start[self._first_of_row[row] : self._first_of_row[row + 1]]
+        found = np.searchsorted(self._cache.document_offsets, starts, side="right") - 1
+        return int(found.min()), int(found.max())
+
     def read(self, row_B: Int64[np.ndarray, " B"]) -> Batch:
         shape = len(row_B), self._context_length
         tokens_BT, targets_BT = np.full(shape, self._bos_id, np.int32), np.full(shape, self._bos_id, np.int32)

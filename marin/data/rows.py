@@ -51,6 +51,10 @@ class Rows(Protocol):
         """The rows with these numbers, each in `range(num_rows)`."""
         ...
 
+    def documents(self, row: int) -> tuple[int, int]:
+        """The first and the last document of the cache, counted from 0, of which a row has tokens."""
+        ...
+
 
 class ConcatenatedRows:
     """The cache as one stream, cut into windows of T + 1 tokens at stride T.
@@ -79,6 +83,11 @@ class ConcatenatedRows:
     @property
     def counts(self) -> RowCounts:
         return RowCounts(len(self._cache), len(self._cache) - 1 - self.num_rows * self._context_length, 0)
+
+    def documents(self, row: int) -> tuple[int, int]:
+        ends = [row * self._context_length, (row + 1) * self._context_length]
+        first, last = np.searchsorted(self._cache.document_offsets, ends, side="right") - 1
+        return int(first), min(int(last), self._cache.num_documents - 1)
 
     def read(self, row_B: Int64[np.ndarray, " B"]) -> Batch:
         starts_B = row_B * self._context_length

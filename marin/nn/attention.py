@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, Int
 
 from marin.errors import ConfigError
 from marin.nn.attention_blocks import blocked_attention
+from marin.nn.attention_counting import counted_keys, keys_per_query, stand_in_attention
 from marin.nn.attention_fused import cudnn_attention, splash_attention, why_not_cudnn, why_not_splash
 from marin.nn.attention_mesh import attention_over_mesh
 from marin.nn.attention_reference import reference_attention
@@ -68,6 +69,9 @@ def attention(
     """
     if window is not None and window < 1:
         raise ConfigError(f"the attention window is {window}: use at least 1, or None for the whole context")
+    counted = counted_keys()
+    if counted is not None:
+        return stand_in_attention(q_BTHC, k_BTKC, v_BTKC, keys_per_query(counted, q_BTHC.shape[1], window))
     if upcast:
         q_BTHC, k_BTKC = q_BTHC.astype(jnp.float32), k_BTKC.astype(jnp.float32)
     backend = _usable_backend(

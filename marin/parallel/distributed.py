@@ -18,7 +18,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -27,6 +27,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from marin.errors import ConfigError, HardwareError
 from marin.nn.axes import BATCH_AXES
 from marin.parallel.mesh import batch_sharding
+
+Rows = TypeVar("Rows", bound=tuple)  # a named tuple of arrays [B, T]
 
 _BY_HAND = ("MARIN_COORDINATOR", "MARIN_NUM_PROCESSES", "MARIN_PROCESS_ID")
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
@@ -195,7 +197,7 @@ class Agreement:
         return tuple(False for _ in flags) if before is None else tuple(bool(flag) for flag in np.asarray(before))
 
 
-def place_batch(read: Callable[[int, int], tuple], batch_size: int, mesh: Mesh) -> tuple:
+def place_batch(read: Callable[[int, int], Rows], batch_size: int, mesh: Mesh) -> Rows:
     """A batch on the mesh, of which each process reads only the rows that its devices need.
 
     Args:
@@ -210,7 +212,8 @@ def place_batch(read: Callable[[int, int], tuple], batch_size: int, mesh: Mesh) 
     part = read(first, stop - first)
 
     def place(leaf: np.ndarray) -> jax.Array:
-        def piece(index: tuple[slice, ...]) -> np.ndarray:
+        def piece(index: tuple[slice, ...] | None) -> np.ndarray:
+            assert index is not None  # rows are always split
             start, end, _ = index[0].indices(batch_size)
             return leaf[start - first : end - first, index[1]]
 

@@ -1,6 +1,7 @@
 """What a submission is: who, which model, how trained, on what data, on which hardware; and what that will cost."""
 
 import dataclasses
+import functools
 import re
 from typing import Any
 
@@ -11,9 +12,10 @@ from marin.execution.step import ExecutorStep
 from marin.models.lm import LmConfig
 from marin.resources import GpuConfig, Resources
 from marin.speedrun.dataset import SpeedrunDataset, describe_dataset
-from marin.speedrun.run_info_text import run_info_text
+from marin.speedrun.run_info_text import flop_notes, run_info_text
 from marin.training.config import SimpleTrainConfig
 from marin.training.config_json import config_to_json
+from marin.training.traced_flops import FlopCount, forward_flops
 
 _PLACEHOLDER = re.compile(r"__[A-Z][A-Z_]*__")
 
@@ -112,6 +114,11 @@ class SpeedrunConfig:
         """Forward FLOPs for one token, by the config's own formula."""
         return float(self.model_config.flops_per_token(self.vocab_size, self.model_config.max_seq_len))
 
+    @functools.cached_property
+    def counted_flops(self) -> FlopCount:
+        """Forward FLOPs for one token as the traced program has them, attention over the full square as in the formula."""
+        return forward_flops(self.model_config, self.vocab_size, "all")
+
     def compute_model_flops(self) -> float:
         """FLOPs of the whole training run: three forward passes a token."""
         return 3 * self.flops_per_token * self.total_tokens
@@ -141,6 +148,7 @@ class SpeedrunConfig:
             num_devices=self.resources.num_devices,
             num_chips=self.resources.num_chips,
             device_flops=self.resources.device_flops,
+            notes=flop_notes(self.flops_per_token, self.counted_flops.flops, self.counted_flops.uncounted),
         )
 
     def print_run_info(self) -> None:

@@ -114,8 +114,9 @@ def _whole(config: dict[str, Any] | None, *names: str) -> int | None:
 _POSITIVE = (
     "model_size", "total_tokens", "num_train_steps", "model_flops", "model_flops_per_token", "counted_flops_per_token",
     "num_devices", "num_chips", "device_flops", "training_time", "training_hardware_flops", "peak_memory_bytes",
+    "traced_flops", "traced_flops_per_token", "traced_training_flops_per_token",
 )  # fmt: skip
-_NOT_NEGATIVE = ("compile_time", "wasted_time", "num_resumes", "mfu")
+_NOT_NEGATIVE = ("compile_time", "wasted_time", "num_resumes", "mfu", "traced_mfu")
 
 
 def _check_signs(info: RunInfo) -> list[Finding]:
@@ -344,6 +345,24 @@ def _check_mfu(info: RunInfo, device: _Device | None) -> list[Finding]:
         found.append(_warning("mfu", f"MFU is {mfu:.1%}, above the best published for language models"))
     if info.mfu is not None and not _close(info.mfu, mfu, 1e-3):
         found.append(_error("mfu", f"mfu is {info.mfu:.4f}, but model FLOPs / hardware FLOPs = {mfu:.4f}", mfu))
+    traced = info.traced_flops
+    if (
+        traced
+        and info.traced_mfu is not None
+        and not _close(info.traced_mfu, traced / info.training_hardware_flops, 1e-3)
+    ):
+        expected = traced / info.training_hardware_flops
+        found.append(_error(
+            "traced_mfu", f"traced_mfu is {info.traced_mfu:.4f}, but traced FLOPs / hardware FLOPs = {expected:.4f}", expected
+        ))  # fmt: skip
+    per_token = info.traced_training_flops_per_token
+    if traced and per_token and info.total_tokens and not _close(traced, per_token * info.total_tokens):
+        found.append(_error(
+            "traced_flops",
+            f"traced_flops is {traced:.5g}, but {per_token:.6g} a token x {info.total_tokens:,} tokens ="
+            f" {per_token * info.total_tokens:.5g}",
+            per_token * info.total_tokens,
+        ))  # fmt: skip
     return found
 
 

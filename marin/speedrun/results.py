@@ -96,7 +96,14 @@ class RunInfo(_Record):
     model_flops: Number | None = Field(default=None, description="3 x model_flops_per_token x total_tokens")
     model_flops_per_token: Number | None = Field(default=None, description="forward pass, by the config's own formula")
     counted_flops_per_token: Number | None = Field(
-        default=None, description="forward pass, as the traced program counts"
+        default=None, description="forward pass, as the traced program counts, attention in full"
+    )
+    traced_flops: Number | None = Field(default=None, description="traced_training_flops_per_token x total_tokens")
+    traced_flops_per_token: Number | None = Field(
+        default=None, description="forward pass, as the traced program counts, causal attention halved"
+    )
+    traced_training_flops_per_token: Number | None = Field(
+        default=None, description="loss and gradient, counted the same way, without recomputation"
     )
 
     device_name: str | None = None
@@ -109,6 +116,10 @@ class RunInfo(_Record):
     wasted_time: Number | None = Field(default=None, description="seconds of work done twice because of interruptions")
     training_hardware_flops: Number | None = Field(default=None, description="training_time x num_chips x device_flops")
     mfu: Number | None = Field(default=None, description="model_flops / training_hardware_flops")
+    traced_mfu: Number | None = Field(default=None, description="traced_flops / training_hardware_flops")
+    wall_time: dict[str, Number] | None = Field(
+        default=None, description="seconds by what they went to, `total`, and `goodput`, the part that is training"
+    )
     peak_memory_bytes: int | None = None
 
     c4_en_bpb: Number | None = Field(default=None, validation_alias=C4_EN_BPB, serialization_alias=C4_EN_BPB)

@@ -1,11 +1,14 @@
 """The text of `print_run_info`: a config as JSON in the public tutorial's brace style, and what training it costs."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 _START = "----- START OF PRINT RUN INFO -----"
 _END = "----- END OF PRINT RUN INFO -----"
 _ASSUMED_MFU = (0.5, 0.2)
+# The formula and the count differ by the softmax, which is no product; more than this is a disagreement.
+_COUNT_TOLERANCE = 0.1
 
 
 def run_info_text(
@@ -16,8 +19,9 @@ def run_info_text(
     num_devices: int,
     num_chips: int,
     device_flops: float,
+    notes: Sequence[str] = (),
 ) -> str:
-    """All lines of the dry run's summary, without a trailing newline."""
+    """All lines of the dry run's summary, without a trailing newline; `notes` come last."""
     best, worst = (f"{model_flops / mfu:.2e}" for mfu in _ASSUMED_MFU)
     return "\n".join(
         [
@@ -37,9 +41,25 @@ def run_info_text(
             f"Total peak hardware FLOPs: {num_chips * device_flops:.2e} FLOP/s",
             f"Model FLOPs: {model_flops:.2e} FLOP",
             f"Model size: {model_size / 1e6:.2f} million parameters",
+            *notes,
             _END,
         ]
     )
+
+
+def flop_notes(stated: float, counted: float, uncounted: Sequence[str]) -> list[str]:
+    """What a person should know where the config's FLOPs a token and the traced program's do not agree."""
+    notes = []
+    if abs(counted - stated) > _COUNT_TOLERANCE * stated:
+        notes.append(
+            f"Warning: the config's flops_per_token says {stated:.4g} FLOPs, the traced program has {counted:.4g}"
+            f" ({counted / stated:.2f} times, attention in full in both): correct `flops_per_token`, or say why in the description."
+        )
+    if uncounted:
+        notes.append(
+            f"Warning: the count of the traced program lacks {', '.join(uncounted)}, whose work cannot be seen."
+        )
+    return notes
 
 
 def brace_style_json(value: Any, indent: int = 0) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from marin.errors import ResultsError
 from marin.speedrun.results import Author, Compressors, Digests, Evaluation, RunInfo
+from marin.tracking.goodput import wall_time
 from marin.tracking.run_record import METRICS_FILE, RUN_FILE, RunRecord
 
 EVALUATION_FILE = "evaluation.json"
@@ -50,6 +51,9 @@ def results_from_run(
     training_time = sum(step["step_time"] for step in steps)
     hardware_flops = training_time * info["num_chips"] * info["device_flops"]
     model_flops = 3 * submission.model_flops_per_token * total_tokens
+    traced = info.get("traced_flops_per_token") or {}
+    traced_training = traced.get("training")
+    traced_flops = None if traced_training is None else traced_training * total_tokens
     author = submission.author or {"name": "(none given)", "affiliation": "(none given)", "url": None}
     end = record.of("end")[-1]
     return RunInfo(
@@ -65,6 +69,9 @@ def results_from_run(
         model_flops=model_flops,
         model_flops_per_token=submission.model_flops_per_token,
         counted_flops_per_token=submission.counted_flops_per_token,
+        traced_flops=traced_flops,
+        traced_flops_per_token=traced.get("forward"),
+        traced_training_flops_per_token=traced_training,
         device_name=info["device_name"],
         platform=info["platform"],
         num_devices=info["num_devices"],
@@ -75,6 +82,8 @@ def results_from_run(
         wasted_time=sum(step["step_time"] for step in record.superseded()),
         training_hardware_flops=hardware_flops,
         mfu=model_flops / hardware_flops,
+        traced_mfu=None if traced_flops is None else traced_flops / hardware_flops,
+        wall_time=wall_time(record.events).as_json(),
         peak_memory_bytes=end["peak_memory_bytes"],
         c4_en_bpb=evaluation.levanter_bits_per_byte if evaluation.name == C4_EN_SET else None,
         evaluation=evaluation,

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from marin.execution.step import ExecutorStep, InputName, this_output_path
 from marin.speedrun.config import Author, HardwareConfig, SpeedrunConfig
-from marin.speedrun.flops import counted_flops_per_token
 from marin.speedrun.run_results import SubmissionInfo
 from marin.speedrun.steps import (
     EvaluateConfig,
@@ -90,7 +89,7 @@ def default_speedrun(
         author=config_to_json(config.author),
         description=config.description,
         model_flops_per_token=config.flops_per_token,
-        counted_flops_per_token=counted_flops_per_token(config.model_config, dataset.vocab_size),
+        counted_flops_per_token=config.counted_flops.flops,
     )
     results_step = ExecutorStep(
         name=f"speedrun/{name}-speedrun_results",

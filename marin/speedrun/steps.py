@@ -191,6 +191,11 @@ def read_one_result(path: str | Path) -> RunInfo:
     return runs[0]
 
 
+def _mfu(info: RunInfo) -> str:
+    traced = "" if info.traced_mfu is None else f", {info.traced_mfu:.1%} (traced FLOPs)"
+    return f"{info.mfu:.1%} (model FLOPs){traced}"
+
+
 def summary(info: RunInfo, path: str) -> str:
     """What a person wants to know when a run is done."""
     assert info.evaluation is not None and info.compressors is not None
@@ -199,7 +204,7 @@ def summary(info: RunInfo, path: str) -> str:
     lines = [
         f"  bits per byte      {bpb:.4f}   ({bpb / best:.2f} of what xz -9 needs for the same {info.evaluation.bytes:,} bytes)",
         f"  gzip -9, xz -9, zstd -19   {info.compressors.gzip_9:.3f}, {best:.3f}, {info.compressors.zstd_19:.3f}",
-        f"  training time      {duration(info.training_time)}   compile {info.compile_time:.1f} s   MFU {info.mfu:.1%}",
+        f"  training time      {duration(info.training_time)}   compile {info.compile_time:.1f} s   MFU {_mfu(info)}",
         f"  hardware FLOPs     {info.training_hardware_flops:.3e}   model FLOPs {info.model_flops:.3e}",
         f"  parameters         {info.model_size:,}   tokens {info.total_tokens:,}",
         f"  peak memory        {(info.peak_memory_bytes or 0) / 2**30:.2f} GiB",

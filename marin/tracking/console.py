@@ -20,7 +20,10 @@ def duration(seconds: float) -> str:
 
 
 class TrainingProgress:
-    """Shows step, loss, rate, MFU and time left. A context manager; `update` once a step."""
+    """Shows step, loss, rate, MFU and time left. A context manager; `update` once a step.
+
+    MFU divides the FLOPs that the model's own formula says ("model FLOPs") by those that the hardware could have done.
+    """
 
     def __init__(
         self, *, num_steps: int, first_step: int, tokens_left: int, flops_per_token: float, peak_flops: float
@@ -42,6 +45,7 @@ class TrainingProgress:
         self._loss = 0.0
         self._seen = 0
         self._warned = False
+        self._last_words: list[str] = []
 
     def __enter__(self) -> "TrainingProgress":
         if self._live:
@@ -53,6 +57,8 @@ class TrainingProgress:
             self._live.__exit__(None, None, None)
         if self._seen:
             self._console.print(self._line(), soft_wrap=True)
+        for message in self._last_words:
+            self._console.print(message, soft_wrap=True)
 
     def update(self, step: int, loss: float, step_time: float, tokens: int, data_wait: float) -> None:
         """After step `step` (0-based) took `step_time` seconds for `tokens` tokens, `data_wait` of them for its batch."""
@@ -71,7 +77,7 @@ class TrainingProgress:
                 " or a token cache that the tokenize step wrote (its chunks suit random reads)"
             )
         if self._live:
-            self._live.update(Text(self._line()))
+            self._live.update(Text(self._line(), no_wrap=True, overflow="ellipsis"))
         elif time.monotonic() - self._last_log > _LOG_INTERVAL:
             self._last_log = time.monotonic()
             self._console.print(self._line(), soft_wrap=True)
@@ -80,6 +86,14 @@ class TrainingProgress:
         """A line that stays above the live one."""
         (self._live.console if self._live else self._console).print(message, soft_wrap=True)
 
+    def after(self, message: str) -> None:
+        """A line that comes when all is done, below the last of the live ones."""
+        self._last_words.append(message)
+
+    def mfu(self, tokens_per_second: float) -> float:
+        """Model FLOPs of this rate over the hardware's peak."""
+        return 3 * self._flops * tokens_per_second / self._peak
+
     @property
     def _waits(self) -> float:
         """The part of the time in which the loop waited for batches."""
@@ -87,11 +101,10 @@ class TrainingProgress:
 
     def _line(self) -> str:
         rate = self._tokens / self._step_time if self._step_time else 0.0
-        mfu = 3 * self._flops * rate / self._peak
         left = self._tokens_left / rate if rate else 0.0
         width = len(str(self._num_steps))
         return (
             f"step {self._done:>{width}}/{self._num_steps}  loss {self._loss:.3f}  "
-            f"{rate:,.0f} tokens/s  MFU {mfu:.1%}  left {duration(left)}"
+            f"{rate:,.0f} tokens/s  MFU {self.mfu(rate):.1%} (model FLOPs)  left {duration(left)}"
             + (f"  waits for data {self._waits:.0%}" if self._waits > _SOME_WAITING else "")
         )

@@ -7,6 +7,7 @@ stops training: it is reported once.
 
 import contextlib
 import importlib.util
+import math
 import netrc
 import os
 from collections.abc import Iterator, Sequence
@@ -48,10 +49,25 @@ class WandbMirror:
         if self._failed:
             return
         try:
-            self._run.log(metrics, step=step)
+            values = {name: _for_wandb(value) for name, value in metrics.items()}
+            self._run.log({name: value for name, value in values.items() if value is not None}, step=step)
         except Exception as error:  # W&B raises many kinds; none may stop training
             self._failed = True
             print(f"W&B stopped taking metrics ({error}); training goes on, metrics.jsonl is complete")
+
+
+def _for_wandb(value: Any) -> Any:
+    """A histogram in W&B's own form, None for one that is not finite; numbers as they are."""
+    if not isinstance(value, dict):
+        return value
+    if not math.isfinite(value["max"] - value["min"]):
+        return None
+    import numpy as np
+    import wandb
+
+    counts = np.asarray(value["counts"])
+    edges = np.linspace(value["min"], value["max"], len(counts) + 1)
+    return wandb.Histogram(np_histogram=(counts, edges))
 
 
 @contextlib.contextmanager
@@ -90,4 +106,7 @@ def wandb_mirror(
     try:
         yield WandbMirror(run)
     finally:
-        run.finish()
+        try:
+            run.finish()
+        except Exception as error:  # the last upload failed: the run is done all the same
+            print(f"W&B did not finish ({error}); metrics.jsonl is complete")

@@ -140,22 +140,6 @@ def moved(checkpoint: Checkpoint, like: Any) -> str | None:
     )
 
 
-def read_arrays(checkpoint: Checkpoint, prefix: str) -> dict[str, np.ndarray]:
-    """The arrays below a path such as "model.", by the rest of their names, whole in this process's memory."""
-    import orbax.checkpoint as ocp
-
-    names = [name for name in _stored_shapes(checkpoint) if name.startswith(prefix)]
-    if not names:
-        return {}
-    read = ocp.args.PyTreeRestore(
-        item=dict.fromkeys(names, 0),
-        restore_args={name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names},
-        partial_restore=True,
-    )
-    values = _orbax().restore((checkpoint.path / STATE).absolute(), args=read)
-    return {name.removeprefix(prefix): values[name] for name in names}
-
-
 def at_step(run_directory: Path, step: int) -> Checkpoint:
     """The checkpoint of a run after exactly `step` steps.
 

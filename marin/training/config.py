@@ -24,13 +24,13 @@ SPEEDRUN_STEPS_PER_EVAL = 1000
 
 @dataclasses.dataclass(frozen=True)
 class WatchConfig:
-    """Norms to write into `metrics.jsonl` every `interval` steps.
+    """Norms and histograms to write into `metrics.jsonl` every `interval` steps.
 
     Args:
         watch_targets: any of "grads", "params", "updates".
         include_norms: the norm of each whole target.
         include_per_parameter_norms: the norm of every parameter.
-        include_histograms: not supported; norms are.
+        include_histograms: of every parameter, 31 bins between the least and the largest value.
         split_scan_layers: name layers one by one; this engine stores them so, and False is refused.
         interval: steps between two records.
     """
@@ -46,8 +46,6 @@ class WatchConfig:
         unknown = set(self.watch_targets) - {"grads", "params", "updates"}
         if unknown:
             raise ConfigError(f"`watch.watch_targets` names {sorted(unknown)}: use 'grads', 'params', 'updates'")
-        if self.include_histograms:
-            raise ConfigError("`watch.include_histograms` is not supported: use `include_per_parameter_norms`")
         if not self.split_scan_layers:
             raise ConfigError("`watch.split_scan_layers` is False, but layers are stored one by one: leave it True")
         if not isinstance(self.interval, int) or self.interval < 1:

@@ -17,7 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from marin.data.loader import open_batches
+from marin.data.loader import BatchRow, open_batches
 from marin.data.prefetch import Prefetcher
 from marin.data.rows import Batch
 from marin.data.tokenizer import Tokenizer
@@ -29,8 +29,9 @@ from marin.parallel.mesh import ambient, check_batch, num_batch_shards, replicat
 from marin.storage import files
 from marin.tracking import RunWriter, SilentRunWriter
 from marin.tracking.console import TrainingProgress
-from marin.tracking.wandb_mirror import wandb_mirror
+from marin.tracking.mirrors import open_mirrors
 from marin.training import checkpoint as checkpoints
+from marin.training.bad_step import keeping_state_before_bad_step
 from marin.training.checkpoint import Checkpoint
 from marin.training.checkpoint_writer import CheckpointWriter
 from marin.training.clock import StopRequest, TrainingClock
@@ -43,8 +44,9 @@ from marin.training.preflight import check_data, check_devices, check_tokenizer,
 from marin.training.profiling import Profiler
 from marin.training.programs import Compilation, choose_compilation, compile_program
 from marin.training.recorder import StepRecorder
-from marin.training.run_info import ensure_finished, finish, read_run_info, write_run_info
+from marin.training.run_info import ensure_finished, finish, opening, read_run_info, write_run_info
 from marin.training.state import StepConfig, TrainState, evaluation_model, make_train_step
+from marin.training.traced_flops import tracing_flops
 
 # Measures a model during training: (model, limit on batches) -> figures by name.
 Evaluate = Callable[[Any, int | None], dict[str, float]]
@@ -66,6 +68,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
         CheckpointError: if checkpoints are there and none is whole, or one cannot be written.
     """
     # ---- set-up: devices, data, model, optimizer -------------------------------------------------------------------
+    begin = time.perf_counter()
     train, schedule = config.train, config.train.batch_schedule
     keep_to_cpus(train.resources)
     if train.resources.platform == "cpu":
@@ -106,8 +109,11 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
             lambda row, num_rows: source.batch_from(config.data_seed, first + row, num_rows), batch_size, mesh
         )
 
-    def compile_step(batch_size: int) -> Any:
-        step_config = StepConfig(
+    def rows_of(step: int) -> list[BatchRow]:
+        return source.rows_from(config.data_seed, first_sample + schedule.offset_at(step), schedule.size_at(step))
+
+    def step_config(batch_size: int) -> StepConfig:
+        return StepConfig(
             precision=compilation.precision,
             micro_batches=train.micro_batches(batch_size, num_batch_shards(mesh)),
             loss_block=getattr(config.model, "cross_entropy_block_size", None),
@@ -115,10 +121,12 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
             ema_beta=train.ema_beta,
             watch=train.watch if train.watch.watch_targets else None,
         )
+
+    def compile_step(batch_size: int) -> Any:
         where = (jax.tree.map(lambda leaf: leaf.sharding, state), replicated(mesh))
         with ambient(mesh):
             return compile_program(
-                make_train_step(optimizer, rate, step_config),
+                make_train_step(optimizer, rate, step_config(batch_size)),
                 compilation,
                 state,
                 batch_of(0, batch_size),
@@ -129,7 +137,9 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
     saved = read_run_info(directory)
     compilation = choose_compilation(config) if saved is None else Compilation.from_json(saved)
     compilation = Compilation.from_json(distributed.of_main(compilation.as_json()))
-    compiled = {size: compile_step(size) for size in schedule.sizes(first_step, train.num_train_steps)}
+    sizes = list(schedule.sizes(first_step, train.num_train_steps))
+    traced = tracing_flops(config.model, config.vocab_size, step_config(sizes[0])) if saved is None else None
+    compiled = {size: compile_step(size) for size in sizes}
     compile_time = time.perf_counter() - compile_start
     distributed.meet("after compiling")
 
@@ -137,15 +147,19 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
     writer = RunWriter(directory) if distributed.is_main() else SilentRunWriter(directory)
     data = [component.as_json() for component in source.use(last_sample)]
     kind = type(config.model)
+    model_flops = config.model.flops_per_token(config.vocab_size, config.model.max_seq_len)
     measured = {
         "model_class": f"{kind.__module__}:{kind.__qualname__}",
         "num_parameters": count_parameters(shapes),
         "data": data,
+        "model_flops_per_token": model_flops,
+        "traced_flops_per_token": traced.result().as_json() if traced else None,
     }
     info = write_run_info(config, directory, writer, source, tokenizer, measured, compilation)
     writer.append(
         "start",
         from_step=first_step,
+        setup_time=round(compile_start - begin, 3),
         compile_time=round(compile_time, 3),
         host=info["host"].get("cpu_model"),
         devices=[device.device_kind for device in mesh.devices.flat],
@@ -154,13 +168,19 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
         num_steps=train.num_train_steps,
         first_step=first_step,
         tokens_left=config.total_tokens - schedule.offset_at(first_step) * config.model.max_seq_len,
-        flops_per_token=config.model.flops_per_token(config.vocab_size, config.model.max_seq_len),
+        flops_per_token=model_flops,
         peak_flops=info["num_chips"] * info["device_flops"],
     )
     clock = TrainingClock(writer)
     saver = CheckpointWriter(
         directory / "checkpoints", keep_every=train.steps_per_export, record=writer, restored=restored
     )
+
+    def save(state: TrainState, done: int, *, wait: bool) -> None:
+        with clock.pause("checkpoint", done):
+            saver.save(state, done)
+            if wait:
+                saver.wait()
 
     # ---- the loop: one step ahead of its record, so that the device never waits for the host -----------------------
     profiler = Profiler(train, directory, first_step, clock)
@@ -171,16 +191,16 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
         StopRequest() as stop,
         saver,
         progress,
-        wandb_mirror(directory.name, info["config"], str(directory), tags=config.tags)
-        if distributed.is_main()
-        else contextlib.nullcontext() as mirror,
+        open_mirrors(directory, info["config"], tags=config.tags) as mirrors,
         Prefetcher(
             lambda step: batch_of(step, schedule.size_at(step)), range(first_step, train.num_train_steps)
         ) as batches,
+        keeping_state_before_bad_step(lambda: state, lambda state, done: save(state, done, wait=True)),
     ):
-        if mirror is not None:
-            writer.append("mirror", wandb_url=mirror.url)
-        recorder = StepRecorder(config, writer, clock, progress, mirror)
+        if mirrors.url is not None:
+            writer.append("mirror", wandb_url=mirrors.url)
+        progress.note(opening(config, info, first_step, compile_time))
+        recorder = StepRecorder(config, writer, clock, progress, mirrors, rows_of)
         clock.start()
         for step in range(first_step, train.num_train_steps):
             saver.check()
@@ -205,10 +225,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
                     figures = evaluate(evaluation_model(state), train.max_eval_batches)
                 recorder.evaluation(done, figures)
             if saves:
-                with clock.pause("checkpoint", done):
-                    saver.save(state, done)
-                    if last or stopping:
-                        saver.wait()
+                save(state, done, wait=last or stopping)
                 last_save = time.monotonic()
             if exports:
                 with clock.pause("hf export", step):
@@ -218,7 +235,8 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
                 progress.note(f"stopping: the checkpoint of step {done} is saved")
                 break
         else:
-            finish(writer, train.num_train_steps)
+            if distributed.is_main():
+                progress.after(finish(writer, train.num_train_steps))
     return state
 
 

@@ -181,7 +181,8 @@ def activation_bytes(model: Any, shapes: Any, num_rows: int, sizes: dict[str, in
         return sum(size(leaf) for leaf in jax.tree.leaves(backward))
 
     # Of blocks that are recomputed only the inputs are kept; without such blocks everything that the backward pass reads.
-    inputs, blocks = {}, {}
+    inputs: dict[int, int] = {}
+    blocks: dict[tuple[str, ...], Any] = {}
     for equation in whole.jaxpr.eqns:
         if equation.primitive.name in ("checkpoint", "remat", "remat2"):
             inputs |= {id(variable): size(variable.aval) for variable in equation.invars}
@@ -198,7 +199,7 @@ def activation_bytes(model: Any, shapes: Any, num_rows: int, sizes: dict[str, in
 
 
 def _batch_shapes(num_rows: int, num_tokens: int, sharding: Any) -> Batch:
-    def shape(dtype: Any) -> jax.ShapeDtypeStruct:
+    def shape(dtype: Any) -> Any:
         return jax.ShapeDtypeStruct((num_rows, num_tokens), dtype, sharding=sharding)
 
     return Batch(shape(jnp.int32), shape(jnp.int32), shape(jnp.float32), shape(jnp.int32))

@@ -1,26 +1,29 @@
 """Writes what each step measured, one step behind the device, so that the device never waits for the host."""
 
 import math
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 
-from marin.errors import NonFiniteLossError
-from marin.execution.attempts import usual_path
+from marin.data.loader import BatchRow
 from marin.tracking import RunWriter
 from marin.tracking.console import TrainingProgress
+from marin.tracking.mirrors import Mirrors
 from marin.tracking.run_record import METRICS_FILE
-from marin.tracking.wandb_mirror import WandbMirror
+from marin.tracking.spikes import SpikeWatch
+from marin.training.bad_step import describe_rows, non_finite, rows_as_json
 from marin.training.clock import TrainingClock
 from marin.training.config import TrainLmConfig
-from marin.training.watch import is_recorded
+from marin.training.watch import as_figure, is_recorded
 
 
 class StepRecorder:
     """Takes the metrics of steps as they are started, and writes each when the next one is started, or on `flush`.
 
     Reading a metric waits for the step that makes it, so the wait is for a step that another one already follows.
+
+    Args:
+        rows_of: the rows of a step's batch.
     """
 
     def __init__(
@@ -29,13 +32,12 @@ class StepRecorder:
         writer: RunWriter,
         clock: TrainingClock,
         progress: TrainingProgress,
-        mirror: WandbMirror | None,
+        mirrors: Mirrors,
+        rows_of: Callable[[int], Sequence[BatchRow]],
     ) -> None:
-        self._watch, self._schedule = config.train.watch, config.train.batch_schedule
-        self._skips_bad_steps = config.train.skip_bad_steps
-        self._seq_len = config.model.max_seq_len
-        self._log = Path(config.output_path) / METRICS_FILE
-        self._writer, self._clock, self._progress, self._mirror = writer, clock, progress, mirror
+        self._config, self._rows_of = config, rows_of
+        self._writer, self._clock, self._progress, self._mirrors = writer, clock, progress, mirrors
+        self._spikes = SpikeWatch()
         self._pending: tuple[int, dict[str, jax.Array], float] | None = None
 
     def push(self, step: int, metrics: dict[str, jax.Array], data_wait: float) -> None:
@@ -52,28 +54,37 @@ class StepRecorder:
         if self._pending is None:
             return
         (step, metrics, data_wait), self._pending = self._pending, None
-        loss = float(metrics["loss"])
+        loss, grad_norm = float(metrics["loss"]), float(metrics["grad_norm"])
         step_time = self._clock.lap()
-        values = {name: float(value) for name, value in metrics.items()}
-        if not is_recorded(self._watch, step):
-            values = {name: value for name, value in values.items() if "/" not in name}
-        tokens = self._schedule.size_at(step) * self._seq_len
-        timing = {"step_time": round(step_time, 6), "data_wait": round(data_wait, 6)}
+        train = self._config.train
+        watched = is_recorded(train.watch, step)
+        values = {name: as_figure(value) for name, value in metrics.items() if watched or "/" not in name}
+        tokens = train.batch_schedule.size_at(step) * self._config.model.max_seq_len
+        mfu = self._progress.mfu(tokens / step_time)
+        timing = {"step_time": round(step_time, 6), "data_wait": round(data_wait, 6), "mfu_model_flops": round(mfu, 5)}
         self._writer.append("step", step=step, tokens=tokens, **timing, **values)
-        self.mirror("train", step, values)
+        self._mirrors.log("train", step, values)
+        self._mirrors.log("throughput", step, {"tokens_per_second": tokens / step_time, **timing})
         self._progress.update(step, loss, step_time, tokens, data_wait)
-        if not self._skips_bad_steps and not math.isfinite(loss + values["grad_norm"]):
-            raise NonFiniteLossError(
-                f"at step {step} the loss is {loss} and the gradient norm {values['grad_norm']}: lower the learning rate, or set"
-                f" `skip_bad_steps=True`; the log is {usual_path(str(self._log))}"
-            )
+        if math.isfinite(loss + grad_norm):
+            self._note_spike(step, loss)
+        elif not train.skip_bad_steps:
+            rows = self._rows_of(step)
+            self._writer.append("bad_step", step=step, loss=loss, grad_norm=grad_norm, **rows_as_json(rows))
+            raise non_finite(self._config, self._writer.directory / METRICS_FILE, step, rows, loss, grad_norm)
 
     def evaluation(self, done: int, figures: dict[str, float]) -> None:
         """Writes what an evaluation after `done` steps measured."""
         self._writer.append("evaluation", step=done, **figures)
         self._progress.note(f"step {done}: " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
-        self.mirror("eval", done - 1, figures)
+        self._mirrors.log("eval", done - 1, figures)
 
-    def mirror(self, group: str, step: int, values: dict[str, Any]) -> None:
-        if self._mirror is not None:
-            self._mirror.log(step, {f"{group}/{name}": value for name, value in values.items()})
+    def _note_spike(self, step: int, loss: float) -> None:
+        spike = self._spikes.begins(loss)
+        if spike is None:
+            return
+        rows = self._rows_of(step)
+        self._writer.append("spike", step=step, loss=loss, **spike, **rows_as_json(rows))
+        self._progress.note(
+            f"the loss jumps at step {step}: {loss:.3f}, usual is {spike['usual']:.3f}; its batch: {describe_rows(rows)}"
+        )

@@ -16,6 +16,8 @@ from marin.execution.attempts import usual_path
 from marin.parallel import distributed
 from marin.storage import files
 from marin.tracking import RunRecord, RunWriter, capture_environment
+from marin.tracking.console import duration
+from marin.tracking.goodput import wall_time
 from marin.tracking.run_record import RUN_FILE
 from marin.training.config import TrainLmConfig
 from marin.training.config_json import config_to_json
@@ -77,12 +79,25 @@ def write_run_info(
     return json.loads(json.dumps(info))
 
 
-def finish(writer: RunWriter, num_steps: int) -> None:
-    """Writes the line that makes the record complete."""
+def opening(config: TrainLmConfig, info: dict[str, Any], first_step: int, compile_time: float) -> str:
+    """What is about to happen, in a line."""
+    steps = f"{config.train.num_train_steps:,} steps" + (f" from step {first_step:,}" if first_step else "")
+    return (
+        f"training {info['num_parameters']:,} parameters in {info['precision']} on {info['num_chips']} x {info['device_name']}:"
+        f" {steps}, {config.total_tokens:,} tokens; compiled in {compile_time:.1f} s"
+    )
+
+
+def finish(writer: RunWriter, num_steps: int) -> str:
+    """Writes the line that makes the record complete, and says where the wall time went."""
     # ru_maxrss is kilobytes on Linux and bytes on macOS.
     unit = 1 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     writer.append("end", steps=num_steps, peak_memory_bytes=peak)
+    spent = wall_time(RunRecord.open(writer.directory).events)
+    again = f"; {spent.num_lost_steps:,} steps were taken twice" if spent.num_lost_steps else ""
+    processes = f" over {spent.num_processes} processes" if spent.num_processes > 1 else ""
+    return f"wall time {duration(spent.total)}{processes}: {spent.shares()}{again}"
 
 
 def ensure_finished(directory: Path, num_steps: int) -> None:

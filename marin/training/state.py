@@ -2,6 +2,8 @@
 
     (forward -> loss -> backward) for each micro-batch -> clip, optimizer -> new weights, average, metrics
 
+An update from a loss or a gradient that is not finite is never applied: the state stays as it was.
+
 Everything that a later step depends on is in `TrainState`, so a checkpoint of it resumes to the bit.
 """
 
@@ -20,7 +22,7 @@ from marin.nn.loss import weighted_cross_entropy
 from marin.nn.precision import Precision
 from marin.parallel.sharding import lay_out_like_parameters
 from marin.training.config import WatchConfig
-from marin.training.watch import watched_norms
+from marin.training.watch import watched_figures
 
 # Tokens whose logits exist at once, where the model's config does not say. 512 keeps a block of a small vocabulary in
 # the cache of a CPU core; accelerators want wider products.
@@ -32,7 +34,11 @@ Metrics = dict[str, Array]
 
 
 class TrainState(eqx.Module):
-    """Model, optimizer state, step count and the average of the weights: all that a checkpoint holds."""
+    """Model, optimizer state, step count and the average of the weights: all that a checkpoint holds.
+
+    A step whose loss or gradient norm is not finite leaves everything as it was and turns `step` into `~step`, below
+    zero. While it is, further steps change nothing: the loop has started them before it can know.
+    """
 
     model: Any
     opt_state: optax.OptState
@@ -102,33 +108,38 @@ def loss_block(config: StepConfig) -> int:
     return config.loss_block or (_CPU_BLOCK if jax.default_backend() == "cpu" else _ACCELERATOR_BLOCK)
 
 
+def loss_of_rows(
+    params: Any, static: Any, batch: Any, num_tokens: Float[Array, ""], config: StepConfig
+) -> tuple[Float[Array, ""], Metrics]:
+    """The part of the loss that these rows of a batch with `num_tokens` tokens have, and what is reported of it."""
+    model = config.precision.for_training(eqx.combine(params, static))
+    x_BTD, extra = training_activations(model, batch)
+    nats, penalty = weighted_cross_entropy(
+        x_BTD,
+        model.lm_head_DV,
+        batch.targets_BT,
+        batch.weight_BT,
+        loss_block(config),
+        model.logit_softcap,
+        config.z_loss_weight,
+    )
+    extra = {name: value.astype(jnp.float32) / config.micro_batches for name, value in extra.items()}
+    metrics = {"loss": nats / num_tokens, "z_loss": penalty / num_tokens, **extra}
+    return sum(metrics.values(), jnp.zeros((), jnp.float32)), metrics
+
+
 def make_train_step(
     optimizer: optax.GradientTransformation, schedule: Callable[[Array], Array], config: StepConfig
 ) -> Callable[[TrainState, Any], tuple[TrainState, Metrics]]:
-    """The function from (state, batch) to (state, metrics); metrics are float32 scalars.
+    """The function from (state, batch) to (state, metrics); metrics are float32 scalars, and histograms (`marin.training.watch`).
 
     The loss that is reported is nats per token without the z-loss and the losses that the model adds, which are reported
     by their own names. The gradient is that of the sum of all.
     """
     optimizer = optax.with_extra_args_support(optimizer)
-    block = loss_block(config)
 
     def loss_fn(params: Any, static: Any, batch: Any, num_tokens: Array) -> tuple[Float[Array, ""], Metrics]:
-        """The part of the loss that these rows of the batch have, and what is reported of it."""
-        model = config.precision.for_training(eqx.combine(params, static))
-        x_BTD, extra = training_activations(model, batch)
-        nats, penalty = weighted_cross_entropy(
-            x_BTD,
-            model.lm_head_DV,
-            batch.targets_BT,
-            batch.weight_BT,
-            block,
-            model.logit_softcap,
-            config.z_loss_weight,
-        )
-        extra = {name: value.astype(jnp.float32) / config.micro_batches for name, value in extra.items()}
-        metrics = {"loss": nats / num_tokens, "z_loss": penalty / num_tokens, **extra}
-        return sum(metrics.values(), jnp.zeros((), jnp.float32)), metrics
+        return loss_of_rows(params, static, batch, num_tokens, config)
 
     def loss_and_gradient(params: Any, static: Any, batch: Any) -> tuple[Metrics, Any]:
         num_tokens = jnp.maximum(jnp.sum(batch.weight_BT), 1.0)
@@ -157,28 +168,68 @@ def make_train_step(
     def train_step(state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:
         params, static = eqx.partition(state.model, eqx.is_array)
         metrics, grads = loss_and_gradient(params, static, batch)
-        with jax.numpy_dtype_promotion("standard"):  # Optax raises float decay rates to integer counts
-            updates, opt_state = optimizer.update(
-                grads,
-                state.opt_state,
-                params,
-                loss=metrics["loss"],
-                obj_fn=lambda params: whole_loss(params, static, batch),  # traced by optimizers that ask for it only
-            )
-        new_params = optax.apply_updates(params, updates)
-        average = state.average
-        if config.ema_beta is not None:
-            average = optax.incremental_update(new_params, average, 1.0 - config.ema_beta)
+        old = (params, state.opt_state, state.average)
+
+        def update(grads: Any, old: Any) -> tuple[Any, Metrics]:
+            params, opt_state, average = old
+            with jax.numpy_dtype_promotion("standard"):  # Optax raises float decay rates to integer counts
+                updates, opt_state = optimizer.update(
+                    grads,
+                    opt_state,
+                    params,
+                    loss=metrics["loss"],
+                    obj_fn=lambda params: whole_loss(
+                        params, static, batch
+                    ),  # traced by optimizers that ask for it only
+                )
+            params = optax.apply_updates(params, updates)
+            if config.ema_beta is not None:
+                average = optax.incremental_update(params, average, 1.0 - config.ema_beta)
+            watched = {}
+            if config.watch is not None:
+                targets = {"grads": grads, "params": params, "updates": updates}
+                watched = watched_figures(config.watch, state.step, targets)
+            return (params, opt_state, average), watched
+
+        grad_norm = optax.tree.norm(grads)
+        step = state.step + 1
+        if hasattr(state.opt_state, "skipped"):  # `skip_bad_steps` judges for itself, and goes on
+            new, watched = update(grads, old)
+        else:
+            good = (state.step >= 0) & jnp.isfinite(metrics["loss"]) & jnp.isfinite(grad_norm)
+            new, watched = _if_good(good, update, grads, old)
+            step = jnp.where(good, step, jnp.where(state.step < 0, state.step, ~state.step))
+        new_params, opt_state, average = new
         if config.z_loss_weight == 0.0:
             del metrics["z_loss"]
-        metrics |= {"grad_norm": optax.tree.norm(grads), "learning_rate": schedule(state.step)}
+        metrics |= {"grad_norm": grad_norm, "learning_rate": schedule(state.step), **watched}
         if hasattr(opt_state, "skipped"):
             metrics["skipped_steps"] = opt_state.skipped
-        if config.watch is not None:
-            metrics |= watched_norms(
-                config.watch, state.step, {"grads": grads, "params": new_params, "updates": updates}
-            )
         metrics = {name: value.astype(jnp.float32) for name, value in metrics.items()}
-        return TrainState(eqx.combine(new_params, static), opt_state, state.step + 1, average), metrics
+        return TrainState(eqx.combine(new_params, static), opt_state, step, average), metrics
 
     return train_step
+
+
+def _if_good(
+    good: Array, update: Callable[[Any, Any], tuple[Any, Metrics]], grads: Any, old: Any
+) -> tuple[Any, Metrics]:
+    """`update`, or what there was before it.
+
+    A branch, and not a choice between two results: the state is updated in place either way, and a choice would keep both.
+    With 5 million parameters and 1,024 tokens a step on a CPU (AdamW, n=12) a branch costs 0.9 % of the step's processor
+    time and no memory, a choice 1.4 % and 15 MB.
+    """
+    shapes = jax.eval_shape(update, grads, old)[1]
+
+    def keep(grads: Any, old: Any) -> tuple[Any, Metrics]:
+        return old, {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
+
+    return jax.lax.cond(good, update, keep, grads, old)
+
+
+def before_bad_step(state: TrainState) -> TrainState | None:
+    """The state before the update that was refused; None if none was."""
+    if int(state.step) >= 0:
+        return None
+    return dataclasses.replace(state, step=~state.step)

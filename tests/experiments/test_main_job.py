@@ -45,7 +45,7 @@ def test_first_run_succeeds_step_by_step(finished: Any) -> None:
 
 def test_progress_shows_step_loss_rate_mfu_and_time_left(finished: Any) -> None:
     lines = re.findall(
-        r"^step +(\d+)/30  loss (\d\.\d+)  ([\d,]+) tokens/s  MFU ([\d.]+)%  left (\d+:\d\d)(?:  waits for data \d+%)?$",
+        r"^step +(\d+)/30  loss (\d\.\d+)  ([\d,]+) tokens/s  MFU ([\d.]+)% \(model FLOPs\)  left (\d+:\d\d)(?:  waits for data \d+%)?$",
         finished.first.out,
         re.MULTILINE,
     )
@@ -133,6 +133,15 @@ def test_results_figures_follow_from_each_other(run: dict[str, Any], finished: A
     assert run["training_time"] == pytest.approx(sum(step_times))
     assert run["training_hardware_flops"] == pytest.approx(run["training_time"] * run["num_chips"] * PEAK)
     assert run["mfu"] == pytest.approx(run["model_flops"] / run["training_hardware_flops"])
+    assert run["traced_flops"] == run["traced_training_flops_per_token"] * run["total_tokens"]
+    assert run["traced_training_flops_per_token"] == 3 * run["traced_flops_per_token"]
+    causal_half = SEQ_LEN * 32 * 2  # one layer of width 32: half of scores and values
+    assert run["counted_flops_per_token"] - run["traced_flops_per_token"] == causal_half
+    assert run["traced_mfu"] == pytest.approx(run["traced_flops"] / run["training_hardware_flops"])
+    spent = run["wall_time"]
+    assert sum(spent.values()) - spent["total"] - spent["goodput"] == pytest.approx(spent["total"])
+    assert spent["training"] + spent["data"] == pytest.approx(run["training_time"])
+    assert spent["goodput"] == pytest.approx(spent["training"] / spent["total"])
     assert run["compile_time"] > 0
     assert 50e6 < run["peak_memory_bytes"] < 3e9
 

@@ -161,6 +161,54 @@ def test_training_watches_norms_on_the_steps_that_the_interval_names(make_config
     assert steps[2]["updates/norm/blocks.0.mlp.up.weight_IO"] > 0
 
 
+def test_training_with_histograms_counts_every_parameter_and_says_where_they_lie(make_config):
+    watch = WatchConfig(
+        watch_targets=["params"], include_per_parameter_norms=False, include_histograms=True, interval=2
+    )
+    config = make_config(num_train_steps=3, watch=watch)
+    state = train_lm(config)
+    steps = RunRecord.open(config.output_path).steps()
+    assert not any("histogram" in name for name in steps[1])
+    weight = np.asarray(state.model.embedding.weight_VD)  # after step 2, the last
+    histogram = steps[2]["params/histogram/embedding.weight_VD"]
+    counts, _ = np.histogram(weight, bins=31)
+    assert (histogram["min"], histogram["max"]) == pytest.approx((weight.min(), weight.max()))
+    assert sum(histogram["counts"]) == weight.size
+    # An edge that rounds another way moves a value or two to the next bin.
+    np.testing.assert_allclose(np.cumsum(histogram["counts"]), np.cumsum(counts), atol=2)
+    constant = steps[0]["params/histogram/final_norm.weight_D"]
+    assert sum(constant["counts"]) == 16
+
+
+def test_training_writes_what_the_traced_step_costs_and_where_the_time_went(make_config, capsys):
+    from marin.cli.main import dispatch
+    from marin.tracking.goodput import wall_time
+
+    config = make_config(num_train_steps=3)
+    train_lm(config)
+    assert "wall time " in capsys.readouterr().out
+    record = RunRecord.open(config.output_path)
+    traced = record.info["traced_flops_per_token"]
+    assert (traced["training"], traced["uncounted"]) == (3 * traced["forward"], [])
+    assert record.info["model_flops_per_token"] == config.model.flops_per_token(300, 32) > traced["forward"]
+    spent = wall_time(record.events)
+    assert spent.parts["training"] + spent.parts["data"] == pytest.approx(sum(s["step_time"] for s in record.steps()))
+    assert spent.parts["compile"] > 0 and spent.parts["setup"] > 0 and spent.parts["checkpoint"] > 0
+    assert dispatch(["show", config.output_path]) == 0
+    shown = capsys.readouterr().out
+    assert "3 of 3 steps, done" in shown
+    assert "(model FLOPs)" in shown and "(traced FLOPs)" in shown
+    assert f"{spent.goodput:.1%} of the wall time is training" in shown
+
+
+def test_training_is_copied_to_tensorboard_where_it_is_asked_for(make_config, monkeypatch):
+    pytest.importorskip("tensorboardX")
+    monkeypatch.setenv("MARIN_TENSORBOARD", "1")
+    config = make_config(num_train_steps=2)
+    train_lm(config)
+    assert list((Path(config.output_path) / "tensorboard").glob("events.out.tfevents.*"))
+
+
 def test_training_evaluates_the_average_where_one_is_kept(make_config):
     seen = []
     config = make_config(num_train_steps=4, ema_beta=0.5, steps_per_eval=2, max_eval_batches=3)

@@ -1,0 +1,208 @@
+"""FLOPs as the traced program has them, beside what a config's own formula says.
+
+`flops_per_token` is a method of the submitter's config, so what the model's program does is counted next to it. Nothing is
+computed: the program is traced with shapes, for one row, and walked. The rules:
+
+- A matrix product counts 2 FLOPs a multiply-add, by its shapes; so do ragged products and convolutions. Element-wise work
+  counts nothing.
+- A loop of known length counts each turn; a branch counts as its most expensive arm; `shard_map` counts every device.
+- `marin.nn.attention` counts by the pairs of query and key, whatever the kernel computes (`marin.nn.attention_counting`).
+  Attention that a model writes itself counts as it is written.
+- A Pallas kernel counts what its `cost_estimate` states, else its body once a grid point.
+- What `jax.checkpoint` computes a second time is left out: it is a choice about memory, not the model's need.
+- What cannot be known is named in `uncounted` and counts nothing: calls into foreign code. Of a `while` loop, whose turns
+  are not known, one turn counts, and it is named too.
+"""
+
+import concurrent.futures
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+
+from marin.data.rows import Batch
+from marin.nn.attention_counting import Keys, counting_attention
+from marin.training.state import StepConfig, loss_of_rows
+
+# Foreign code: what it computes cannot be seen.
+_FOREIGN = ("ffi_call", "custom_call", "pure_callback", "io_callback", "dot_product_attention_fwd_wrapper",
+            "dot_product_attention_bwd_wrapper")  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class FlopCount:
+    """FLOPs, and the names of what is in the program and not, or not wholly, in the number."""
+
+    flops: float
+    uncounted: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedFlops:
+    """What one token of training needs.
+
+    Args:
+        forward: the forward pass and the head, attention by the keys that a query sees.
+        training: the loss and its gradient, the same way; nothing that is computed a second time.
+        uncounted: what the program has and the numbers lack.
+    """
+
+    forward: float
+    training: float
+    uncounted: tuple[str, ...]
+
+    def as_json(self) -> dict[str, object]:
+        return {"forward": self.forward, "training": self.training, "uncounted": list(self.uncounted)}
+
+
+def counted_flops_per_token(model_config: Any, vocab_size: int) -> float:
+    """Forward FLOPs of one token with attention over the full square, as the published formula has it."""
+    return forward_flops(model_config, vocab_size, "all").flops
+
+
+def forward_flops(model_config: Any, vocab_size: int, keys: Keys) -> FlopCount:
+    """Forward FLOPs for one token of the model that `model_config` builds, head included.
+
+    Args:
+        keys: which keys a query counts: those that it sees, or all of the context.
+    """
+    arrays, static = _shapes(model_config, vocab_size)
+    length = model_config.max_seq_len
+
+    def forward(arrays: Any, tokens_BT: Any, segment_ids_BT: Any) -> Any:
+        model = eqx.combine(arrays, static)
+        return model.activations(tokens_BT, segment_ids_BT) @ model.lm_head_DV
+
+    tokens = jax.ShapeDtypeStruct((1, length), jnp.int32)
+    with counting_attention(keys):
+        return _per_token(jax.make_jaxpr(forward)(arrays, tokens, tokens), length)
+
+
+def traced_flops(model_config: Any, vocab_size: int, step: StepConfig) -> TracedFlops:
+    """What one token costs in the training step that `step` describes."""
+    arrays, static = _shapes(model_config, vocab_size)
+    length = model_config.max_seq_len
+    ids: Any = jax.ShapeDtypeStruct((1, length), jnp.int32)
+    weights: Any = jax.ShapeDtypeStruct((1, length), jnp.float32)
+    step = dataclasses.replace(step, micro_batches=1)
+
+    def loss(arrays: Any, batch: Any) -> Any:
+        return loss_of_rows(arrays, static, batch, jnp.ones(()), step)[0]
+
+    with counting_attention("visible"):
+        program = jax.make_jaxpr(loss)(arrays, Batch(ids, ids, weights, ids))
+        whole = core.jaxpr_as_fun(_without_recomputation(program))
+        gradient = jax.make_jaxpr(lambda arrays, batch: jax.vjp(lambda a: whole(*a, *batch), arrays)[1]([jnp.ones(())]))
+        backward = gradient(jax.tree.leaves(arrays), [ids, ids, weights, ids])
+    training = _per_token(backward, length)
+    return TracedFlops(_per_token(program, length).flops, training.flops, training.uncounted)
+
+
+def tracing_flops(model_config: Any, vocab_size: int, step: StepConfig) -> "concurrent.futures.Future[TracedFlops]":
+    """`traced_flops`, counted while the caller compiles, which leaves the interpreter idle."""
+    thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="traced-flops")
+    counting = thread.submit(traced_flops, model_config, vocab_size, step)
+    thread.shutdown(wait=False)
+    return counting
+
+
+def count_flops(jaxpr: Any) -> FlopCount:
+    """FLOPs of the matrix products and convolutions in a jaxpr."""
+    uncounted: set[str] = set()
+    return FlopCount(_count(jaxpr, uncounted), tuple(sorted(uncounted)))
+
+
+def _shapes(model_config: Any, vocab_size: int) -> tuple[Any, Any]:
+    """The model's arrays as shapes, and the rest of it."""
+    shapes = eqx.filter_eval_shape(lambda: model_config.build(vocab_size, key=jax.random.key(0)))
+    return eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+
+
+def _per_token(program: core.ClosedJaxpr, num_tokens: int) -> FlopCount:
+    found = count_flops(program.jaxpr)
+    return FlopCount(found.flops / num_tokens, found.uncounted)
+
+
+# ---- the walk --------------------------------------------------------------------------------------------------------
+
+
+def _count(jaxpr: Any, uncounted: set[str]) -> float:
+    return sum(_count_equation(equation, uncounted) for equation in jaxpr.eqns)
+
+
+def _count_equation(equation: Any, uncounted: set[str]) -> float:
+    name, params = equation.primitive.name, equation.params
+    if name == "dot_general":
+        (contracted, _), _ = params["dimension_numbers"]
+        return _product(equation, contracted)
+    if name == "ragged_dot_general":
+        return _ragged_product(equation)
+    if name == "conv_general_dilated":
+        kernel = equation.invars[1].aval.shape
+        inputs_and_window = math.prod(kernel) / kernel[params["dimension_numbers"].rhs_spec[0]]
+        return 2.0 * math.prod(equation.outvars[0].aval.shape) * inputs_and_window
+    if name == "cond":
+        return max(_count(branch.jaxpr, uncounted) for branch in params["branches"])
+    if name == "pallas_call" and getattr(params.get("cost_estimate"), "flops", None) is not None:
+        return float(params["cost_estimate"].flops)
+    inner = sum(_count(jaxpr, uncounted) for jaxpr in _inner_jaxprs(params))
+    if name in _FOREIGN or (name == "while" and inner):
+        uncounted.add(name)
+    return _turns(name, params) * inner
+
+
+def _turns(name: str, params: dict[str, Any]) -> float:
+    """How often what is inside is run."""
+    if name == "scan":
+        return float(params["length"])
+    if name == "pallas_call":
+        return float(math.prod(params["grid_mapping"].grid))
+    if name == "shard_map":
+        return float(math.prod(params["mesh"].shape[axis] for axis in params["newly_manual_axes"]))
+    return 1.0
+
+
+def _product(equation: Any, contracted: Any) -> float:
+    left = equation.invars[0].aval.shape
+    return 2.0 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[dim] for dim in contracted)
+
+
+def _ragged_product(equation: Any) -> float:
+    numbers = equation.params["ragged_dot_dimension_numbers"]
+    (contracted, _), _ = numbers.dot_dimension_numbers
+    flops = _product(equation, contracted)
+    # Groups that are cut from the contracted dimension share its length between them.
+    (ragged,) = numbers.lhs_ragged_dimensions
+    return flops / equation.invars[2].aval.shape[-1] if ragged in contracted else flops
+
+
+def _inner_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
+    for value in params.values():
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if hasattr(item, "eqns"):
+                yield item
+            elif hasattr(item, "jaxpr") and hasattr(item.jaxpr, "eqns"):
+                yield item.jaxpr
+
+
+def _without_recomputation(program: Any) -> Any:
+    """The same program, whose `jax.checkpoint`s keep everything, so that its gradient computes nothing again."""
+    if hasattr(program, "jaxpr"):
+        return program.replace(jaxpr=_without_recomputation(program.jaxpr))
+    equations = []
+    for equation in program.eqns:
+        changed = dict(equation.params)
+        for name, value in changed.items():
+            if hasattr(value, "eqns") or hasattr(getattr(value, "jaxpr", None), "eqns"):
+                changed[name] = _without_recomputation(value)
+            elif name == "branches":
+                changed[name] = tuple(_without_recomputation(branch) for branch in value)
+        if "policy" in changed and "prevent_cse" in changed:
+            changed["policy"] = jax.checkpoint_policies.everything_saveable
+        equations.append(equation.replace(params=changed))
+    return program.replace(eqns=equations)
