@@ -1,6 +1,6 @@
 """__SUBMISSION_DESCRIPTION__
 
-A speedrun in one file: the model, four sizes, their optimizers, and the hardware. Copy it (`marin init NAME` does),
+A speedrun in one file: the model, its sizes, their optimizers, and the hardware. Copy it (`marin init NAME` does),
 change what you like, and
 
     python -m __SUBMISSION_IMPORT_PATH__ --dry_run true --prefix local_store
@@ -10,21 +10,24 @@ The dry run prints parameters, FLOPs and where every output will go. Sections th
 
 Everything about the model stands below; what it calls in `marin.nn` are kernels (attention, rotary angles, matrices).
 Training and scoring are the framework's: it calls `activations` and multiplies by `lm_head_DV`.
-Set SR_USE_TPU=1 to run on TPUs; SR_SIZES="130m,300m" chooses the sizes.
+Set SR_USE_TPU=1 to run on TPUs; SR_SIZES="130m,300m" chooses the sizes. SR_SIZES=cpu trains a small one on two processor
+cores in minutes, without a download, to see that an idea works; SR_SEEDS="0,1,2" trains each size that often, to see the noise.
 """
 
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from experiments.python_docs import tokenized
 from experiments.simple_train_config import SimpleTrainConfig
 from experiments.speedrun.prebuilt_caches import fineweb_edu_subcache_10B
-from marin.execution.executor import executor_main
+from marin.execution import ExecutorStep, executor_main
 from marin.models.flops import lm_flops_per_token
 from marin.models.llama import check_transformer_shape, parse_attention_backend
 from marin.models.lm import count_parameters
@@ -41,7 +44,7 @@ from marin.nn import (
     rotary_angles,
 )
 from marin.optim import MuonConfig
-from marin.resources import GpuConfig, Resources, TpuPodConfig
+from marin.resources import CpuOnlyConfig, GpuConfig, Resources, TpuPodConfig
 from marin.speedrun.speedrun import Author, SpeedrunConfig, default_speedrun
 
 # ======================================================================================================================
@@ -82,7 +85,7 @@ class HackableTransformerConfig:
     input_embedding_norm: bool = False
     use_attention_sink: bool = False
     upcast_attn: bool = False
-    attn_backend: AttentionBackend | str | None = AttentionBackend.JAX_FLASH
+    attn_backend: AttentionBackend | str | None = None  # the device's best
     flash_attention_block_size: int | None = None
     rope: RotaryConfig = RotaryConfig()
     qk_norm: RmsNormConfig | None = None
@@ -263,18 +266,27 @@ class Transformer(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-    """One size: its shape, its optimizer, its batch, and what to run it on."""
+    """One size: its shape, its optimizer, its batch, and what to run it on (0 GPUs: this machine's processor)."""
 
     model: HackableTransformerConfig
     optimizer: MuonConfig
     train_batch_size: int
     num_gpus: int
     tpu_type: str = "v5p-32"
+    dataset: ExecutorStep = fineweb_edu_subcache_10B
+    num_train_steps: int | None = None  # None for TOKENS_PER_PARAMETER
 
 
-def _shape(hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int) -> HackableTransformerConfig:
+def _shape(
+    hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int, **more: Any
+) -> HackableTransformerConfig:
     return HackableTransformerConfig(
-        hidden_dim=hidden, intermediate_dim=intermediate, num_layers=layers, num_heads=heads, num_kv_heads=kv_heads
+        hidden_dim=hidden,
+        intermediate_dim=intermediate,
+        num_layers=layers,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        **more,
     )
 
 
@@ -308,9 +320,17 @@ PRESETS = {
     "300m": Preset(_shape(768, 2688, 12, 12, 12), _muon(0.008, 0.0024, decay=0.8), 128, num_gpus=1),
     "520m": Preset(_shape(1024, 3584, 24, 16, 8), _muon(0.008, 0.0024, decay=1, epsilon=1e-25), 128, num_gpus=2),
     "1_2b": Preset(_shape(2048, 7168, 16, 16, 8), _muon(0.004, 0.0012, decay=1, max_grad_norm=2), 256, num_gpus=4),
+    # What an idea is worth at this size says little about the others; that it trains is seen here before a GPU is paid for.
+    "cpu": Preset(
+        _shape(128, 384, 2, 2, 2, seq_len=256, gradient_checkpointing=False),
+        _muon(0.016, 0.03, momentum=0.9, decay=0.6),
+        4,
+        num_gpus=0,
+        dataset=tokenized(2048),
+        num_train_steps=200,
+    ),
 }
 
-DATASET = fineweb_edu_subcache_10B
 DATASET_TOKENS = 10_000_000_000
 VOCAB_SIZE = 128_256
 TOKENS_PER_PARAMETER = 20
@@ -318,16 +338,20 @@ TOKENS_PER_PARAMETER = 20
 
 def resources_for(preset: Preset) -> Resources:
     """TODO: name your hardware; a result counts what it could have done in the time that you used it."""
+    if preset.num_gpus == 0:
+        return CpuOnlyConfig(num_cpus=2)
     if os.environ.get("SR_USE_TPU") == "1":
         return TpuPodConfig(preset.tpu_type)
     return GpuConfig(gpu_count=preset.num_gpus, accelerator_type="A100-80G")
 
 
-def speedrun_config(size: str) -> SpeedrunConfig:
-    """The speedrun of one size."""
+def speedrun_config(size: str, seed: int = 0) -> SpeedrunConfig:
+    """The speedrun of one size; `seed` is that of the initial weights."""
     preset = PRESETS[size]
     tokens_per_step = preset.train_batch_size * preset.model.seq_len
-    num_train_steps = TOKENS_PER_PARAMETER * preset.model.total_trainable_params(VOCAB_SIZE) // tokens_per_step
+    num_train_steps = preset.num_train_steps
+    if num_train_steps is None:
+        num_train_steps = TOKENS_PER_PARAMETER * preset.model.total_trainable_params(VOCAB_SIZE) // tokens_per_step
     if num_train_steps * tokens_per_step > DATASET_TOKENS:
         print(
             f"warning: {size} trains on {num_train_steps * tokens_per_step / 1e9:.1f}B tokens, the dataset has "
@@ -344,15 +368,20 @@ def speedrun_config(size: str) -> SpeedrunConfig:
             learning_rate=preset.optimizer.learning_rate,
             optimizer_config=preset.optimizer,
             steps_per_hf_export=-1,
+            seed=seed,
         ),
-        tokenized_dataset=DATASET,
+        tokenized_dataset=preset.dataset,
     )
+
+
+def runs() -> list[ExecutorStep]:
+    """The steps of every size and seed that the environment asks for."""
+    # TODO: the sizes to run; larger ones once the smallest says that the idea works.
+    sizes = os.environ.get("SR_SIZES", "130m").split(",")
+    seeds = [int(seed) for seed in os.environ.get("SR_SEEDS", "0").split(",")]
+    names = {(size, seed): f"{NAME}_{size}" + (f"_seed{seed}" if seed else "") for size in sizes for seed in seeds}
+    return [step for key, name in names.items() for step in default_speedrun(name, speedrun_config(*key))]
 
 
 if __name__ == "__main__":
-    # TODO: the sizes to run; larger ones once the smallest says that the idea works.
-    sizes = os.environ.get("SR_SIZES", "130m").split(",")
-    executor_main(
-        steps=[step for size in sizes for step in default_speedrun(f"{NAME}_{size}", speedrun_config(size))],
-        description=DESCRIPTION,
-    )
+    executor_main(steps=runs(), description=DESCRIPTION)

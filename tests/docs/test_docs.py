@@ -84,6 +84,17 @@ def test_every_document_is_reached_from_the_readme() -> None:
     assert set(DOCUMENTS) <= reached
 
 
+def test_architecture_page_names_only_what_stands_in_the_files_that_it_links() -> None:
+    page = ROOT / "docs" / "architecture.md"
+    text = page.read_text(encoding="utf-8")
+    links = {(page.parent / target).resolve() for target in re.findall(r"\]\(([^)\s]+\.py)\)", text)}
+    assert {ROOT / "marin" / "training" / f"{name}.py" for name in ("loop", "state", "recorder", "checkpoint")} <= links
+    there = {word for path in links for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+    named = {word for code in re.findall(r"`([^`]+)`", text) for word in re.findall(r"[A-Za-z_]{4,}", code)}
+    assert named - there - {"json", "jsonl"} == set()
+    assert len(text.splitlines()) < 100  # one page
+
+
 # --- commands -----------------------------------------------------------------------------------------------------
 
 

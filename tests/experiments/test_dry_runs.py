@@ -170,6 +170,7 @@ def test_template_presets_are_those_of_the_reference() -> None:
         size: (o.learning_rate, o.adam_lr, o.momentum, o.decay, o.max_grad_norm, o.epsilon, p.num_gpus, p.tpu_type)
         for size, p in PRESETS.items()
         for o in [p.optimizer]
+        if p.num_gpus  # the size for a processor is ours
     }
     assert shown == {
         "130m": (0.016, 0.0032, 0.95, 0.8, 1, 1e-15, 1, "v5p-32"),
@@ -177,7 +178,7 @@ def test_template_presets_are_those_of_the_reference() -> None:
         "520m": (0.008, 0.0024, 0.98, 1, 1, 1e-25, 2, "v5p-32"),
         "1_2b": (0.004, 0.0012, 0.98, 1, 2, 1e-15, 4, "v5p-32"),
     }
-    common = {(p.optimizer.weight_decay, p.optimizer.warmup, p.optimizer.beta1, p.optimizer.beta2, p.optimizer.muon_epsilon, p.optimizer.min_lr_ratio) for p in PRESETS.values()}  # fmt: skip
+    common = {(p.optimizer.weight_decay, p.optimizer.warmup, p.optimizer.beta1, p.optimizer.beta2, p.optimizer.muon_epsilon, p.optimizer.min_lr_ratio) for p in PRESETS.values() if p.num_gpus}  # fmt: skip
     assert common == {(0.1, 0, 0.8, 0.98, 1e-5, 0)}
 
 
@@ -193,7 +194,8 @@ def test_print_run_info_is_the_tutorials_sample_line_by_line(seeds: Path, capsys
             "__SUBMISSION_AUTHOR_NAME__", "__SUBMISSION_AUTHOR_AFFILIATION__", "__SUBMISSION_AUTHOR_URL__"
         ),
         description="__SUBMISSION_DESCRIPTION__ (130m)",
-        model_config=HackableTransformerConfig(),
+        # The template leaves the kernel to the device; the sample is of a time when it named one.
+        model_config=HackableTransformerConfig(attn_backend="JAX_FLASH"),
         train_config=SimpleTrainConfig(
             GpuConfig(gpu_count=1, accelerator_type="A100-80G"),
             train_batch_size=128,
