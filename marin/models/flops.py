@@ -2,7 +2,7 @@
 
 Attention is counted in full, not halved for causality, and the head width is `hidden_dim / num_heads` even where
 `head_dim` is set; both as in the published figures, which this reproduces to the digit. Training costs three times the
-forward pass. What the traced program really does is counted beside it (`marin.speedrun.flops`).
+forward pass. What the traced program really does is counted beside it (`marin.training.traced_flops`).
 """
 
 
