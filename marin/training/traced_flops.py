@@ -192,8 +192,9 @@ def _inner_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
 
 def _without_recomputation(program: Any) -> Any:
     """The same program, whose `jax.checkpoint`s keep everything, so that its gradient computes nothing again."""
-    if hasattr(program, "jaxpr"):
-        return program.replace(jaxpr=_without_recomputation(program.jaxpr))
+    inner = getattr(program, "jaxpr", program)
+    if inner is not program:  # older JAX wraps a program with its constants
+        return program.replace(jaxpr=_without_recomputation(inner))
     equations = []
     for equation in program.eqns:
         changed = dict(equation.params)

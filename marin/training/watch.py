@@ -55,7 +55,7 @@ def as_figure(value: Float[Array, "..."]) -> float | dict[str, object]:
 def _histogram(values: Float[Array, " N"]) -> Float[Array, " 33"]:
     """Counts by comparing with each edge, which every device does in one pass and without a scatter."""
     low, high = jnp.min(values), jnp.max(values)
-    edges = low + (high - low) * jnp.arange(1, _NUM_BINS) / _NUM_BINS
+    edges = low + (high - low) * (jnp.arange(1, _NUM_BINS, dtype=jnp.float32) / _NUM_BINS)
     below = jnp.sum(values[None, :] < edges[:, None], axis=1)
     ends = jnp.concatenate([jnp.zeros(1, below.dtype), below, jnp.full(1, values.size, below.dtype)])
     return jnp.concatenate([jnp.stack([low, high]), jnp.diff(ends).astype(jnp.float32)])
