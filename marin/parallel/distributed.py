@@ -28,7 +28,7 @@ from marin.errors import ConfigError, HardwareError
 from marin.nn.axes import BATCH_AXES
 from marin.parallel.mesh import batch_sharding
 
-Rows = TypeVar("Rows", bound=tuple)  # a named tuple of arrays [B, T]
+Rows = TypeVar("Rows")  # a named tuple of arrays [B, T]
 
 _BY_HAND = ("MARIN_COORDINATOR", "MARIN_NUM_PROCESSES", "MARIN_PROCESS_ID")
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
