@@ -21,7 +21,7 @@ from marin.models.hf_import import load_hf_model
 from marin.models.hf_layout import parameters_of
 from marin.nn import Llama3RotaryConfig, RmsNormConfig
 from marin.tracking import RunWriter
-from marin.training import checkpoint as checkpoints
+from marin.training.checkpoint_writer import CheckpointWriter
 from marin.training.config_json import config_to_json
 
 Marin = Callable[..., subprocess.CompletedProcess[str]]
@@ -52,9 +52,10 @@ def _run(folder: pathlib.Path, config: LlamaConfig = CONFIG, *, average: bool = 
     writer.write_info({"config": described, "model_class": "marin.models.llama:LlamaConfig"})
     writer.append("start", from_step=0)
     writer.close()
-    for step in (3, 7):
-        state = {"model": _model(config, step), "average": _model(config, 10 * step) if average else None}
-        checkpoints.save(run / "checkpoints", state, step, keep_every=100)
+    with CheckpointWriter(run / "checkpoints", keep_every=100) as saver:
+        for step in (3, 7):
+            state = {"model": _model(config, step), "average": _model(config, 10 * step) if average else None}
+            saver.save(state, step)
     return run
 
 

@@ -43,6 +43,7 @@ from marin.data.cache import TokenizeConfig, tokenize
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
 from marin.models import LlamaConfig
+from marin.nn import Precision
 from marin.resources import CpuOnlyConfig
 from marin.storage import files
 from marin.tracking import RunRecord, RunWriter
@@ -129,7 +130,9 @@ def train(data: Path, run: Path, interval: float) -> None:
         ),
         train=SimpleTrainConfig(
             CpuOnlyConfig(), train_batch_size=4, num_train_steps=NUM_STEPS, learning_rate=0.01, steps_per_export=5,
+            steps_per_hf_export=-1,
             checkpoint_interval=interval, watch=WatchConfig(watch_targets=[]),
+            precision=Precision("f32"),
         ),
         data=str(data / "tokens"), tokenizer=str(data), vocab_size=VOCABULARY, output_path=str(run),
     )  # fmt: skip

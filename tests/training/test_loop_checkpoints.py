@@ -22,7 +22,7 @@ def _saved_steps(config) -> list[int]:
 
 
 def test_training_whose_background_save_fails_stops_and_goes_on_from_the_checkpoint_before(make_config, monkeypatch):
-    options = {"num_train_steps": 9, "steps_per_export": 3}
+    options = {"num_train_steps": 9, "steps_per_export": 3, "steps_per_hf_export": -1}
     alone = make_config("alone", **options)
     whole = train_lm(alone)
     config = make_config("full", **options)
@@ -50,7 +50,7 @@ def test_training_whose_background_save_fails_stops_and_goes_on_from_the_checkpo
 
 
 def test_training_records_the_wait_for_a_checkpoint_and_its_time_in_the_background(make_config):
-    config = make_config(num_train_steps=6, steps_per_export=2)
+    config = make_config(num_train_steps=6, steps_per_export=2, steps_per_hf_export=-1)
     train_lm(config)
     record = RunRecord.open(config.output_path)
     pauses = [event for event in record.of("pause") if event["reason"] == "checkpoint"]
