@@ -29,7 +29,7 @@ from marin.parallel.mesh import ambient, check_batch, num_batch_shards, replicat
 from marin.storage import files
 from marin.tracking import RunWriter, SilentRunWriter
 from marin.tracking.console import TrainingProgress
-from marin.tracking.mirrors import open_mirrors
+from marin.tracking.mirrors import Mirrors, open_mirrors
 from marin.training import checkpoint as checkpoints
 from marin.training.bad_step import keeping_state_before_bad_step
 from marin.training.checkpoint import Checkpoint
@@ -191,7 +191,9 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
         StopRequest() as stop,
         saver,
         progress,
-        open_mirrors(directory, info["config"], tags=config.tags) as mirrors,
+        open_mirrors(directory, info["config"], tags=config.tags)
+        if distributed.is_main()
+        else contextlib.nullcontext(Mirrors([])) as mirrors,
         Prefetcher(
             lambda step: batch_of(step, schedule.size_at(step)), range(first_step, train.num_train_steps)
         ) as batches,
