@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from marin.nn.axes import lay_out_activations
 from marin.nn.linear import Linear
 
 _MULTIPLE, _LEAST = 16, 128
@@ -37,7 +38,7 @@ class QuantizedLinear(eqx.Module):
         y_NO = multiply(x.reshape(-1, x.shape[-1]), self.weight_IO)
         if self.bias_O is not None:
             y_NO = y_NO + self.bias_O[None, :]
-        return y_NO.reshape(*x.shape[:-1], -1)
+        return lay_out_activations(y_NO.reshape(*x.shape[:-1], -1))
 
 
 def quantize_linears(model: Any, products: str) -> Any:
