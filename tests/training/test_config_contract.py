@@ -1,9 +1,8 @@
 """The seed's `train_config` listing, field by field: each field is set on a tiny run and must change what it says.
 
-What cannot be set yet has a case too, skipped with its reason, so that no field of the listing is forgotten. `watch` is taken
-field by field, and so is AdamW, which the fields of the optimizer make where no `optimizer_config` is given; the listing's
-own optimizer, Muon, is in tests/optim/test_seed_listing.py. A few runs serve all cases: each sets several fields whose
-effects do not touch.
+What is refused has a case too, so that no field of the listing is forgotten. `watch` is taken field by field, and so is
+AdamW, which the fields of the optimizer make where no `optimizer_config` is given; the listing's own optimizer, Muon, is in
+tests/optim/test_seed_listing.py. A few runs serve all cases: each sets several fields whose effects do not touch.
 """
 
 import dataclasses
@@ -139,6 +138,7 @@ def full(start: Callable[..., Run]) -> Run:
         max_eval_batches=2,
         per_device_eval_parallelism=3,
         steps_per_export=2,
+        steps_per_hf_export=3,
         profiler=True,
         profiler_start_step=1,
         profiler_num_steps=3,
@@ -243,8 +243,9 @@ def test_field_allow_partial_checkpoint(plain: Run, start: Callable[..., Run]):
     np.testing.assert_allclose(partial.weights(), plain.weights(), atol=0.05)  # the rest was taken, one update ago
 
 
-def test_field_initialize_from_hf():
-    pytest.skip("waits for the Hugging Face import")
+def test_field_initialize_from_hf(plain: Run, full: Run, start: Callable[..., Run]):
+    again = start("from_hf", initialize_from_hf=str(full.directory / "hf" / "step-6"))
+    assert again.of_steps("loss")[0] < plain.of_steps("loss")[0] - 0.1
 
 
 # ---- the loss and the weights ----------------------------------------------------------------------------------------
@@ -271,8 +272,11 @@ def test_field_skip_bad_steps(start: Callable[..., Run]):
     assert skipping.of_steps("skipped_steps")[-1] > 0
 
 
-def test_field_int8():
-    pytest.skip("waits for the int8 products")
+def test_field_int8(start: Callable[..., Run]):
+    wide = dataclasses.replace(MODEL, hidden_dim=128, intermediate_dim=128)  # smaller matrices are not worth it
+    exact = start("wide", model=wide, num_train_steps=2).of_steps("loss")[-1]
+    rounded = start("int8", model=wide, num_train_steps=2, int8=True).of_steps("loss")[-1]
+    assert 0 < abs(rounded - exact) < 0.01 * exact
 
 
 # ---- evaluation and checkpoints --------------------------------------------------------------------------------------
@@ -300,13 +304,14 @@ def test_field_steps_per_export(plain: Run, full: Run):
 
 
 def test_field_steps_per_task_eval():
+    """Task evaluation is not there yet, and a config that asks for it says so."""
     with pytest.raises(ConfigError, match="`steps_per_task_eval`"):
         SimpleTrainConfig(CpuOnlyConfig(), ROWS, STEPS, RATE, steps_per_task_eval=2)
-    pytest.skip("refused with a message: task evaluation is not there yet")
 
 
-def test_field_steps_per_hf_export():
-    pytest.skip("waits for the Hugging Face export")
+def test_field_steps_per_hf_export(plain: Run, full: Run):
+    assert sorted(path.parent.name for path in full.directory.glob("hf/*/config.json")) == ["step-3", "step-6"]
+    assert not (plain.directory / "hf").exists()
 
 
 # ---- the profiler ----------------------------------------------------------------------------------------------------
