@@ -45,12 +45,18 @@ def quantize_linears(model: Any, products: str) -> Any:
     """The same model with each `Linear` that is large enough in 8 bits; `products` is "fp8" or "int8"."""
 
     def quantize(leaf: Any) -> Any:
-        if not isinstance(leaf, Linear):
-            return leaf
-        large = all(size % _MULTIPLE == 0 and size >= _LEAST for size in leaf.weight_IO.shape)
-        return QuantizedLinear(leaf.weight_IO, leaf.bias_O, products) if large else leaf
+        return QuantizedLinear(leaf.weight_IO, leaf.bias_O, products) if _is_large_linear(leaf) else leaf
 
-    return jax.tree.map(quantize, model, is_leaf=lambda leaf: isinstance(leaf, Linear))
+    return jax.tree.map(quantize, model, is_leaf=_is_large_linear)
+
+
+def has_quantizable_linears(model: Any) -> bool:
+    """Whether `quantize_linears` changes anything; the model may hold shapes in place of arrays."""
+    return any(map(_is_large_linear, jax.tree.leaves(model, is_leaf=_is_large_linear)))
+
+
+def _is_large_linear(leaf: Any) -> bool:
+    return isinstance(leaf, Linear) and all(size % _MULTIPLE == 0 and size >= _LEAST for size in leaf.weight_IO.shape)
 
 
 # --- FP8 ------------------------------------------------------------------------------------------------------------

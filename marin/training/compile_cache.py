@@ -5,6 +5,7 @@ can enter, never under a shared prefix. Programs compiled for one processor may 
 does not name it, so that machines which share a home directory get a directory for each kind of processor.
 """
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -27,11 +28,20 @@ def use_compile_cache() -> Path | None:
         return None
     if info.st_uid != os.getuid() or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return None
+    _remove_empty_entries(path)
     jax.config.update("jax_compilation_cache_dir", str(path))
     # Small programs too: on CPU a run has dozens of them, and a resumed one starts 3 seconds sooner.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     return path
+
+
+def _remove_empty_entries(path: Path) -> None:
+    """Removes what a process that was killed while it wrote left: JAX would warn of such an entry forever, and never mend it."""
+    with contextlib.suppress(OSError):
+        for entry in path.glob("*-cache"):
+            if entry.stat().st_size == 0:
+                entry.unlink()
 
 
 def _processor() -> str:

@@ -40,7 +40,7 @@ from marin.training.config import TrainLmConfig
 from marin.training.hf_exports import HfExporter
 from marin.training.host_memory import keep_freed_memory
 from marin.training.placement import initial_state, parameter_shapes
-from marin.training.preflight import check_data, check_devices, check_tokenizer, keep_to_cpus
+from marin.training.preflight import check_data, check_devices, check_tokenizer, keep_to_cpus, note_products
 from marin.training.profiling import Profiler
 from marin.training.programs import Compilation, choose_compilation, compile_program
 from marin.training.recorder import StepRecorder
@@ -85,6 +85,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
 
     optimizer_config = train.build_optimizer()
     shapes = parameter_shapes(config.model, config.vocab_size)
+    note_products(config.precision, shapes)
     optimizer = optimizer_config.build(shapes, train.num_train_steps)
     optimizer = skip_bad_steps(optimizer) if train.skip_bad_steps else optimizer
     state = initial_state(config.model, config.vocab_size, optimizer, mesh, seed=train.seed, ema_beta=train.ema_beta)

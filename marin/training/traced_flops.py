@@ -27,7 +27,7 @@ from jax.extend import core
 
 from marin.data.rows import Batch
 from marin.nn.attention_counting import Keys, counting_attention
-from marin.training.state import StepConfig, loss_of_rows
+from marin.training.state import StepConfig, loss_of_rows, training_activations
 
 # Foreign code: what it computes cannot be seen.
 _FOREIGN = ("ffi_call", "custom_call", "pure_callback", "io_callback", "dot_product_attention_fwd_wrapper",
@@ -66,7 +66,7 @@ def counted_flops_per_token(model_config: Any, vocab_size: int) -> float:
 
 
 def forward_flops(model_config: Any, vocab_size: int, keys: Keys) -> FlopCount:
-    """Forward FLOPs for one token of the model that `model_config` builds, head included.
+    """Forward FLOPs for one token of the model that `model_config` builds, its head and its own training losses included.
 
     Args:
         keys: which keys a query counts: those that it sees, or all of the context.
@@ -76,7 +76,9 @@ def forward_flops(model_config: Any, vocab_size: int, keys: Keys) -> FlopCount:
 
     def forward(arrays: Any, tokens_BT: Any, segment_ids_BT: Any) -> Any:
         model = eqx.combine(arrays, static)
-        return model.activations(tokens_BT, segment_ids_BT) @ model.lm_head_DV
+        weight_BT: Any = jnp.ones(tokens_BT.shape, jnp.float32)
+        x_BTD, losses = training_activations(model, Batch(tokens_BT, tokens_BT, weight_BT, segment_ids_BT))
+        return x_BTD @ model.lm_head_DV, losses
 
     tokens = jax.ShapeDtypeStruct((1, length), jnp.int32)
     with counting_attention(keys):

@@ -17,8 +17,8 @@ from marin.data.rows import Batch
 from marin.errors import ConfigError
 from marin.nn.precision import Precision
 from marin.optim.orthogonalize import orthogonalize_all
-from marin.speedrun.speedrun import counted_flops_per_token
 from marin.training.state import StepConfig, init_state, make_train_step
+from marin.training.traced_flops import counted_flops_per_token
 
 TEMPLATE = "experiments.hackable_transformer_starter_template"
 VARIANTS = ["hackable_moe", "hackable_multi_token", "hackable_adamuon"]

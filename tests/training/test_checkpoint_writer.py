@@ -77,6 +77,7 @@ def test_save_returns_before_the_checkpoint_is_there_and_the_next_save_waits_for
     assert _steps(tmp_path) == [1, 2]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Orbax's tasks outlive its event loop
 @pytest.mark.parametrize("cause", ["disk full at the flush", "file too large while arrays are written"])
 def test_failed_save_is_raised_at_the_next_step_and_leaves_the_checkpoints_before_it(
     tmp_path: Path, cause: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -61,7 +61,7 @@ class Run:
         return [pause["step"] for pause in self.record.of("pause") if pause["reason"] == reason]
 
     def watched(self) -> dict[int, set[str]]:
-        """The norms that were written, by step."""
+        """The norms and histograms that were written, by step."""
         return {step["step"]: {name for name in step if "/" in name} for step in self.record.steps()}
 
     def weights(self) -> np.ndarray:
@@ -115,7 +115,7 @@ def plain(start: Callable[..., Run]) -> Run:
 @pytest.fixture
 def other(start: Callable[..., Run]) -> Run:
     """Other data and rate, and a watch of updates without their whole."""
-    watch = _Hashable(watch_targets=["updates"], include_norms=False, interval=4)
+    watch = _Hashable(watch_targets=["updates"], include_norms=False, include_histograms=True, interval=4)
     return start("other", data_seed=7, learning_rate=2 * RATE, watch=watch)
 
 
@@ -359,9 +359,9 @@ def test_field_watch_split_scan_layers(other: Run):
         WatchConfig(split_scan_layers=False)
 
 
-def test_field_watch_include_histograms():
-    with pytest.raises(ConfigError, match="`watch.include_histograms`"):
-        WatchConfig(include_histograms=True)
+def test_field_watch_include_histograms(other: Run, fixed: Run):
+    assert "updates/histogram/lm_head.weight_IO" in other.watched()[0]
+    assert not any("histogram" in name for name in fixed.watched()[0])
 
 
 def test_field_watch_interval(other: Run, fixed: Run):

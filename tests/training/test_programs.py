@@ -114,3 +114,8 @@ def test_int8_trains_nearly_as_float32_does(make_config):
 def test_int8_beside_fp8_is_refused(make_config):
     with pytest.raises(ConfigError, match="`int8` is True and `precision.products` is 'fp8'"):
         make_config(int8=True, precision=Precision("bf16", "fp8"))
+
+
+def test_int8_for_a_model_of_small_matrices_says_that_it_does_nothing(make_config, capsys):
+    train_lm(make_config(num_train_steps=1, int8=True))
+    assert "int8 products are asked for, and no `Linear`" in capsys.readouterr().err
