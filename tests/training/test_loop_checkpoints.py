@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from marin.errors import CheckpointError
-from marin.parallel import data_mesh
+from marin.parallel import Parallelism
 from marin.storage import files
 from marin.tracking import RunRecord
 from marin.training import checkpoint as checkpoints
-from marin.training import loop
 from marin.training.loop import train_lm
 
 
@@ -60,14 +59,12 @@ def test_training_records_the_wait_for_a_checkpoint_and_its_time_in_the_backgrou
     assert [event["event"] for event in record.events[-3:]] == ["checkpoint", "pause", "end"]
 
 
-def test_training_that_goes_on_on_other_devices_says_that_bits_may_differ(make_config, monkeypatch, capsys):
-    config = make_config(num_train_steps=4, steps_per_export=2)
-    monkeypatch.setattr(loop, "data_mesh", lambda count: data_mesh(8))
+def test_training_that_goes_on_on_other_devices_says_that_bits_may_differ(make_config, capsys):
+    config = make_config(num_train_steps=4, steps_per_export=2, parallelism=Parallelism(data=8))
     eight = train_lm(config)
     shutil.rmtree(Path(config.output_path) / "checkpoints" / "step-00000004")
     capsys.readouterr()
-    monkeypatch.setattr(loop, "data_mesh", lambda count: data_mesh(2))
-    two = train_lm(config)
+    two = train_lm(make_config(num_train_steps=4, steps_per_export=2, parallelism=Parallelism(data=2)))
     printed = capsys.readouterr().out
     assert "saved on 8 cpu devices (data 8), this process goes on with 2 cpu devices (data 2)" in printed
     assert "bits may differ" in printed
