@@ -54,6 +54,10 @@ Evaluate = Callable[[Any, int | None], dict[str, float]]
 
 def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainState:
     """Trains as `_train` says, together with the other processes of a multi-host run where there are some."""
+    # What says how a processor is used must come before anything that makes JAX look at its devices.
+    keep_to_cpus(config.train.resources)
+    if config.train.resources.platform == "cpu":
+        keep_freed_memory()
     distributed.start()
     with distributed.only_main_speaks():
         return _train(config, evaluate)
@@ -70,9 +74,6 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
     # ---- set-up: devices, data, model, optimizer -------------------------------------------------------------------
     begin = time.perf_counter()
     train, schedule = config.train, config.train.batch_schedule
-    keep_to_cpus(train.resources)
-    if train.resources.platform == "cpu":
-        keep_freed_memory()
     use_compile_cache()
     check_devices(train.resources)
     mesh = run_mesh(train.resources, train.parallelism)

@@ -36,3 +36,31 @@ def test_memory_freed_by_one_step_is_not_asked_of_the_kernel_again(
 
     assert faults("default") > 1000
     assert faults("keep") < 100
+
+
+FIRST = """
+import types
+from jax._src import xla_bridge
+from marin.resources import CpuOnlyConfig
+from marin.training import loop
+
+def keep_freed_memory():
+    raise SystemExit("too late" if xla_bridge.backends_are_initialized() else "in time")
+
+loop.keep_freed_memory = keep_freed_memory
+loop.train_lm(types.SimpleNamespace(train=types.SimpleNamespace(resources=CpuOnlyConfig())))
+"""
+
+
+def test_training_keeps_freed_memory_before_anything_makes_jax_look_at_its_devices(
+    plain_environment: dict[str, str], repository
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST],
+        cwd=repository,
+        env=plain_environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr.strip().splitlines()[-1] == "in time"
