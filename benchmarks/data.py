@@ -242,6 +242,8 @@ def main() -> None:
     if args.measure:
         name, *arguments = args.measure
         measures: dict[str, Callable[..., dict[str, Any]]] = {"write": _write, "read": _read}
+        if name not in measures:
+            parser.error(f"argument --measure: {name!r} is none of {', '.join(measures)}")
         print(json.dumps(measures[name](*arguments)))
         return
     if not (SHARED_DATA / "corpora").is_dir():

@@ -16,6 +16,8 @@ def main(model: LmConfig, vocab_size: int, train: SimpleTrainConfig, arguments: 
     parser = argparse.ArgumentParser(description="Trace and shard a training step; nothing is allocated or trained.")
     parser.add_argument("--devices", type=int, help="plan for so many devices in place of the config's")
     args = parser.parse_args(arguments)
+    if args.devices is not None and args.devices < 1:
+        parser.error(f"argument --devices: at least 1 device is needed, not {args.devices}")
     with clean_exit():
         started = time.perf_counter()
         plan = plan_memory(model, vocab_size, train, args.devices)

@@ -7,13 +7,14 @@ process 0 is at it, and train with it. All of them must see the same prefix.
 """
 
 import argparse
+import importlib.util
 import os
 import runpy
 import sys
 import time
 from collections.abc import Sequence
 
-from marin.errors import clean_exit
+from marin.errors import ConfigError, clean_exit
 from marin.execution import executor
 from marin.execution.flags import parse_flags
 from marin.execution.graph import Graph, Node
@@ -38,11 +39,22 @@ def main(arguments: Sequence[str]) -> None:
         parser.print_help()
         return
     with clean_exit():
+        if arguments[0].startswith("-") or _is_missing(arguments[0]):
+            raise ConfigError(
+                f"there is no module {arguments[0]!r}: name one, such as experiments.speedrun.hello_world.main"
+            )
         index = distributed.process_index(os.environ)
         sys.argv = list(arguments)
         if index > 0:
             executor.intercept.set(lambda steps, description: follow(steps, description, index))
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+
+
+def _is_missing(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is None
+    except ModuleNotFoundError:  # one of the packages that it is in
+        return True
 
 
 def follow(steps: Sequence[ExecutorStep], description: str | None, index: int) -> None:

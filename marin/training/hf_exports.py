@@ -6,6 +6,8 @@ same step or when that step is taken again.
 
 from pathlib import Path
 
+import jax
+
 from marin.errors import ConfigError
 from marin.execution.attempts import usual_path
 from marin.models.hf_export import check_exportable, export_parameters
@@ -32,6 +34,11 @@ class HfExporter:
             self._every = None
             return
         try:
+            if jax.process_count() > 1:
+                raise ConfigError(
+                    "a run of several processes writes none while it trains: leave it at None, and use `marin export` on its"
+                    " checkpoints"
+                )
             check_exportable(state.model, config.model)
         except ConfigError as error:
             if asked is not None:

@@ -26,11 +26,10 @@ from marin.parallel.mesh import batch_sharding, check_batch, default_parallelism
 from marin.parallel.sharding import bytes_per_device, state_shardings, state_specs, undivided
 from marin.training.config import SimpleTrainConfig
 from marin.training.placement import is_shape, parameter_shapes, state_shapes
-from marin.training.state import StepConfig, make_train_step, training_activations
+from marin.training.state import ACCELERATOR_BLOCK, StepConfig, make_train_step, training_activations
 
 # What XLA, the runtime and fragmentation leave of a device's memory.
 _USABLE = 0.92
-_ACCELERATOR_BLOCK = 8192
 _GIB = 2**30
 
 
@@ -107,7 +106,7 @@ def plan_memory(model: Any, vocab_size: int, train: SimpleTrainConfig, num_devic
     step_config = StepConfig(
         precision=train.run_precision,
         micro_batches=train.micro_batches(batch_size, num_batch_shards(mesh)),
-        loss_block=getattr(model, "cross_entropy_block_size", None) or _ACCELERATOR_BLOCK,
+        loss_block=getattr(model, "cross_entropy_block_size", None) or ACCELERATOR_BLOCK,
         z_loss_weight=train.z_loss_weight or 0.0,
         ema_beta=train.ema_beta,
     )
@@ -191,7 +190,7 @@ def activation_bytes(model: Any, shapes: Any, num_rows: int, sizes: dict[str, in
     between = sum(inputs.values()) if blocks else kept(whole)
     recomputed = max((kept(block) for block in blocks.values()), default=0)
     head_DV = jax.eval_shape(lambda arrays: eqx.combine(arrays, static).lm_head_DV, arrays)
-    block = min(config.loss_block or _ACCELERATOR_BLOCK, num_rows * num_tokens // (sizes[SEQUENCE] * sizes[TENSOR]))
+    block = min(config.loss_block or ACCELERATOR_BLOCK, num_rows * num_tokens // (sizes[SEQUENCE] * sizes[TENSOR]))
     # The head whole and its gradient in float32; of a block its logits, their exponentials and their gradient.
     itemsize = x_BTD.dtype.itemsize
     loss = head_DV.size * (itemsize + 4) + block * head_DV.shape[1] * (4 + 4 + itemsize)

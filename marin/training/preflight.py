@@ -12,6 +12,7 @@ from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError, HardwareError
 from marin.nn.precision import Precision
 from marin.nn.quantized import has_quantizable_linears
+from marin.parallel.distributed import process_index
 from marin.training.config import TrainLmConfig
 
 
@@ -23,7 +24,7 @@ def keep_to_cpus(resources: Any) -> None:
     cores = sorted(os.sched_getaffinity(0))
     if wanted < len(cores):
         os.sched_setaffinity(0, cores[:wanted])
-    elif wanted > hardware.usable_cores():
+    elif wanted > hardware.usable_cores() and process_index(os.environ) == 0:
         print(
             f"note: the config is sized for {wanted} cores, this machine has {hardware.usable_cores()}: it takes longer"
         )

@@ -15,8 +15,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jaxlib
 
 from marin import hardware
+from marin.errors import HardwareError
 from marin.nn.precision import Precision
 from marin.training.config import TrainLmConfig
 
@@ -75,7 +77,7 @@ def choose_compilation(config: TrainLmConfig) -> Compilation:
 
 def cpu_candidates(asked: Precision | None) -> list[Compilation]:
     """The ways to compile for this processor that can be fastest, the plainest first."""
-    fast_bf16 = hardware.has_bf16_instructions() and _version(jax.lib.__version__) >= _FIRST_FAST_BF16
+    fast_bf16 = hardware.has_bf16_instructions() and _version(jaxlib.__version__) >= _FIRST_FAST_BF16
     in_bf16 = [Compilation(Precision("bf16"))] + ([Compilation(Precision("bf16"), _ONEDNN)] if fast_bf16 else [])
     if asked is not None:
         return in_bf16 if asked.dtype == jnp.bfloat16 else [Compilation(Precision("f32"))]
@@ -119,9 +121,22 @@ def seconds_of(way: Compilation, width: int) -> float:
 
 
 def compile_program(function: Callable[..., Any], way: Compilation, *arguments: Any, out_shardings: Any = None) -> Any:
-    """`function(state, ...)` compiled for these arguments; the state's memory is given to the result."""
-    program = jax.jit(function, donate_argnums=0, out_shardings=out_shardings)
-    return program.lower(*arguments).compile(compiler_options=way.options or None)
+    """`function(state, ...)` compiled for these arguments; the state's memory is given to the result.
+
+    Raises:
+        HardwareError: if this compiler does not take the options, which a run that goes on has from where it began.
+    """
+    lowered = jax.jit(function, donate_argnums=0, out_shardings=out_shardings).lower(*arguments)
+    try:
+        return lowered.compile(compiler_options=way.options or None)
+    except jax.errors.JaxRuntimeError as error:
+        refused = [name for name in way.options if name in str(error)]
+        if not refused:
+            raise
+        raise HardwareError(
+            f"the run began with the compiler option {refused[0]}, which jaxlib {jaxlib.__version__} here does not know: go on"
+            " with the version that `run.json` names, or begin a new run"
+        ) from None
 
 
 def _why_no_fp8() -> str | None:

@@ -36,6 +36,7 @@ class StepRecorder:
         rows_of: Callable[[int], Sequence[BatchRow]],
     ) -> None:
         self._config, self._rows_of = config, rows_of
+        self._schedule = config.train.batch_schedule
         self._writer, self._clock, self._progress, self._mirrors = writer, clock, progress, mirrors
         self._spikes = SpikeWatch()
         self._pending: tuple[int, dict[str, jax.Array], float] | None = None
@@ -59,7 +60,7 @@ class StepRecorder:
         train = self._config.train
         watched = is_recorded(train.watch, step)
         values = {name: as_figure(value) for name, value in metrics.items() if watched or "/" not in name}
-        tokens = train.batch_schedule.size_at(step) * self._config.model.max_seq_len
+        tokens = self._schedule.size_at(step) * self._config.model.max_seq_len
         mfu = self._progress.mfu(tokens / step_time)
         timing = {"step_time": round(step_time, 6), "data_wait": round(data_wait, 6), "mfu_model_flops": round(mfu, 5)}
         self._writer.append("step", step=step, tokens=tokens, **timing, **values)

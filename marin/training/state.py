@@ -26,7 +26,7 @@ from marin.training.watch import watched_figures
 
 # Tokens whose logits exist at once, where the model's config does not say. 512 keeps a block of a small vocabulary in
 # the cache of a CPU core; accelerators want wider products.
-_CPU_BLOCK, _ACCELERATOR_BLOCK = 512, 8192
+CPU_BLOCK, ACCELERATOR_BLOCK = 512, 8192
 
 _METRICS = ("loss", "z_loss", "grad_norm", "learning_rate", "skipped_steps")
 
@@ -105,7 +105,7 @@ def in_parts(batch: Any, num_parts: int) -> Any:
 
 
 def loss_block(config: StepConfig) -> int:
-    return config.loss_block or (_CPU_BLOCK if jax.default_backend() == "cpu" else _ACCELERATOR_BLOCK)
+    return config.loss_block or (CPU_BLOCK if jax.default_backend() == "cpu" else ACCELERATOR_BLOCK)
 
 
 def loss_of_rows(
@@ -170,18 +170,14 @@ def make_train_step(
         metrics, grads = loss_and_gradient(params, static, batch)
         old = (params, state.opt_state, state.average)
 
+        # Traced only by optimizers that ask for the loss at other parameters.
+        def loss_at(params: Any) -> Float[Array, ""]:
+            return whole_loss(params, static, batch)
+
         def update(grads: Any, old: Any) -> tuple[Any, Metrics]:
             params, opt_state, average = old
             with jax.numpy_dtype_promotion("standard"):  # Optax raises float decay rates to integer counts
-                updates, opt_state = optimizer.update(
-                    grads,
-                    opt_state,
-                    params,
-                    loss=metrics["loss"],
-                    obj_fn=lambda params: whole_loss(
-                        params, static, batch
-                    ),  # traced by optimizers that ask for it only
-                )
+                updates, opt_state = optimizer.update(grads, opt_state, params, loss=metrics["loss"], obj_fn=loss_at)
             params = optax.apply_updates(params, updates)
             if config.ema_beta is not None:
                 average = optax.incremental_update(params, average, 1.0 - config.ema_beta)

@@ -14,6 +14,7 @@ from marin.data.rows import Batch
 from marin.errors import ConfigError
 from marin.parallel.distributed import Agreement, Processes, place_batch, process_index, processes_of, start
 from marin.parallel.mesh import make_mesh
+from marin.run import together as run_together
 from marin.tracking import RunRecord
 from marin.training.checkpoint import list_checkpoints
 
@@ -194,3 +195,11 @@ def test_a_signal_to_one_process_stops_both_after_the_same_step_and_they_resume(
     whole = tmp_path / "whole"
     together(data, whole, 12)
     assert _losses(run) == _losses(whole)
+
+
+@pytest.mark.parametrize("module", ["experiments.no_such.main", "no_such_package.main", "2", "--prefix"])
+def test_module_that_is_not_there_is_named(module, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        run_together.main([module])
+    assert stopped.value.code == 2
+    assert f"there is no module {module!r}" in capsys.readouterr().err

@@ -92,3 +92,10 @@ def test_sharding_plan_is_printed_as_a_user_asks_for_it(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(SMALL, VOCAB, _train(), ["--devices", "7"])
     assert stopped.value.code == 2
+
+
+@pytest.mark.parametrize("devices", ["0", "-4"])
+def test_plan_for_no_devices_is_refused(devices, capsys):
+    with pytest.raises(SystemExit):
+        main(SMALL, VOCAB, _train(), ["--devices", devices])
+    assert "at least 1 device is needed" in capsys.readouterr().err

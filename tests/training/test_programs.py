@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from marin import hardware
-from marin.errors import ConfigError
+from marin.errors import ConfigError, HardwareError
 from marin.nn import Precision
 from marin.training import checkpoint as checkpoints
 from marin.training import programs
@@ -24,7 +24,7 @@ ONEDNN = Compilation(Precision("bf16"), {"xla_cpu_use_onednn": True})
 def modern(monkeypatch):
     """A processor and a jaxlib that are fast in bfloat16."""
     monkeypatch.setattr(hardware, "has_bf16_instructions", lambda: True)
-    monkeypatch.setattr(jax.lib, "__version__", "0.12.0")
+    monkeypatch.setattr(programs.jaxlib, "__version__", "0.12.0")
 
 
 def _info(config) -> dict:
@@ -119,3 +119,9 @@ def test_int8_beside_fp8_is_refused(make_config):
 def test_int8_for_a_model_of_small_matrices_says_that_it_does_nothing(make_config, capsys):
     train_lm(make_config(num_train_steps=1, int8=True))
     assert "int8 products are asked for, and no `Linear`" in capsys.readouterr().err
+
+
+def test_compiler_option_that_this_version_does_not_know_is_named():
+    way = Compilation(Precision("f32"), {"xla_cpu_option_of_tomorrow": True})
+    with pytest.raises(HardwareError, match="xla_cpu_option_of_tomorrow, which jaxlib"):
+        programs.compile_program(lambda state: state + 1.0, way, jax.numpy.zeros(3))
