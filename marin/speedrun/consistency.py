@@ -3,9 +3,7 @@
 Everything that follows from other figures in the file is computed again: tokens, parameters and FLOPs of a plain Llama,
 the cost, the chips of a TPU slice, the peak of the device, MFU. Nothing is executed and nothing outside the file is
 consulted but the device catalogue. Passing proves that the figures agree with each other, not that the run took place.
-
-Severities: an `error` cannot be true of any run; a `warning` wants an explanation; `unchecked` says what could not be
-computed again, and why; a `note` explains something that is fine.
+The findings are those of `marin.speedrun.verdict`.
 """
 
 import dataclasses
@@ -18,9 +16,8 @@ from marin import hardware
 from marin.data.batch_schedule import BatchSchedule
 from marin.errors import ConfigError, HardwareError
 from marin.speedrun.results import RunInfo
+from marin.speedrun.verdict import Finding, Severity
 
-Rung = Literal["arithmetic", "submission"]
-Severity = Literal["error", "warning", "unchecked", "note"]
 Status = Literal["arithmetic checked", "claimed", "does not add up"]
 
 LLAMA3_VOCAB = 128_256
@@ -33,17 +30,6 @@ _LLAMA_KEYS = ("hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num
 _LONGEST_NAME = 64
 _PLACEHOLDERS = ("your name", "your affiliation", "(none given)")
 _TIMESTAMP = "%Y-%m-%d %H:%M:%S UTC"
-
-
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """One thing that was found; `corrected` is the value that follows from the rest, where one does."""
-
-    rung: Rung
-    severity: Severity
-    field: str
-    message: str
-    corrected: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)

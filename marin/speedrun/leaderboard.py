@@ -10,8 +10,8 @@ import json
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-from marin.speedrun.consistency import Finding
 from marin.speedrun.rows import C4_EN, NOT_EVALUATED, Row, Unreadable, read_results_tree, read_rows_file
+from marin.speedrun.verdict import Finding
 
 
 @dataclasses.dataclass(frozen=True)

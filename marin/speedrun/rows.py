@@ -15,8 +15,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from marin.errors import ResultsError
 from marin.speedrun import consistency, results, strict_json
-from marin.speedrun.consistency import Finding, Status
+from marin.speedrun.consistency import Status
 from marin.speedrun.results import Author, Number, RunInfo
+from marin.speedrun.verdict import Finding
 
 C4_EN = "paloma/c4_en"
 NOT_EVALUATED = "not evaluated"

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from marin.errors import ResultsError
 from marin.models.llama import LlamaConfig
 from marin.nn.norm import RmsNormConfig
-from marin.speedrun.consistency import Finding, check, llama_parameters, status
+from marin.speedrun.consistency import check, llama_parameters, status
 from marin.speedrun.results import load_results, parse_results
+from marin.speedrun.verdict import Finding
 
 SPEEDRUNS = pathlib.Path(__file__).resolve().parents[2] / "experiments" / "speedrun"
 

@@ -1,0 +1,37 @@
+"""How high a verdict stands, and whether its row may be ranked."""
+
+import pytest
+
+from marin.speedrun.verdict import RungVerdict, Verdict
+
+
+def verdict(withdrawn: str | None = None, **outcomes: str) -> Verdict:
+    return Verdict(
+        rungs=tuple(RungVerdict(rung=rung.replace("_", "-"), outcome=outcome) for rung, outcome in outcomes.items()),
+        withdrawn=withdrawn,
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "level", "counts"),
+    [
+        ({}, None, True),
+        ({"parsed": "failed"}, None, False),
+        ({"parsed": "passed", "arithmetic": "failed", "log": "passed"}, "parsed", False),
+        ({"parsed": "passed", "arithmetic": "open", "log": "passed"}, "log", True),
+        ({"parsed": "passed", "arithmetic": "passed", "log": "open"}, "arithmetic", True),
+        ({"parsed": "passed", "arithmetic": "passed", "log": "passed", "statistics": "passed"}, "log", True),
+        ({"parsed": "passed", "arithmetic": "passed", "log": "passed", "statistics": "failed"}, "log", True),
+        ({"parsed": "passed", "log": "passed", "re_evaluated": "failed", "re_run": "passed"}, "log", False),
+        ({"parsed": "passed", "log": "passed", "re_evaluated": "passed", "re_run": "passed"}, "re-run", True),
+    ],
+)
+def test_level_is_the_highest_rung_below_the_first_that_failed(outcomes, level, counts):
+    found = verdict(**outcomes)
+    assert (found.level, found.counts) == (level, counts)
+
+
+def test_withdrawn_row_keeps_its_level_and_takes_no_rank():
+    found = verdict("the clock was stopped by mistake", parsed="passed", arithmetic="passed")
+    assert (found.level, found.counts) == ("arithmetic", False)
+    assert found["re-run"].outcome == "open"
