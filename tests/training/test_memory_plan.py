@@ -57,7 +57,7 @@ def test_plan_that_does_not_fit_is_refused_with_what_would_help():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recompute", [True, False])
+@pytest.mark.parametrize("recompute", [True, "products", False])
 def test_estimate_of_activations_is_near_what_xla_needs(recompute):
     model = dataclasses.replace(
         SMALL, seq_len=512, hidden_dim=128, intermediate_dim=512, num_layers=8, gradient_checkpointing=recompute
