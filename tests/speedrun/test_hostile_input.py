@@ -66,7 +66,7 @@ def submission(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return write_submission(tmp_path_factory.mktemp("s") / "s", [Plan(steps=12, eval_every=4)], random.Random(0))
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_verify_of_any_change_to_results_and_log_gives_a_verdict_or_results_error(
     submission: pathlib.Path, data: st.DataObject
