@@ -10,7 +10,9 @@ import json
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
+from marin.speedrun.entries import Entry, entries_of
 from marin.speedrun.rows import C4_EN, NOT_EVALUATED, Row, Unreadable, read_results_tree, read_rows_file
+from marin.speedrun.tracks import TRACKS, Track, other_track
 from marin.speedrun.verdict import Finding
 
 
@@ -24,9 +26,21 @@ class Section:
 
 
 @dataclasses.dataclass(frozen=True)
+class TrackBoard:
+    """One track: its entries, best first, and those that were a record when they came, oldest first."""
+
+    track: Track
+    entries: tuple[Entry, ...]
+    records: tuple[Entry, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Board:
-    sections: tuple[Section, ...]
+    """Every track, those of other runs after the contest's own, and what could not be read."""
+
+    tracks: tuple[TrackBoard, ...]
     unreadable: tuple[Unreadable, ...]
+    sections: tuple[Section, ...] = ()
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -58,7 +72,7 @@ def _read(
         yield from read_rows_file(path)
 
 
-def build_board(rows: Iterable[Row], unreadable: Iterable[Unreadable] = ()) -> Board:
+def build_board(rows: Iterable[Row], unreadable: Iterable[Unreadable] = (), tracks: Sequence[Track] = TRACKS) -> Board:
     """Merges copies, notes what is listed twice, and ranks each evaluation set."""
     by_set: dict[tuple[str, str | None], list[Row]] = {}
     for row in _note_repeats(_merge_copies(rows)):
@@ -67,7 +81,55 @@ def build_board(rows: Iterable[Row], unreadable: Iterable[Unreadable] = ()) -> B
     sections.sort(key=lambda section: (
         section.evaluation_set != C4_EN, section.evaluation_set == NOT_EVALUATED, section.evaluation_set, section.evaluation_digest or ""
     ))  # fmt: skip
-    return Board(tuple(sections), tuple(sorted(unreadable, key=lambda item: (item.source, item.reason))))
+    rows = [row for section in sections for row in section.rows]
+    return Board(
+        tracks=build_tracks(rows, tracks),
+        unreadable=tuple(sorted(unreadable, key=lambda item: (item.source, item.reason))),
+        sections=tuple(sections),
+    )
+
+
+def build_tracks(rows: Sequence[Row], tracks: Sequence[Track] = TRACKS) -> tuple[TrackBoard, ...]:
+    """The board of each track, and of the rows of no track by their evaluation set, so that every row stands somewhere."""
+    members: dict[Track, list[Row]] = {track: [] for track in tracks}
+    for row in rows:
+        homes = [track for track in tracks if track.why_not(row) is None]
+        for track in homes or [other_track(row.evaluation_set, row.evaluation_digest, row.main_metric)]:
+            members.setdefault(track, []).append(row)
+    first = len(tracks)
+    boards = [rank_track(track, found) for track, found in members.items()]
+    return tuple(boards[:first] + sorted(boards[first:], key=lambda board: board.track.key))
+
+
+def rank_track(track: Track, rows: Iterable[Row]) -> TrackBoard:
+    """Entries of a track, ranked by its objective."""
+    sign = -1.0 if track.higher_is_better else 1.0
+    unknown = float("inf")
+
+    def quality(entry: Entry) -> float | None:
+        value = entry.values[track.metric]
+        return None if value is None else sign * value
+
+    def figures(entry: Entry) -> tuple[float, float]:
+        value, cost = quality(entry), entry.values[track.cost]
+        pair = (unknown if value is None else value, unknown if cost is None else cost)
+        return pair if track.objective != "least cost" else (pair[1], pair[0])
+
+    ordered = sorted(entries_of(track, rows), key=lambda entry: (*figures(entry), entry.name, entry.key))
+    places = pareto_frontier(
+        [(entry.values[track.cost], quality(entry)) if entry.counts else (None, None) for entry in ordered]
+    )
+    ranked, rank, previous, place = [], 0, None, 0
+    for entry, on_frontier in zip(ordered, places, strict=True):
+        key = figures(entry)[0]
+        if entry.counts and key != unknown:
+            place += 1
+            rank = rank if key == previous else place
+            previous = key
+            ranked.append(dataclasses.replace(entry, rank=rank, on_frontier=on_frontier))
+        else:
+            ranked.append(entry)
+    return TrackBoard(track, tuple(ranked), ())
 
 
 # --- copies -------------------------------------------------------------------------------------------------------
