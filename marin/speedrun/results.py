@@ -75,7 +75,9 @@ class Digests(_Record):
     data: str | None = None
     tokenizer: str | None = None
     evaluation_set: str | None = None
-    metrics_log: str | None = None
+    run: str | None = Field(default=None, description="of run.json")
+    metrics_log: str | None = Field(default=None, description="of metrics.jsonl")
+    log_head: str | None = Field(default=None, description="the head of the hash chain over both, after the last line")
 
 
 class RunInfo(_Record):
@@ -120,7 +122,9 @@ class RunInfo(_Record):
     mfu: Number | None = Field(default=None, description="model_flops / training_hardware_flops")
     traced_mfu: Number | None = Field(default=None, description="traced_flops / training_hardware_flops")
     wall_time: dict[str, Number] | None = Field(
-        default=None, description="seconds by what they went to, `total`, and `goodput`, the part that is training"
+        default=None,
+        max_length=64,
+        description="seconds by what they went to, `total`, and `goodput`, the part that is training",
     )
     peak_memory_bytes: int | None = None
 
