@@ -8,8 +8,8 @@ import dataclasses
 import hashlib
 import math
 import re
-from collections.abc import Hashable, Iterable
-from typing import Any
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, overload
 
 from marin.speedrun.rows import Row
 from marin.speedrun.statistics import Spread, spread_of
@@ -20,6 +20,31 @@ METRIC_KEYS: tuple[Metric, ...] = ("bits_per_byte", "core", "loss")
 COST_KEYS: tuple[Cost, ...] = ("training_hardware_flops", "model_flops", "training_time", "total_tokens")
 
 __all__ = ["Entry", "Spread", "entries_of"]
+
+
+class StatedRuns(Sequence[dict[str, Any]]):
+    """What is stated about each run of an entry, parsed when somebody looks."""
+
+    def __init__(self, rows: tuple[Row, ...]) -> None:
+        self._rows = rows
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(index, slice):
+            return [row.details for row in self._rows[index]]
+        return self._rows[index].details
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StatedRuns) and self._rows == other._rows
+
+    def __hash__(self) -> int:
+        return hash(tuple(row.digest for row in self._rows))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,23 +82,22 @@ def entries_of(track: Track, rows: Iterable[Row]) -> list[Entry]:
     """The entries that rows of a track make, without ranks, in an order fixed by their content."""
     groups: dict[Hashable, list[Row]] = {}
     for row in rows:
-        groups.setdefault(_identity(row), []).append(row)
+        groups.setdefault(_identity(track, row), []).append(row)
     entries = [_entry(track, members) for members in groups.values()]
     return sorted(entries, key=lambda entry: (entry.name, entry.key))
 
 
-def _identity(row: Row) -> tuple[str | None, ...]:
+def _identity(track: Track, row: Row) -> tuple[str | None, ...]:
     family = row.run_name.rpartition("/")[0] or re.sub(r"#\d+$", "", row.run_name)
-    if row.configuration is None:
-        return (row.run_name, row.digest, row.evaluation_set, row.evaluation_digest)
-    return (family, row.configuration, row.evaluation_set, row.evaluation_digest)
+    own = (row.run_name, row.digest) if row.configuration is None else (family, row.configuration)
+    return own if track.data.evaluation_set is None else (*own, row.evaluation_set, row.evaluation_digest)
 
 
 def _entry(track: Track, members: list[Row]) -> Entry:
     rows = _distinct_runs(members)
     first = rows[0]
     name = _common_name(rows)
-    identity = "\0".join(str(part) for part in (name, *_identity(first)))
+    identity = "\0".join(str(part) for part in (name, *_identity(track, first)))
     values: dict[str, float | None] = {
         key: _mean([row.value(key) for row in rows]) for key in (*METRIC_KEYS, *COST_KEYS)
     }
@@ -103,7 +127,7 @@ def _distinct_runs(members: list[Row]) -> list[Row]:
     ordered = sorted(members, key=lambda row: (row.seed is None, row.seed or 0, row.run_name, row.source, row.digest))
     kept: dict[Hashable, Row] = {}
     for row in ordered:
-        same = (row.seed, row.bits_per_byte, row.core, row.loss) if row.seed is not None else id(row)
+        same = (row.run_name, row.digest) if row.seed is None else (row.seed, row.bits_per_byte, row.core, row.loss)
         kept.setdefault(same, row)
     return list(kept.values())
 
@@ -149,7 +173,7 @@ def _details(track: Track, rows: list[Row], values: dict[str, float | None]) -> 
                 )
     return {
         "not_ranked": reasons,
-        "runs": [row.details for row in rows],
+        "runs": StatedRuns(tuple(rows)),
         "sources": [row.source for row in rows],
         "digests": [row.digest for row in rows],
     }

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from marin.speedrun.entries import Entry
 from marin.speedrun.statistics import Sample, Test, beats, beats_bound, missing_seeds, sample_of, too_close
 from marin.speedrun.tracks import METRICS, Gate, Track
-from marin.speedrun.verdict import Finding, Outcome, RungVerdict, Severity, Verdict
+from marin.speedrun.verdict import Finding, Outcome, RungVerdict, Severity
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d UTC)?")
 
@@ -126,13 +126,15 @@ def _claim(track: Track, test: Test, what: str, against: str, named: str) -> Cla
 # --- the statistics rung ------------------------------------------------------------------------------------------
 
 
-def with_statistics(track: Track, entry: Entry, judged: Judged) -> Entry:
-    """The entry with its claims in `details` and the statistics rung in its verdict."""
+def placed(track: Track, entry: Entry, judged: Judged, rank: int | None, on_frontier: bool) -> Entry:
+    """The entry with its rank, with its claims in `details`, and with the statistics rung in its verdict."""
     rung = statistics_rung(track, entry, judged)
     rungs = tuple(found for found in entry.verdict.rungs if found.rung != "statistics")
     return dataclasses.replace(
         entry,
-        verdict=Verdict(rungs=(*rungs, rung), challenged=entry.verdict.challenged, withdrawn=entry.verdict.withdrawn),
+        verdict=entry.verdict.model_copy(update={"rungs": (*rungs, rung)}),
+        rank=rank,
+        on_frontier=on_frontier,
         is_record=judged.is_record,
         details=entry.details | {"claims": [dataclasses.asdict(claim) for claim in judged.claims]},
     )
