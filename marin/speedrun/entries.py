@@ -21,6 +21,8 @@ COST_KEYS: tuple[Cost, ...] = ("training_hardware_flops", "model_flops", "traini
 
 __all__ = ["Entry", "Spread", "entries_of"]
 
+Evidence = dict[tuple[str, str], list[dict[str, Any]]]
+
 
 class StatedRuns(Sequence[dict[str, Any]]):
     """What is stated about each run of an entry, parsed when somebody looks."""
@@ -78,22 +80,26 @@ class Entry:
         return self.verdict.counts and not self.details.get("not_ranked")
 
 
-def entries_of(track: Track, rows: Iterable[Row]) -> list[Entry]:
-    """The entries that rows of a track make, without ranks, in an order fixed by their content."""
+def entries_of(track: Track, rows: Iterable[Row], evidence: Evidence | None = None) -> list[Entry]:
+    """The entries that rows of a track make, without ranks, in an order fixed by their content.
+
+    Args:
+        evidence: what each author's families reach at every depth; shown by tracks that ask for it.
+    """
     groups: dict[Hashable, list[Row]] = {}
     for row in rows:
         groups.setdefault(_identity(track, row), []).append(row)
-    entries = [_entry(track, members) for members in groups.values()]
+    entries = [_entry(track, members, (evidence or {}) if track.other_depths else {}) for members in groups.values()]
     return sorted(entries, key=lambda entry: (entry.name, entry.key))
 
 
 def _identity(track: Track, row: Row) -> tuple[str | None, ...]:
-    family = row.run_name.rpartition("/")[0] or re.sub(r"#\d+$", "", row.run_name)
+    family = family_of(row)
     own = (row.run_name, row.digest) if row.configuration is None else (family, row.configuration)
     return own if track.data.evaluation_set is None else (*own, row.evaluation_set, row.evaluation_digest)
 
 
-def _entry(track: Track, members: list[Row]) -> Entry:
+def _entry(track: Track, members: list[Row], evidence: Evidence) -> Entry:
     rows = _distinct_runs(members)
     first = rows[0]
     name = _common_name(rows)
@@ -119,7 +125,7 @@ def _entry(track: Track, members: list[Row]) -> Entry:
         values=values,
         spread=_spread(track, rows),
         verdict=merge_verdicts([row.verdict for row in rows]),
-        details=_details(track, rows, values),
+        details=_details(track, rows, values) | {"evidence": evidence.get((first.author, family_of(first)), [])},
     )
 
 
@@ -199,3 +205,33 @@ def _merge_rung(name: Rung, found: list[RungVerdict]) -> RungVerdict:
     for rung in found:
         findings |= dict.fromkeys(rung.findings)
     return RungVerdict(rung=name, outcome=outcome, findings=tuple(findings))
+
+
+DEPTHS = range(12, 27)
+
+
+def evidence_at_depths(rows: Iterable[Row]) -> Evidence:
+    """For each author and family: what its runs reach at every depth, to be shown where a change must hold at others too.
+
+    Figures are means over the runs of a depth; `None` is "not stated".
+    """
+    groups: dict[tuple[str, str], dict[int, list[Row]]] = {}
+    for row in rows:
+        if row.depth is not None and row.depth in DEPTHS:
+            groups.setdefault((row.author, family_of(row)), {}).setdefault(row.depth, []).append(row)
+    evidence = {}
+    for key, depths in groups.items():
+        evidence[key] = [
+            {
+                "depth": depth, "runs": len({row.digest for row in found}), "core_metric": _mean([row.core for row in found]),
+                "bits_per_byte": _mean([row.bits_per_byte for row in found]),
+                "training_time": _mean([row.training_time for row in found]),
+            }
+            for depth, found in sorted(depths.items())
+        ]  # fmt: skip
+    return evidence
+
+
+def family_of(row: Row) -> str:
+    """The submission that a run belongs to: its name without the last part, or without its number in the file."""
+    return row.run_name.rpartition("/")[0] or re.sub(r"#\d+$", "", row.run_name)

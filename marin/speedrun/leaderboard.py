@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from marin.speedrun.copies import hold_copied_results, merge_copies, note_repeats
-from marin.speedrun.entries import Entry, entries_of
+from marin.speedrun.entries import Entry, Evidence, entries_of, evidence_at_depths
 from marin.speedrun.importers import read_list, read_results_tree
 from marin.speedrun.pareto import FrontierChange, frontier_history, pareto_frontier
 from marin.speedrun.records import placed, sortable_date, timeline
@@ -129,13 +129,14 @@ def build_tracks(rows: Sequence[Row], tracks: Sequence[Track] = TRACKS) -> tuple
         for track in homes or [other_track(row.evaluation_set, row.evaluation_digest, row.main_metric)]:
             members.setdefault(track, []).append(row)
     first = len(tracks)
-    boards = [rank_track(track, found) for track, found in members.items()]
+    evidence = evidence_at_depths(rows)
+    boards = [rank_track(track, found, evidence) for track, found in members.items()]
     return tuple(boards[:first] + sorted(boards[first:], key=lambda board: board.track.key))
 
 
-def rank_track(track: Track, rows: Iterable[Row]) -> TrackBoard:
+def rank_track(track: Track, rows: Iterable[Row], evidence: Evidence | None = None) -> TrackBoard:
     """Entries of a track, ranked by its objective: those that its gates or their verdict exclude follow, without a rank."""
-    entries = entries_of(track, rows)
+    entries = entries_of(track, rows, evidence)
     records, judged = timeline(track, entries)
     counts = {entry.key: entry.counts for entry in entries}
     figures = {entry.key: _figures(track, entry) for entry in entries}

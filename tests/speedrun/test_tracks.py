@@ -188,6 +188,21 @@ def test_time_to_gpt2_ranks_by_time_and_needs_the_mean_above_the_bound_and_the_t
     assert by_name["faster"].is_record and not by_name["single/0"].is_record
 
 
+def test_an_entry_of_time_to_gpt2_shows_what_its_change_does_at_other_depths() -> None:
+    rows = [
+        _node_row(f"mine/d{depth}-{seed}", core, 3000.0 + seed / 8, seed=seed, model_config={"depth": depth})
+        for depth, core in ((12, 0.15), (24, 0.27), (30, 0.3))
+        for seed in (0, 1)
+    ]
+    board = _track(rows, TIME_TO_GPT2)
+    entry = next(entry for entry in board.entries if entry.values["core"] == 0.27)
+    shown = [
+        (line["depth"], line["runs"], line["core_metric"], line["bits_per_byte"]) for line in entry.details["evidence"]
+    ]
+    assert shown == [(12, 2, pytest.approx(0.15), 1.5), (24, 2, pytest.approx(0.27), 1.5)]
+    assert _track([_row("a")], FINEWEB_EDU).entries[0].details["evidence"] == []
+
+
 def test_a_run_over_the_time_limit_takes_the_rank_of_the_whole_entry() -> None:
     python_docs = {"name": "python_docs/heldout", "digest": "d", "bits_per_byte": 1.7}
     rows = []

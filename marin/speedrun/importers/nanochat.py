@@ -22,8 +22,9 @@ from marin.speedrun.results import Author, Evaluation, RunInfo
 from marin.speedrun.rows import Row, Unreadable, rows_of
 
 LEADERBOARD = pathlib.Path(__file__).with_name("nanochat_leaderboard.md")
-MAX_BYTES = 2 * 2**20
-MAX_ROWS = 10_000
+MAX_BYTES = 512 * 2**10
+MAX_ROWS = 1_000
+_LONGEST_TEXT = 500
 HARDWARE, NUM_CHIPS = "H100", 8  # the contest's rule, which no column repeats
 _COLUMNS = {
     "time": ("time", "hours", "h", "time (hours)", "time (8×h100)", "record time"),
@@ -60,7 +61,7 @@ def read_nanochat_table(path: str | os.PathLike[str] = LEADERBOARD) -> Iterator[
     try:
         content = strict_json.read_limited(os.fspath(path), MAX_BYTES)
         if len(content) > MAX_BYTES:
-            raise ResultsError(f"over {MAX_BYTES // 2**20} MiB, which no leaderboard has")
+            raise ResultsError(f"over {MAX_BYTES // 2**10} KiB, which no leaderboard has")
         lines = content.decode("utf-8").splitlines()
     except (ResultsError, UnicodeDecodeError) as error:
         yield Unreadable(source, str(error).removeprefix(f"{os.fspath(path)}: "))
@@ -118,7 +119,7 @@ def _row(cells: list[str], columns: dict[str, int], source: str) -> Row:
     core, runs = _core(cell("core"))
     hours = _number(cell("time"), "time", 1e5)
     bits = _number(cell("bpb"), "val_bpb", 100)
-    description = _without_links(cell("description") or "")[:2000]
+    description = _without_links((cell("description") or "")[:_LONGEST_TEXT])
     commit, data, date = cell("commit"), cell("data"), _date(cell("date"))
     reference = commit is None  # the model that is to be beaten: trained on something else, years ago
     info = RunInfo(
@@ -177,4 +178,4 @@ def _date(text: str | None) -> str | None:
 
 
 def _without_links(text: str) -> str:
-    return re.sub(r"\[([^\]]{0,500})\]\([^)]{0,500}\)", r"\1", text)
+    return re.sub(r"\[([^\[\]]{0,200})\]\([^()]{0,200}\)", r"\1", text)
