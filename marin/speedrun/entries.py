@@ -130,6 +130,8 @@ def _entry(track: Track, members: list[Row], evidence: Evidence) -> Entry:
 
 
 def _distinct_runs(members: list[Row]) -> list[Row]:
+    if len(members) == 1:
+        return members
     ordered = sorted(members, key=lambda row: (row.seed is None, row.seed or 0, row.run_name, row.source, row.digest))
     kept: dict[Hashable, Row] = {}
     for row in ordered:
@@ -147,11 +149,12 @@ def _common_name(rows: list[Row]) -> str:
 
 def slug(text: str) -> str:
     """Letters, digits and hyphens of a text, for an address."""
-    kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())
-    return "-".join(part for part in kept.split("-") if part)[:60].strip("-") or "entry"
+    return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")[:60].strip("-") or "entry"
 
 
 def _mean(values: list[float | None]) -> float | None:
+    if len(values) == 1:
+        return None if values[0] is None else float(values[0])
     known = [float(value) for value in values if value is not None]
     return math.fsum(known) / len(known) if known else None
 

@@ -14,15 +14,16 @@ _OPTIMIZERS = (
     "C-AdamC", "AdamC", "AdamH", "AdaMuon", "NorMuon", "MuonH", "Muon", "AdEMAMix", "Adamax", "Cautious", "Lion", "SOAP", "Scion", "Kron",
     "Sophia", "MARS", "ADOPT", "AdamW",
 )  # fmt: skip
+_ORDER = {name.lower(): place for place, name in enumerate(_OPTIMIZERS)}
+_OPTIMIZER_NAMES = re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, _ORDER))})(?![a-z])")
 _LONGEST_NAME = 64
 
 
 def optimizer_name(info: RunInfo, run_name: str) -> str | None:
     """By the run's own words where they name one, else by what its config holds; None where neither says it."""
-    words = f"{run_name} {info.description}".lower()
-    for name in _OPTIMIZERS:
-        if re.search(rf"(?<![a-z]){re.escape(name.lower())}(?![a-z])", words):
-            return name
+    found = _OPTIMIZER_NAMES.findall(f"{run_name} {info.description}".lower())
+    if found:
+        return _OPTIMIZERS[min(_ORDER[name] for name in found)]
     config = (info.train_config or {}).get("optimizer_config")
     if not isinstance(config, dict):
         return None

@@ -18,7 +18,7 @@ from typing import Any
 
 from marin.speedrun import results
 from marin.speedrun.rows import Row, Unreadable
-from marin.speedrun.verdict import Finding, RungVerdict, Verdict
+from marin.speedrun.verdict import Finding, Outcome, Rung, RungVerdict, Verdict
 from marin.speedrun.verification import Context
 from marin.storage import files
 
@@ -42,11 +42,20 @@ class RowStore:
     ) -> list[Row | Unreadable]:
         """The rows of the submission with the results file `path`: kept ones, or those that `verify` gives."""
         evidence = _evidence_digest(path.parent)
-        if evidence is None:
-            return verify()
-        key = hashlib.sha256(
-            f"{path.relative_to(root).as_posix()}\0{evidence}".encode("utf-8", "surrogatepass")
-        ).hexdigest()
+        return verify() if evidence is None else self._found(f"{path.relative_to(root).as_posix()}\0{evidence}", verify)
+
+    def rows_of_list(
+        self, path: str | os.PathLike[str], read: Callable[[], list[Row | Unreadable]]
+    ) -> list[Row | Unreadable]:
+        """The rows of a list, a file: kept ones, or those that `read` gives."""
+        if not os.path.isfile(path):
+            return read()
+        with open(path, "rb") as file:
+            evidence = hashlib.file_digest(file, "sha256").hexdigest()
+        return self._found(f"list {pathlib.PurePath(path).name}\0{evidence}", read)
+
+    def _found(self, evidence: str, verify: Callable[[], list[Row | Unreadable]]) -> list[Row | Unreadable]:
+        key = hashlib.sha256(evidence.encode("utf-8", "surrogatepass")).hexdigest()
         line = self._kept.get(key)
         if line is not None:
             self._used[key] = line
@@ -88,17 +97,25 @@ def _to_json(row: Row) -> dict[str, Any]:
 def _from_json(value: dict[str, Any]) -> Row:
     rungs, challenged, withdrawn = value["verdict"]
     value["verdict"] = Verdict.model_construct(
-        rungs=tuple(
-            RungVerdict.model_construct(rung=rung, outcome=outcome, findings=tuple(Finding(*parts) for parts in found))
-            for rung, outcome, found in rungs
-        ),
-        challenged=challenged,
-        withdrawn=withdrawn,
+        rungs=tuple(_rung(*rung) for rung in rungs), challenged=challenged, withdrawn=withdrawn
     )
     value["findings"] = tuple(Finding(*parts) for parts in value["findings"])
     for name in _TUPLES:
         value[name] = tuple(value[name])
     return Row(**value)
+
+
+def _rung(rung: Rung, outcome: Outcome, findings: list[list[Any]]) -> RungVerdict:
+    if not findings:
+        return _empty_rung(rung, outcome)
+    return RungVerdict.model_construct(
+        rung=rung, outcome=outcome, findings=tuple(Finding(*parts) for parts in findings)
+    )
+
+
+@functools.cache
+def _empty_rung(rung: Rung, outcome: Outcome) -> RungVerdict:
+    return RungVerdict(rung=rung, outcome=outcome)
 
 
 def _evidence_digest(directory: pathlib.Path) -> str | None:
