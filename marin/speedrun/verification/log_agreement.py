@@ -147,7 +147,7 @@ def _check_evaluation(info: RunInfo, log: RunLog) -> Iterator[Finding]:
         )  # fmt: skip
     elif math.isfinite(expected) and block.bits_per_byte < 0.75 * expected:
         yield finding(
-            "warning", "evaluation.bits_per_byte",
+            "unchecked", "evaluation.bits_per_byte",
             f"{block.bits_per_byte:.4g} bits per byte, well below the last losses of training ({expected:.3g})",
         )  # fmt: skip
 
