@@ -20,6 +20,7 @@ from marin.speedrun.pareto import FrontierChange, frontier_history, pareto_front
 from marin.speedrun.records import placed, sortable_date, timeline
 from marin.speedrun.row_store import RowStore
 from marin.speedrun.rows import C4_EN, NOT_EVALUATED, Row, Unreadable
+from marin.speedrun.scaling import Point, ScalingFit, rank_families
 from marin.speedrun.tracks import TRACKS, Cost, Track, other_track
 from marin.speedrun.verification import Context
 
@@ -213,6 +214,28 @@ def best_under(board: TrackBoard, budget: float, cost: Cost | None = None) -> tu
         if entry.counts and paid is not None and quality is not None and paid <= budget:
             within.append((sign * quality, paid, entry.name, entry.key, entry))
     return tuple(item[-1] for item in sorted(within, key=lambda item: item[:4]))
+
+
+def scaling_of(board: TrackBoard, budget: float, cost: Cost | None = None) -> tuple[ScalingFit, ...]:
+    """The scaling laws of a track's families with two entries or more, ranked by their projection to `budget`.
+
+    Metrics of which more is better have no such law: there is no fit for them.
+    """
+    if board.track.higher_is_better:
+        return ()
+    families: dict[str, list[Point]] = {}
+    for entry in board.entries:
+        paid, quality = entry.values[cost or board.track.cost], entry.values[board.track.metric]
+        if (
+            entry.family is not None
+            and entry.counts
+            and paid is not None
+            and quality is not None
+            and paid > 0
+            and quality > 0
+        ):
+            families.setdefault(entry.family, []).append(Point(entry.key, paid, quality))
+    return rank_families({name: points for name, points in families.items() if len(points) > 1}, budget)
 
 
 # --- comparing ----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from marin.errors import ResultsError
 from marin.speedrun.importers import read_list
 from marin.speedrun.importers.modded_nanogpt import read_modded_logs
 from marin.speedrun.importers.nanochat import LEADERBOARD, read_nanochat_table
-from marin.speedrun.leaderboard import collect
+from marin.speedrun.leaderboard import collect, scaling_of
 from marin.speedrun.rows import Row, Unreadable
 
 SHARED = (
@@ -247,3 +247,14 @@ def test_ranks_frontier_and_history_of_the_public_rows_agree_with_another_comput
         if clearly:
             best.append((row["run_name"], row["eval_paloma_c4_en_bpb"]))
     assert [entry.name for entry in board.records] == [name for name, _ in best]
+
+
+def test_no_family_of_the_public_contest_supports_a_ranked_projection(shared: pathlib.Path) -> None:
+    fits = scaling_of(collect([], [shared / "runs.json"]).track("fineweb-edu"), 1e22)
+    assert len(fits) == 19 and all(fit.rank is None and fit.refusal for fit in fits)
+    sizes = {fit.family: (len(fit.points), fit.parameters) for fit in fits}
+    assert sizes["adamw_llama_scaling"] == (4, 2)
+    assert sizes["muonh_qwen3_scaling"] == (7, 3)
+    fit = next(fit for fit in fits if fit.family == "muonh_qwen3_scaling")
+    assert fit.coefficient is not None and fit.b is not None and fit.c is not None and fit.projection is not None
+    assert fit.coefficient * 1e22**-fit.b + fit.c == pytest.approx(fit.projection)

@@ -44,6 +44,21 @@ def test_frontier_does_not_depend_on_the_order(points: list[tuple[Any, Any]], so
     assert [shuffled[order.index(i)] for i in range(len(points))] == pareto_frontier(points)
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=1, max_size=25), st.integers(0, 24))
+def test_frontier_depends_on_the_order_of_values_alone_and_on_no_dominated_point(
+    points: list[tuple[int, int]], chosen: int
+) -> None:
+    on = pareto_frontier([(float(a), float(b)) for a, b in points])
+    assert pareto_frontier([(a**3.0, 1000.0 - 1000 / b) for a, b in points]) == on  # rising in both
+    assert pareto_frontier([(float(b), float(a)) for a, b in points]) == on  # cost and quality change places
+    cost, quality = points[chosen % len(points)]
+    worse = (float(cost + 1), float(quality))
+    assert pareto_frontier([*((float(a), float(b)) for a, b in points), worse])[:-1] == on
+    best = (0.5, 0.5)
+    assert pareto_frontier([*((float(a), float(b)) for a, b in points), best]) == [False] * len(points) + [True]
+
+
 def test_frontier_of_equal_points_keeps_both_and_of_equal_cost_only_the_better() -> None:
     assert pareto_frontier([(1.0, 2.0), (1.0, 2.0), (1.0, 3.0), (2.0, 2.0), (None, 1.0), (0.5, None)]) == [
         True, True, False, False, False, False,
