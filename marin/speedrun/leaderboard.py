@@ -5,13 +5,24 @@ row whose figures contradict each other is listed with the reasons, and takes no
 Every order is fixed by the content, never by the file system.
 """
 
+import contextlib
 import dataclasses
+import functools
+import gc
 import json
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from marin.speedrun.rows import C4_EN, NOT_EVALUATED, Row, Unreadable, read_results_tree, read_rows_file
-from marin.speedrun.verdict import Finding
+from marin.speedrun.copies import hold_copied_results, merge_copies, note_repeats
+from marin.speedrun.entries import Entry, Evidence, entries_of, evidence_at_depths
+from marin.speedrun.importers import read_list, read_results_tree
+from marin.speedrun.pareto import FrontierChange, frontier_history, pareto_frontier
+from marin.speedrun.records import placed, sortable_date, timeline
+from marin.speedrun.row_store import RowStore
+from marin.speedrun.rows import C4_EN, NOT_EVALUATED, Row, Unreadable
+from marin.speedrun.scaling import Point, ScalingFit, rank_families
+from marin.speedrun.tracks import TRACKS, Cost, Track, other_track
+from marin.speedrun.verification import Context
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,129 +35,210 @@ class Section:
 
 
 @dataclasses.dataclass(frozen=True)
+class TrackBoard:
+    """One track: its entries, best first, and those that were a record when they came, oldest first."""
+
+    track: Track
+    entries: tuple[Entry, ...]
+    records: tuple[Entry, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Board:
-    sections: tuple[Section, ...]
+    """Every track, those of other runs after the contest's own, and what could not be read."""
+
+    tracks: tuple[TrackBoard, ...]
     unreadable: tuple[Unreadable, ...]
+    all_rows: tuple[Row, ...] = ()
+
+    @functools.cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """The rows by evaluation set."""
+        return sections_of(self.all_rows)
 
     @property
     def rows(self) -> tuple[Row, ...]:
         return tuple(row for section in self.sections for row in section.rows)
 
+    def track(self, key: str) -> TrackBoard:
+        """The board of one track."""
+        return next(board for board in self.tracks if board.track.key == key)
 
-def collect(results_dirs: Sequence[str | os.PathLike[str]], rows_files: Sequence[str | os.PathLike[str]] = ()) -> Board:
+
+@contextlib.contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Rows are many and hold no cycles: looking for some among them takes a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_without_collecting()
+def collect(
+    results_dirs: Sequence[str | os.PathLike[str]],
+    rows_files: Sequence[str | os.PathLike[str]] = (),
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    context: Context | None = None,
+    tracks: Sequence[Track] = TRACKS,
+) -> Board:
     """The board of every results file below the directories and every row of the lists.
 
+    Args:
+        rows_files: other people's records; see `marin.speedrun.importers.read_list`.
+        cache: a directory of our own where verified rows are kept by the digest of what was verified.
+        context: what submissions are held against, such as the keys whose statements count.
     Raises:
         ResultsError: if a directory or list does not exist. Whatever is wrong inside them stands on the board instead.
     """
+    store = None if cache is None else RowStore(cache, context)
     rows: list[Row] = []
     unreadable: list[Unreadable] = []
-    for item in _read(results_dirs, rows_files):
+    for directory in results_dirs:
+        _sort_out(read_results_tree(directory, context, store), rows, unreadable)
+    for path in rows_files:
+        read = functools.partial(_read_list, path)
+        _sort_out(read() if store is None else store.rows_of_list(path, read), rows, unreadable)
+    if store is not None:
+        store.save()
+    return build_board(rows, unreadable, tracks)
+
+
+def _read_list(path: str | os.PathLike[str]) -> list[Row | Unreadable]:
+    return list(read_list(path))
+
+
+def _sort_out(found: Iterable[Row | Unreadable], rows: list[Row], unreadable: list[Unreadable]) -> None:
+    for item in found:
         if isinstance(item, Row):
             rows.append(item)
         else:
             unreadable.append(item)
-    return build_board(rows, unreadable)
 
 
-def _read(
-    results_dirs: Sequence[str | os.PathLike[str]], rows_files: Sequence[str | os.PathLike[str]]
-) -> Iterator[Row | Unreadable]:
-    for directory in results_dirs:
-        yield from read_results_tree(directory)
-    for path in rows_files:
-        yield from read_rows_file(path)
-
-
-def build_board(rows: Iterable[Row], unreadable: Iterable[Unreadable] = ()) -> Board:
+def build_board(rows: Iterable[Row], unreadable: Iterable[Unreadable] = (), tracks: Sequence[Track] = TRACKS) -> Board:
     """Merges copies, notes what is listed twice, and ranks each evaluation set."""
+    merged = hold_copied_results(note_repeats(merge_copies(rows)))
+    merged.sort(key=lambda row: (row.run_name, row.source, row.digest, row.evaluation_set, row.evaluation_digest or ""))
+    return Board(
+        tracks=build_tracks(merged, tracks),
+        unreadable=tuple(sorted(unreadable, key=lambda item: (item.source, item.reason))),
+        all_rows=tuple(merged),
+    )
+
+
+def sections_of(rows: Iterable[Row]) -> tuple[Section, ...]:
+    """The rows by evaluation set, each set ranked."""
     by_set: dict[tuple[str, str | None], list[Row]] = {}
-    for row in _note_repeats(_merge_copies(rows)):
+    for row in rows:
         by_set.setdefault((row.evaluation_set, row.evaluation_digest), []).append(row)
     sections = [Section(name, digest, rank_rows(members)) for (name, digest), members in by_set.items()]
-    sections.sort(key=lambda section: (
+    return tuple(sorted(sections, key=lambda section: (
         section.evaluation_set != C4_EN, section.evaluation_set == NOT_EVALUATED, section.evaluation_set, section.evaluation_digest or ""
-    ))  # fmt: skip
-    return Board(tuple(sections), tuple(sorted(unreadable, key=lambda item: (item.source, item.reason))))
+    )))  # fmt: skip
 
 
-# --- copies -------------------------------------------------------------------------------------------------------
-
-
-def _facts(row: Row) -> tuple[object, ...]:
-    return (
-        row.run_link,
-        row.bits_per_byte,
-        row.training_time,
-        row.training_hardware_flops,
-        row.model_flops,
-        row.model_size,
-    )
-
-
-def _merge_copies(rows: Iterable[Row]) -> list[Row]:
-    """One row for each run, however often its file lies around; the fullest account of it, in the deepest directory."""
-    merged = _merge_by(lambda row: (row.digest, row.run_name if row.listed else None, row.evaluation_set), rows)
-    # Two names for one run page are two claims; a results file and its own row in a list are one.
-    return _merge_by(
-        lambda row: (row.run_name, row.evaluation_set, row.evaluation_digest, _facts(row)) if row.run_link else id(row),
-        merged,
-    )
-
-
-def _merge_by(key: Callable[[Row], Hashable], rows: Iterable[Row]) -> list[Row]:
-    groups: dict[Hashable, list[Row]] = {}
+def build_tracks(rows: Sequence[Row], tracks: Sequence[Track] = TRACKS) -> tuple[TrackBoard, ...]:
+    """The board of each track, and of the rows of no track by their evaluation set, so that every row stands somewhere."""
+    members: dict[Track, list[Row]] = {track: [] for track in tracks}
     for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    merged = []
-    for group in groups.values():
-        group.sort(key=lambda row: (row.listed, -row.source.count("/"), row.source))
-        elsewhere = {path for row in group for path in (row.source, *row.also_at)} - {group[0].source}
-        merged.append(dataclasses.replace(group[0], also_at=tuple(sorted(elsewhere))))
-    return merged
+        homes = [track for track in tracks if track.why_not(row) is None]
+        for track in homes or [other_track(row.evaluation_set, row.evaluation_digest, row.main_metric)]:
+            members.setdefault(track, []).append(row)
+    first = len(tracks)
+    evidence = evidence_at_depths(rows)
+    boards = [rank_track(track, found, evidence) for track, found in members.items()]
+    return tuple(boards[:first] + sorted(boards[first:], key=lambda board: board.track.key))
 
 
-def _note_repeats(rows: list[Row]) -> list[Row]:
-    """Adds a warning where one public run page backs several entries of an evaluation set."""
-    by_link: dict[tuple[str, str | None, str], list[Row]] = {}
-    for row in rows:
-        if row.run_link:
-            by_link.setdefault((row.evaluation_set, row.evaluation_digest, row.run_link), []).append(row)
-    noted = []
-    for row in rows:
-        group = by_link.get((row.evaluation_set, row.evaluation_digest, row.run_link or ""), [])
-        others = sorted(f"{other.run_name} ({other.source})" for other in group if other is not row)
-        if others:
-            same = all(_facts(other) == _facts(row) for other in group)
-            how = "with the same figures" if same else "with other figures"
-            message = f"the same run page also backs {', '.join(others[:3])}, {how}"
-            row = dataclasses.replace(
-                row, findings=(*row.findings, Finding("submission", "warning", "wandb_run_link", message))
-            )
-        noted.append(row)
-    return noted
+def rank_track(track: Track, rows: Iterable[Row], evidence: Evidence | None = None) -> TrackBoard:
+    """Entries of a track, ranked by its objective: those that its gates or their verdict exclude follow, without a rank."""
+    entries = entries_of(track, rows, evidence)
+    records, judged = timeline(track, entries)
+    counts = {entry.key: entry.counts for entry in entries}
+    figures = {entry.key: _figures(track, entry) for entry in entries}
+    entries.sort(key=lambda entry: (not counts[entry.key], figures[entry.key], entry.name, entry.key))
+    places = pareto_frontier([_point(track, entry) for entry in entries])
+    ranked: list[Entry] = []
+    for place, (entry, on_frontier) in enumerate(zip(entries, places, strict=True), start=1):
+        rank = None
+        if counts[entry.key] and figures[entry.key][0] < float("inf"):
+            before = ranked[-1] if ranked else None
+            tied = before is not None and figures[entry.key][0] == figures[before.key][0]
+            rank = before.rank if before is not None and tied else place
+        ranked.append(placed(track, entry, judged[entry.key], rank, on_frontier))
+    by_key = {entry.key: entry for entry in ranked}
+    return TrackBoard(track, tuple(ranked), tuple(by_key[key] for key in records))
+
+
+def _figures(track: Track, entry: Entry) -> tuple[float, float]:
+    """What a track ranks by, and what decides between equals; less is better, and unknown last."""
+    cost, quality = entry.values[track.cost], entry.values[track.metric]
+    paid = float("inf") if cost is None else cost
+    missed = float("inf") if quality is None else -quality if track.higher_is_better else quality
+    return (paid, missed) if track.objective == "least cost" else (missed, paid)
+
+
+def _point(track: Track, entry: Entry) -> tuple[float | None, float | None]:
+    quality = entry.values[track.metric]
+    if not entry.counts or quality is None:
+        return (None, None)
+    return (entry.values[track.cost], -quality if track.higher_is_better else quality)
+
+
+def frontier_changes(board: TrackBoard) -> tuple[FrontierChange, ...]:
+    """Who was on a track's frontier when: its entries by their dates. Entries without a date have no place in history."""
+    points = []
+    for entry in board.entries:
+        cost, quality = _point(board.track, entry)
+        if cost is not None and quality is not None and entry.date is not None and sortable_date(entry.date):
+            points.append((entry.date, entry.key, cost, quality))
+    return frontier_history(points)
+
+
+def best_under(board: TrackBoard, budget: float, cost: Cost | None = None) -> tuple[Entry, ...]:
+    """The entries that cost at most `budget`, best quality first: the answer to "what is best under N FLOPs".
+
+    Args:
+        cost: which cost; the track's own where it is left out.
+    """
+    name = cost or board.track.cost
+    sign = -1.0 if board.track.higher_is_better else 1.0
+    within = []
+    for entry in board.entries:
+        paid, quality = entry.values[name], entry.values[board.track.metric]
+        if entry.counts and paid is not None and quality is not None and paid <= budget:
+            within.append((sign * quality, paid, entry.name, entry.key, entry))
+    return tuple(item[-1] for item in sorted(within, key=lambda item: item[:4]))
+
+
+def scaling_of(board: TrackBoard, budget: float, cost: Cost | None = None) -> tuple[ScalingFit, ...]:
+    """The scaling laws of a track's families with two entries or more, ranked by their projection to `budget`.
+
+    Metrics of which more is better have no such law: there is no fit for them.
+    """
+    if board.track.higher_is_better:
+        return ()
+    families: dict[str, list[Point]] = {}
+    for entry in board.entries:
+        paid, quality = entry.values[cost or board.track.cost], entry.values[board.track.metric]
+        if (
+            entry.family is not None
+            and entry.counts
+            and paid is not None
+            and quality is not None
+            and paid > 0
+            and quality > 0
+        ):
+            families.setdefault(entry.family, []).append(Point(entry.key, paid, quality))
+    return rank_families({name: points for name, points in families.items() if len(points) > 1}, budget)
 
 
 # --- comparing ----------------------------------------------------------------------------------------------------
-
-
-def dominates(a: tuple[float | None, float | None], b: tuple[float | None, float | None]) -> bool:
-    """Whether `a` is at least as good as `b` in cost and quality and better in one; unknown values dominate nothing."""
-    if a[0] is None or a[1] is None or b[0] is None or b[1] is None:
-        return False
-    return a[0] <= b[0] and a[1] <= b[1] and a != b
-
-
-def pareto_frontier(points: Sequence[tuple[float | None, float | None]]) -> list[bool]:
-    """For each (cost, bits per byte): whether nothing dominates it. Equal points share the fate; an unknown value is off."""
-    known = sorted({point for point in points if point[0] is not None and point[1] is not None})
-    frontier: set[tuple[float | None, float | None]] = set()
-    best = float("inf")
-    for cost, quality in known:  # by cost, then by quality: only a strictly better quality earns a place
-        if quality is not None and quality < best:
-            frontier.add((cost, quality))
-            best = quality
-    return [point in frontier for point in points]
 
 
 def rank_rows(rows: Iterable[Row]) -> tuple[Row, ...]:

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin.errors import ResultsError
-from marin.speedrun.leaderboard import build_board, collect, dominates, pareto_frontier
+from marin.speedrun.leaderboard import build_board, collect
+from marin.speedrun.pareto import dominates, pareto_frontier
 from marin.speedrun.results import write_results
 from marin.speedrun.rows import C4_EN, NOT_EVALUATED, rows_of
 
@@ -43,6 +44,21 @@ def test_frontier_does_not_depend_on_the_order(points: list[tuple[Any, Any]], so
     assert [shuffled[order.index(i)] for i in range(len(points))] == pareto_frontier(points)
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=1, max_size=25), st.integers(0, 24))
+def test_frontier_depends_on_the_order_of_values_alone_and_on_no_dominated_point(
+    points: list[tuple[int, int]], chosen: int
+) -> None:
+    on = pareto_frontier([(float(a), float(b)) for a, b in points])
+    assert pareto_frontier([(a**3.0, 1000.0 - 1000 / b) for a, b in points]) == on  # rising in both
+    assert pareto_frontier([(float(b), float(a)) for a, b in points]) == on  # cost and quality change places
+    cost, quality = points[chosen % len(points)]
+    worse = (float(cost + 1), float(quality))
+    assert pareto_frontier([*((float(a), float(b)) for a, b in points), worse])[:-1] == on
+    best = (0.5, 0.5)
+    assert pareto_frontier([*((float(a), float(b)) for a, b in points), best]) == [False] * len(points) + [True]
+
+
 def test_frontier_of_equal_points_keeps_both_and_of_equal_cost_only_the_better() -> None:
     assert pareto_frontier([(1.0, 2.0), (1.0, 2.0), (1.0, 3.0), (2.0, 2.0), (None, 1.0), (0.5, None)]) == [
         True, True, False, False, False, False,
@@ -64,13 +80,14 @@ def test_board_ranks_by_bits_per_byte_within_an_evaluation_set(tmp_path: pathlib
     _add(tmp_path, "tie", **_quality(1.3, description="tie"))
     _add(tmp_path, "docs", **_quality(None, evaluation=docs, description="docs"))  # type: ignore[arg-type]
     _add(tmp_path, "other", **_quality(None, evaluation=docs | {"digest": "d2"}, description="other"))  # type: ignore[arg-type]
+    # The figure of one text with the evaluation of another: listed with both, and ranked in neither.
     _add(tmp_path, "both", **_quality(1.5, evaluation=docs, description="both"))
     _add(tmp_path, "none", **_quality(None, description="none"))  # type: ignore[arg-type]
     board = collect([tmp_path])
     shape = [(s.evaluation_set, s.evaluation_digest, [(r.run_name, r.rank) for r in s.rows]) for s in board.sections]
     assert shape == [
-        (C4_EN, None, [("b", 1), ("tie", 1), ("a", 3), ("both", 4)]),
-        ("python_docs", "d1", [("both", 1), ("docs", 1)]),
+        (C4_EN, None, [("b", 1), ("tie", 1), ("a", 3), ("both", None)]),
+        ("python_docs", "d1", [("both", None), ("docs", 1)]),
         ("python_docs", "d2", [("other", 1)]),
         (NOT_EVALUATED, None, [("none", None)]),
     ]
