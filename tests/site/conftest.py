@@ -22,7 +22,7 @@ from marin.data.cache import write_cache
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenizer
 from marin.site.browser import app, roots
-from marin.site.leaderboard_page import build_site
+from marin.site.leaderboard.build import build_site
 from marin.speedrun.results import Author, Compressors, Evaluation, RunInfo, write_results
 
 HOSTILE = "</script><script>document.title='hit'</script><img src=x onerror=\"document.title='hit'\">'\"{{7*7}}${7*7}"
