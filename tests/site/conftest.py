@@ -49,7 +49,9 @@ def _run(number: int, **changes: Any) -> RunInfo:
 def results_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     root = tmp_path_factory.mktemp("results")
     runs = {f"family/size_{number}": _run(number) for number in range(8)}
-    runs["family/worse"] = _run(3, c4_en_bpb=1.9, description="off the frontier")
+    runs["family/worse"] = _run(
+        3, c4_en_bpb=1.9, description="off the frontier", author=Author(name="Somebody Else", affiliation="Elsewhere")
+    )
     runs["too_good"] = _run(1, training_time=1e-9, c4_en_bpb=0.9)
     evaluation = Evaluation(
         name="python_docs", digest="ab" * 32, bits_per_byte=1.55, bytes=1000, tokens=300, documents=3

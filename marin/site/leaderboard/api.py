@@ -63,13 +63,17 @@ class IndexDocument(TypedDict):
 
 
 class FamilyScaling(TypedDict):
-    """A fit `a C^-b + c` of a family, or why there is none."""
+    """A fit `a (C / unit)^-b + c` of a family, its projection to `target`, and why it is not ranked, if it is not."""
 
     family: str
+    rank: int | None
     keys: list[str]
+    parameters: int
+    unit: float
     a: float | None
     b: float | None
     c: float | None
+    r_squared: float | None
     target: float | None
     projected: float | None
     low: float | None

@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import jinja2
 
 from marin.site import pages, wording
-from marin.site.leaderboard import api, curves, downloads, pareto, timeline, track_page
+from marin.site.leaderboard import api, curves, downloads, pareto, scaling_view, timeline, track_page
 from marin.site.leaderboard.differences import Parent, find_parents, settings_of
 from marin.site.leaderboard.entry_page import EntryContext, Standing, page_values
 from marin.site.leaderboard.measures import COSTS, MEASURES
@@ -24,9 +25,11 @@ from marin.site.leaderboard.output import SiteWriter, digest
 from marin.site.leaderboard.summary import EntrySummary, summarize
 from marin.speedrun.entries import Entry
 from marin.speedrun.leaderboard import Board, TrackBoard, collect
+from marin.speedrun.scaling import ScalingFit
 from marin.speedrun.verdict import DOES_NOT_PROVE, LADDER
 
 MOST_COMPARED = 8
+_PLAIN_KEY = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")  # of a file's name
 _HERE = pathlib.Path(__file__).parent
 _STYLES = ("base.css", "sheet.css")
 _SCRIPTS = ("format.js", "chart.js", "table.js", "compare.js")
@@ -113,13 +116,13 @@ def _views(board: Board) -> list[_TrackView]:
     tracks: set[str] = set()
     known: dict[str, tuple[str, ...]] = {}
     for found in board.tracks:
-        key = _distinct(found.track.key, tracks)
+        key = _distinct(_file_name(found.track.key), tracks)
         tracks.add(key)
         renamed: dict[str, str] = {}
         entries = []
         for entry in found.entries:
             identity = tuple(row.digest for row in entry.rows)
-            name = entry.key
+            name = _file_name(entry.key)
             # Two entries whose keys were made to collide would overwrite each other's page.
             while known.setdefault(name, identity) != identity:
                 name = f"{name}-x"
@@ -136,6 +139,13 @@ def _views(board: Board) -> list[_TrackView]:
             {entry["key"]: place for place, entry in enumerate(summaries)},
         ))  # fmt: skip
     return views
+
+
+def _file_name(key: str) -> str:
+    """A key as part of a path: part of it may come from a submitted file, and none of it may lead out of the folder."""
+    if _PLAIN_KEY.fullmatch(key):
+        return key
+    return re.sub(r"[^a-z0-9]+", "-", key.lower())[:120].strip("-") or "unnamed"
 
 
 def _distinct(name: str, taken: set[str]) -> str:
@@ -221,7 +231,11 @@ class _Site:
 
     def write_track(self, view: _TrackView) -> None:
         track, summary = view.board.track, view.summary
-        document = api.to_text(api.track_document(summary, view.entries, [entry["key"] for entry in view.records], []))
+        fits = scaling_view.fits_of(track, view.entries)
+        lines = [scaling_view.document_of(fit) for fit in fits]
+        document = api.to_text(
+            api.track_document(summary, view.entries, [entry["key"] for entry in view.records], lines)
+        )
         inputs = digest(document.encode())
         write, fresh = self._writer.write, self._writer.is_fresh
         write(summary["document"], document, inputs)
@@ -234,7 +248,7 @@ class _Site:
         ):
             if not fresh(path, inputs):
                 write(path, make(), inputs)
-        self._write_track_pages(view, self._write_charts(view))
+        self._write_track_pages(view, self._write_charts(view, fits), lines)
 
     def _feed(self, path: str, title: str, page: str, entries: Sequence[EntrySummary]) -> str:
         return self._render(
@@ -242,7 +256,7 @@ class _Site:
             feed_id=uuid.uuid5(_SPACE, path), own=path.rpartition("/")[2],
         )  # fmt: skip
 
-    def _write_charts(self, view: _TrackView) -> dict[str, track_page.Chart | None]:
+    def _write_charts(self, view: _TrackView, fits: Sequence[ScalingFit]) -> dict[str, track_page.Chart | None]:
         track = view.board.track
         axes = track_page.axes_of(track)
         points = track_page.points_of(track, view.entries)
@@ -257,6 +271,11 @@ class _Site:
         if len(records) > 1:
             files = self._draw(f"{track.key}-records", [records, measure], lambda: timeline.draw(records, measure))
             charts["timeline"] = track_page.Chart(files, timeline.describe(records, measure))
+        if scaling_view.shown_fits(fits):
+            files = self._draw(
+                f"{track.key}-scaling", [track.cost, track.metric, fits], lambda: scaling_view.draw(track, fits)
+            )
+            charts["scaling"] = track_page.Chart(files, scaling_view.describe(track, fits))
         return charts
 
     def _draw(self, name: str, shown: Sequence[Any], draw: Any) -> dict[str, str]:
@@ -273,7 +292,9 @@ class _Site:
                 self._writer.write(path, drawn[key], inputs)
         return paths
 
-    def _write_track_pages(self, view: _TrackView, charts: dict[str, track_page.Chart | None]) -> None:
+    def _write_track_pages(
+        self, view: _TrackView, charts: dict[str, track_page.Chart | None], scaling: list[api.FamilyScaling]
+    ) -> None:
         track, entries = view.board.track, view.entries
         quality, cost = MEASURES[track.metric], MEASURES[track.cost]
         num_pages = max(1, -(-len(entries) // track_page.PAGE_SIZE))
@@ -292,12 +313,13 @@ class _Site:
             "num_held": sum(entry["state"] in ("held", "withdrawn") for entry in entries),
             "references": track_page.references_of(track, view.board.entries),
             "has_earlier": bool(pareto.earlier_frontiers(points, quality)),
-            "budgets": track_page.budgets_of(track, entries), "records": view.records[::-1], "scaling": [], "target_text": "",
+            "budgets": track_page.budgets_of(track, entries), "records": view.records[::-1], "scaling": scaling,
+            "target_text": cost.text(scaling[0]["target"]) if scaling else "",
         }  # fmt: skip
-        head = {name: value for name, value in values.items() if name not in ("records", "budgets")}
+        head = {name: value for name, value in values.items() if name not in ("records", "budgets", "scaling")}
         for number, path in paths.items():
             part = entries[(number - 1) * track_page.PAGE_SIZE : number * track_page.PAGE_SIZE]
-            front = [values["budgets"], values["records"], repr(head)] if number == 1 else [num_pages]
+            front = [values["budgets"], values["records"], scaling, repr(head)] if number == 1 else [num_pages]
             inputs = digest(f"{self._digest}{json.dumps([part, front, view.summary['title']])}".encode())
             if not self._writer.is_fresh(path, inputs):
                 text = self._render(

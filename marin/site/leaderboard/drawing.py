@@ -6,6 +6,8 @@ light one with other colours, so a chart is laid out twice and not four times.
 """
 
 import dataclasses
+import functools
+import json
 import re
 from typing import Any
 
@@ -52,10 +54,10 @@ NARROW = Shape("narrow", 290, 300, 3, (9, 14), 30)
 SHAPES = (WIDE, NARROW)
 
 
-def finish(layered: Any, shape: Shape) -> dict[str, Any]:
+def finish(layered: Any, shape: Shape, width: int | None = None) -> dict[str, Any]:
     """The specification of a layered chart with the size and look that all charts share."""
     scheme = LIGHT
-    sized = layered.properties(width=shape.width, height=shape.height, background="transparent", padding=4)
+    sized = layered.properties(width=width or shape.width, height=shape.height, background="transparent", padding=4)
     return dict(
         sized.configure(font=FONT)
         .configure_view(stroke=None)
@@ -69,10 +71,15 @@ def finish(layered: Any, shape: Shape) -> dict[str, Any]:
 
 def render(specification: dict[str, Any]) -> dict[str, str]:
     """The chart as SVG text for each scheme. Figures of the layout keep two decimals, which is a fiftieth of a pixel."""
+    light = _drawn(json.dumps(specification, sort_keys=True))
+    return {LIGHT.name: light, DARK.name: _recoloured(light)}
+
+
+@functools.lru_cache(maxsize=64)
+def _drawn(specification: str) -> str:
     import vl_convert
 
-    light = _shortened(str(vl_convert.vegalite_to_svg(specification)))
-    return {LIGHT.name: light, DARK.name: _recoloured(light)}
+    return _shortened(str(vl_convert.vegalite_to_svg(specification)))
 
 
 _LONG_NUMBER = re.compile(r"(?<=[ ,(\"MLHVAhvml-])(\d+\.\d\d)\d+(?=[ ,)\"MLHVAZhvmlz-])")

@@ -86,10 +86,14 @@ def _specification(records: Sequence[Record], measure: Measure, shape: Shape) ->
             filled=True, size=shape.point_size + 16, color=LIGHT.accent, stroke=LIGHT.halo, opacity=1
         ),
     ]
-    for group, align, dx in ((labelled[:-1], "left", 8), (labelled[-1:], "right", -4)):
+    # The line comes from one side and leaves on the other: the last name has room where it never was.
+    beyond = "bottom" if measure.higher_is_better else "top"
+    for group, align, dx, baseline, dy in (
+        (labelled[:-1], "left", 8, "bottom", -6), (labelled[-1:], "right", 6, beyond, -9 if measure.higher_is_better else 9)
+    ):  # fmt: skip
         layers.append(
             chart(group)
-            .mark_text(align=align, baseline="bottom", dx=dx, dy=-6, color=LIGHT.text, fontSize=LABEL_SIZE)
+            .mark_text(align=align, baseline=baseline, dx=dx, dy=dy, color=LIGHT.text, fontSize=LABEL_SIZE)
             .encode(text="text:N")
         )
     return finish(alt.layer(*layers), shape)

@@ -70,13 +70,16 @@ marin.Chart = class {
     }, this.under, this.canvas, this.svg, this.tip, this.said);
     figure.querySelector(".static").replaceWith(this.plot);
     this.plot.addEventListener("pointermove", (event) => this.point(event));
-    this.plot.addEventListener("pointerleave", () => this.light(-1, true));
+    this.plot.addEventListener("pointerleave", () => this.byKey || this.light(-1, true));
     this.plot.addEventListener("click", (event) => {
       const index = this.nearest(event);
       if (index >= 0 && event.pointerType !== "touch") location.href = `${marin.root}entries/${rows.key[index]}.html`;
     });
     this.plot.addEventListener("keydown", (event) => this.key(event));
-    this.plot.addEventListener("blur", () => this.light(-1, true));
+    this.plot.addEventListener("blur", () => {
+      this.byKey = false;
+      this.light(-1, true);
+    });
     new ResizeObserver(() => this.redraw()).observe(this.plot);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.redraw());
   }
@@ -265,12 +268,16 @@ marin.Chart = class {
   }
 
   point(event) {
+    // A page that scrolls under a resting pointer asks for nothing.
+    if (this.byKey && !event.movementX && !event.movementY) return;
+    this.byKey = false;
     this.light(this.nearest(event), true);
   }
 
   key(event) {
     const steps = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 };
     if (event.key in steps && this.frontier?.length) {
+      this.byKey = true;
       const at = this.frontier.indexOf(this.lit);
       const next = at < 0 ? (steps[event.key] > 0 ? 0 : this.frontier.length - 1) : at + steps[event.key];
       this.light(this.frontier[Math.min(Math.max(next, 0), this.frontier.length - 1)], true);

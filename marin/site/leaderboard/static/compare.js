@@ -86,7 +86,7 @@ class Compare {
   }
 
   table(title, found, lines) {
-    return make("section", {}, make("h2", {}, title), make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title },
+    return make("section", {}, make("h2", {}, title), make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": title },
       make("table", { class: "compare-table" }, make("caption", {}, title), this.head(found), make("tbody", {}, ...lines))));
   }
 

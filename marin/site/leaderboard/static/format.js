@@ -1,8 +1,13 @@
 // Figures as marin/site/wording.py writes them; tests/site compares the two in a browser.
 const SUPERSCRIPTS = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
 const raised = (exponent) => [...String(exponent)].map((digit) => SUPERSCRIPTS[digit]).join("");
-const threeDigits = (value) =>
-  Math.abs(value) >= 99.95 ? Math.round(value).toLocaleString("en-US") : Number(value.toPrecision(3)).toFixed(Math.max(0, 2 - Math.floor(Math.log10(Math.abs(Number(value.toPrecision(3))) || 1))));
+const exponential = (value, digits) => value.toExponential(digits).replace(/e([+-])(\d)$/, "e$10$2");
+// As Python's "#.3g" below a hundred.
+const threeDigits = (value) => {
+  if (Math.abs(value) >= 99.95) return Math.round(value).toLocaleString("en-US");
+  const power = value === 0 ? 0 : Number(value.toExponential(2).split("e")[1]);
+  return power < -4 ? exponential(value, 2) : value.toFixed(2 - power);
+};
 
 marin.write = {
   flops(value) {
@@ -22,8 +27,7 @@ marin.write = {
   },
   percent: (value) => `${(100 * value).toFixed(1)} %`,
   plain: (value) => (Math.abs(value) < 1e4 ? value.toFixed(4) : String(Number(value.toPrecision(3)))),
-  margin: (value) => value.toExponential(0).replace(/^(\d)e([+-]\d+)$/, (_, digit, exponent) =>
-    Number(exponent) < -4 ? `${digit}e${exponent[0]}${exponent.slice(1).padStart(2, "0")}` : String(Number(`${digit}e${exponent}`))),
+  margin: (value) => (value !== 0 && Math.abs(value) < 9.5e-5 ? exponential(value, 0) : String(Number(value.toPrecision(1)))),
 };
 marin.raised = raised;
 

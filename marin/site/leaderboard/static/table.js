@@ -261,13 +261,13 @@ class Table {
     const only = make("input", { type: "checkbox" });
     only.checked = Boolean(this.state.get("frontier"));
     only.addEventListener("change", () => this.set("frontier", only.checked ? "1" : ""));
-    this.sorter = make("select", { onchange: () => this.set("sort", `${this.sorter.value}.up`) }, ...this.columns.map((column, k) => make("option", { value: column }, this.table.tHead.rows[0].cells[k].textContent)));
+    this.sorter = make("select", { "aria-label": "Sort by", onchange: () => this.set("sort", `${this.sorter.value}.up`) }, ...this.columns.map((column, k) => make("option", { value: column }, this.table.tHead.rows[0].cells[k].textContent)));
     const fields = FACETS.map(([facet, title]) => {
       const found = facet === "rung" ? Object.keys(marin.levels).slice(1) : [...new Set(this.rows[facet].filter((value) => value !== null))].sort((a, b) => (a.toLowerCase() < b.toLowerCase() ? -1 : 1));
       return this.field(title, facet, [["", "any"], ...found.slice(0, 400).map((value) => [value, value])]);
     });
     const day = (title, name) => {
-      const input = make("input", { type: "date" });
+      const input = make("input", { type: "date", "aria-label": title });
       input.value = this.state.get(name) ?? "";
       input.addEventListener("change", () => this.set(name, input.value));
       return make("label", {}, title, input);
@@ -285,7 +285,7 @@ class Table {
   }
 
   field(title, name, options) {
-    const select = make("select", { onchange: () => this.set(name, select.value) }, ...options.map(([value, text]) => make("option", { value }, text)));
+    const select = make("select", { "aria-label": title, onchange: () => this.set(name, select.value) }, ...options.map(([value, text]) => make("option", { value }, text)));
     select.value = this.state.get(name) ?? "";
     return make("label", {}, title, select);
   }
@@ -399,7 +399,7 @@ class Table {
   }
 
   hover(row) {
-    if (!this.chart) return;
+    if (!this.chart || this.chart.byKey) return;
     const index = row?.dataset.key ? this.rows.key.indexOf(row.dataset.key) : -1;
     if (index !== this.chart.lit) {
       this.chart.light(index, false);
