@@ -299,7 +299,6 @@ class _Site:
         quality, cost = MEASURES[track.metric], MEASURES[track.cost]
         num_pages = max(1, -(-len(entries) // track_page.PAGE_SIZE))
         paths = {number: _table_page(track.key, number) for number in range(1, num_pages + 1)}
-        points = track_page.points_of(track, entries)
         costs = [
             one for one in COSTS if one is cost or any(entry["values"].get(one.key) is not None for entry in entries)
         ]
@@ -312,7 +311,7 @@ class _Site:
             "num_frontier": sum(entry["on_frontier"] for entry in entries),
             "num_held": sum(entry["state"] in ("held", "withdrawn") for entry in entries),
             "references": track_page.references_of(track, view.board.entries),
-            "has_earlier": bool(pareto.earlier_frontiers(points, quality)),
+            "has_earlier": len({entry["date"] for entry in entries if entry["on_frontier"]}) > 1,
             "budgets": track_page.budgets_of(track, entries), "records": view.records[::-1], "scaling": scaling,
             "target_text": cost.text(scaling[0]["target"]) if scaling else "",
         }  # fmt: skip

@@ -8,6 +8,7 @@ from marin.site import wording
 from marin.site.leaderboard.drawing import CHARACTER_WIDTH, WIDE
 from marin.site.leaderboard.frame import Frame
 
+_MOST_TRIED = 40
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
@@ -58,7 +59,7 @@ def place(
         low, high = sorted((one.y, after.y))
         filled += [(one.x + 6, one.y - 1, after.x, one.y + 1), (after.x - 1, low, after.x + 1, high - 6)]
     labels: list[Label] = []
-    for one in _spread(frontier):
+    for one in _spread(frontier)[:_MOST_TRIED]:
         label = _fit(one, frame, filled) if len(labels) < frame.shape.max_labels else None
         if label is not None:
             labels.append(label)

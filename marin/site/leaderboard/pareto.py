@@ -1,6 +1,7 @@
 """The Pareto chart of a track: cost against quality, the frontier, and the frontiers of earlier days behind it."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -62,26 +63,22 @@ def describe(points: Sequence[Point], axes: Axes) -> str:
     return f"{text} {len(frontier)} on the Pareto frontier{reach}. The table below has every value."
 
 
-def frontier_of(points: Sequence[Point], quality: Measure) -> list[Point]:
-    """The points that none other beats in cost and quality, by cost; held ones take no part."""
-    sign = -1.0 if quality.higher_is_better else 1.0
-    kept: list[Point] = []
-    best = math.inf
-    for one in sorted((one for one in points if one.state != "held"), key=lambda one: (one.cost, sign * one.quality)):
-        if sign * one.quality < best:
-            kept.append(one)
-            best = sign * one.quality
-    return kept
-
-
 def earlier_frontiers(points: Sequence[Point], quality: Measure) -> list[tuple[str, list[Point]]]:
     """The frontier as it was on up to five earlier days on which it changed, oldest first, the present one left out."""
+    sign = -1.0 if quality.higher_is_better else 1.0
     dated = [one for one in points if one.date is not None and one.state != "held"]
-    days = sorted({one.date[:10] for one in dated if one.date is not None})
     changes: list[tuple[str, list[Point]]] = []
-    for day in days:
-        line = frontier_of([one for one in dated if (one.date or "")[:10] <= day], quality)
-        if not changes or [id(one) for one in line] != [id(one) for one in changes[-1][1]]:
+    line: list[Point] = []
+    for day, arrived in itertools.groupby(
+        sorted(dated, key=lambda one: (one.date, one.cost, sign * one.quality, one.name)),
+        lambda one: (one.date or "")[:10],
+    ):
+        kept = line
+        for new in arrived:
+            if not any(one.cost <= new.cost and sign * one.quality <= sign * new.quality for one in kept):
+                kept = [one for one in kept if one.cost < new.cost or sign * one.quality < sign * new.quality] + [new]
+        if kept is not line:
+            line = sorted(kept, key=lambda one: one.cost)
             changes.append((day, line))
     before = changes[:-1]
     if len(before) <= _EARLIER_FRONTIERS:
@@ -121,7 +118,9 @@ def _specification(points: Sequence[Point], axes: Axes, shape: Shape, references
 
     named = [labels.Named(one.name, *frame.pixels(one.cost, one.quality)) for one in frontier]
     shown = {state: _thinned([one for one in points if one.state == state], frame) for state in ("other", "held")}
-    positions = [frame.pixels(one.cost, one.quality) for one in (*shown["other"], *shown["held"], *frontier)]
+    positions = _near(
+        named, [frame.pixels(one.cost, one.quality) for one in (*shown["other"], *shown["held"], *frontier)]
+    )
     placed = labels.place(named, positions, _reference_boxes(levels, frame), frame)
     layers = _reference_layers(levels, frame, chart)
     layers += [line(group, scheme.earlier, 1) for _, group in earlier_frontiers(points, axes.quality)]
@@ -143,6 +142,14 @@ def _specification(points: Sequence[Point], axes: Axes, shape: Shape, references
             .encode(text="text:N")
         )
     return finish(alt.layer(*layers), shape)
+
+
+def _near(named: Sequence[labels.Named], positions: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points that a label of the frontier could meet, which are few where the points are many."""
+    if len(positions) < 300:
+        return list(positions)
+    cells = {(int(one.x // 40) + i, int(one.y // 40) + j) for one in named for i in range(-6, 7) for j in (-1, 0, 1)}
+    return [(x, y) for x, y in positions if (int(x // 40), int(y // 40)) in cells]
 
 
 def _thinned(points: Sequence[Point], frame: Frame) -> list[Point]:

@@ -14,20 +14,29 @@ from marin.speedrun.scaling import Point, ScalingFit, rank_families
 from marin.speedrun.tracks import Track
 
 _FEWEST = 2
+_MOST = 40  # families that are fitted: each takes about 20 ms, and a longer table is not read
 _SHOWN = len(LIGHT.families)
 
 
 def fits_of(track: Track, entries: Sequence[EntrySummary]) -> tuple[ScalingFit, ...]:
-    """The fits of a track's families to a budget of one to two orders beyond the largest; () where nothing scales there."""
+    """The fits of a track's families to a budget of one to two orders beyond the largest; () where nothing scales there.
+
+    Where there are very many families, those that reached the largest budgets are fitted.
+    """
     if track.objective != "pareto" or track.higher_is_better:
         return ()
     families: dict[str, list[Point]] = {}
     for entry in entries:
         cost, quality = entry["values"].get(track.cost), entry["values"].get(track.metric)
-        if entry["family"] and entry["rank"] is not None and cost is not None and quality is not None:
-            if 0 < cost < math.inf and 0 < quality < math.inf:
-                families.setdefault(entry["family"], []).append(Point(entry["key"], cost, quality))
-    families = {name: points for name, points in sorted(families.items()) if len(points) >= _FEWEST}
+        if not entry["family"] or entry["rank"] is None or cost is None or quality is None:
+            continue
+        if 0 < cost < math.inf and 0 < quality < math.inf:
+            families.setdefault(entry["family"], []).append(Point(entry["key"], cost, quality))
+    large = sorted(
+        (name for name, points in families.items() if len(points) >= _FEWEST),
+        key=lambda name: (-max(point.cost for point in families[name]), name),
+    )
+    families = {name: families[name] for name in sorted(large[:_MOST])}
     if not families:
         return ()
     return rank_families(dict(families), target_of(points for points in families.values()))

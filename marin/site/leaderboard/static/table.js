@@ -279,6 +279,7 @@ class Table {
     place.replaceChildren(
       make("div", { class: "searching" }, search, make("label", { class: "check" }, only, "frontier only"), make("label", { class: "sort-by" }, "Sort by", this.sorter), this.counted), filters);
     place.hidden = false;
+    this.basket?.remove();
     this.basket = make("div", { class: "basket", role: "status", hidden: true });
     document.getElementById("entries").append(this.basket);
     this.showBasket();
@@ -293,6 +294,7 @@ class Table {
   clear() {
     for (const name of [...this.state.keys()]) if (!["x", "pick", "budget", "day"].includes(name)) this.state.delete(name);
     this.makeTools();
+    document.querySelector("#tools details").open = true;
     this.set("q", "");
   }
 
