@@ -13,7 +13,7 @@ from marin.site.leaderboard.frame import Frame, cost_axis, make_frame, quality_a
 from marin.site.leaderboard.measures import Measure
 
 _EARLIER_FRONTIERS = 5
-_CELL = 2.5  # pixels: points that are nearer than this are drawn once
+_CELL = 3.5  # pixels: points that are nearer than this are drawn once
 
 
 @dataclasses.dataclass(frozen=True)

@@ -118,7 +118,8 @@ def _specification(track: Track, fits: Sequence[ScalingFit], shape: Shape) -> di
     def chart(values: list[dict[str, Any]]) -> Any:
         return alt.Chart(alt.InlineData(values=values)).encode(x=x, y=y, color=colour)
 
-    curves, projections = [], []
+    curves: list[dict[str, Any]] = []
+    projections: list[dict[str, Any]] = []
     for name, fit in zip(names, fits, strict=True):
         start = min(point.cost for point in fit.points)
         for k in range(41):
