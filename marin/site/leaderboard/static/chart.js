@@ -69,6 +69,7 @@ marin.Chart = class {
       "aria-label": `${figure.dataset.text} Left and right arrow keys go along the frontier, Enter opens an entry.`,
     }, this.under, this.canvas, this.svg, this.tip, this.said);
     figure.querySelector(".static").replaceWith(this.plot);
+    figure.querySelector(".key.earlier")?.remove(); // here a slider shows the earlier days
     this.plot.addEventListener("pointermove", (event) => this.point(event));
     this.plot.addEventListener("pointerleave", () => this.byKey || this.light(-1, true));
     this.plot.addEventListener("click", (event) => {
