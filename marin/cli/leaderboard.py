@@ -1,11 +1,18 @@
-"""`marin leaderboard`: a static page of results files, which opens from disk."""
+"""`marin leaderboard`: the leaderboard's static site, built from results files, and a local server for it."""
 
 import argparse
+import pathlib
 
-HELP = "Build the leaderboard page from the speedrun_results.json files below a directory."
+HELP = (
+    "Build the leaderboard's site from the speedrun_results.json files below a directory (`build`, which is also what happens "
+    "without a verb), or show a built one on this machine (`serve`)."
+)
+
+DEFAULT_PORT = 8322
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("verb", nargs="?", choices=("build", "serve"), default="build", help="default: build")
     parser.add_argument(
         "--results-dir", action="append", default=[], metavar="DIR",
         help="searched for speedrun_results.json files at any depth; may be given several times",
@@ -15,24 +22,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the runs.json of the public leaderboard; may be given several times",
     )  # fmt: skip
     parser.add_argument(
-        "--output", required=True, metavar="DIR", help="where to write index.html, charts, runs.csv and runs.json"
+        "--output", required=True, metavar="DIR", help="the site's directory: written by build, shown by serve"
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=DEFAULT_PORT,
+        metavar="N",
+        help=f"of serve; 0 takes any free one; default: {DEFAULT_PORT}",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     from marin.errors import ConfigError
-    from marin.site.leaderboard_page import build_site
 
-    if not args.results_dir and not args.rows:
+    has_sources = bool(args.results_dir or args.rows)
+    if args.verb == "build" and not has_sources:
         raise ConfigError("nothing to show: give --results-dir DIR, such as the prefix of your runs, or --rows FILE")
+    if not 0 <= args.port <= 65535:
+        raise ConfigError(f"--port is {args.port}: use a number from 0 to 65535")
+    if has_sources:
+        _build(args)
+    return _serve(pathlib.Path(args.output), args.port) if args.verb == "serve" else 0
+
+
+def _build(args: argparse.Namespace) -> None:
+    from marin.site.leaderboard.build import build_site
+
     summary = build_site(args.results_dir, args.rows, args.output)
-    sets = ", ".join(summary.evaluation_sets) or "no evaluation set yet"
-    print(f"{summary.num_runs} run{'s' if summary.num_runs != 1 else ''} on {sets}")
-    if summary.num_inconsistent:
-        print(
-            f"{summary.num_inconsistent} with figures that contradict each other: listed with the reasons, without a rank"
-        )
+    tracks = ", ".join(summary.tracks) or "no track yet"
+    print(f"{summary.num_runs} run{'s' if summary.num_runs != 1 else ''} on {tracks}")
+    if summary.num_held:
+        print(f"{summary.num_held} listed without a rank: their pages say why")
     if summary.num_unreadable:
-        print(f"{summary.num_unreadable} could not be read: listed at the end of the page with the reasons")
+        print(f"{summary.num_unreadable} could not be read: listed in unreadable.html with the reasons")
+    print(f"{summary.num_written} files written")
     print(f"page: {summary.index}")
+
+
+def _serve(site: pathlib.Path, port: int) -> int:
+    from marin.site.browser.app import HOST, bind
+    from marin.site.leaderboard.serve import make_server
+
+    listener = bind(port)
+    try:
+        server = make_server(site, listener)
+        print(f"open http://{HOST}:{listener.getsockname()[1]}  (Ctrl-C stops)", flush=True)
+        server.run(sockets=[listener])
+    except KeyboardInterrupt:
+        pass
+    finally:
+        listener.close()
+    print("stopped")
     return 0

@@ -6,7 +6,7 @@ from typing import Any
 
 from marin.execution.attempts import usual_path
 from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
-from marin.site.leaderboard_page import build_site
+from marin.site.leaderboard.build import build_site
 from marin.storage import files
 
 _SUBMISSIONS = Path(__file__).resolve().parents[2] / "experiments" / "speedrun"

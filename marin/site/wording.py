@@ -4,6 +4,7 @@ Text and links may come from strangers' files. Escaping is the template engine's
 characters are made visible, lengths are capped, and a link that is not plain http(s) is dropped.
 """
 
+import functools
 import math
 import re
 import unicodedata
@@ -21,6 +22,8 @@ _MINUTE, _HOUR = 60, 3600
 def clean(text: str, limit: int = 300) -> str:
     """`text` on one line, without control and bidirectional characters, at most `limit` characters long."""
     text = " ".join(text[: 4 * limit].split())
+    if text.isascii() and text.isprintable():
+        return text if len(text) <= limit else text[: limit - 1] + "…"
     # Cc, Cf: controls, zero-width and direction marks that make one name look like another. Co, Cs, Cn: no glyph.
     text = "".join(
         "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in ("Cc", "Cf", "Co", "Cs", "Cn") else c for c in text
@@ -28,6 +31,7 @@ def clean(text: str, limit: int = 300) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+@functools.lru_cache(maxsize=4096)
 def breakable(text: str, limit: int = 160) -> markupsafe.Markup:
     """A name, escaped, that may break after a slash, and in long parts after a dash or underscore; the last part stands out."""
     group, slash, leaf = clean(text, limit).rpartition("/")

@@ -243,8 +243,8 @@ def test_leaderboard_lists_unreadable_results_beside_the_whole_one(finished: Any
     page = tmp_path / "page"
     done = shell.run("-m", "marin", "leaderboard", "--results-dir", str(tmp_path / "results"), "--output", str(page))
     assert (done.status, done.err) == (0, "")
-    assert "1 run on miniature/heldout" in done.out
-    assert "5 could not be read: listed at the end of the page with the reasons" in done.out
+    assert "1 run on Other runs: miniature/heldout" in done.out
+    assert "5 could not be read: listed in unreadable.html with the reasons" in done.out
     html = (page / "index.html").read_text()
     assert [name for name in damaged if f"{name}/speedrun_results.json" not in html] == []
     assert "Ada Example" in html

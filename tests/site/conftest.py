@@ -22,7 +22,7 @@ from marin.data.cache import write_cache
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenizer
 from marin.site.browser import app, roots
-from marin.site.leaderboard_page import build_site
+from marin.site.leaderboard.build import build_site
 from marin.speedrun.results import Author, Compressors, Evaluation, RunInfo, write_results
 
 HOSTILE = "</script><script>document.title='hit'</script><img src=x onerror=\"document.title='hit'\">'\"{{7*7}}${7*7}"
@@ -49,7 +49,9 @@ def _run(number: int, **changes: Any) -> RunInfo:
 def results_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     root = tmp_path_factory.mktemp("results")
     runs = {f"family/size_{number}": _run(number) for number in range(8)}
-    runs["family/worse"] = _run(3, c4_en_bpb=1.9, description="off the frontier")
+    runs["family/worse"] = _run(
+        3, c4_en_bpb=1.9, description="off the frontier", author=Author(name="Somebody Else", affiliation="Elsewhere")
+    )
     runs["too_good"] = _run(1, training_time=1e-9, c4_en_bpb=0.9)
     evaluation = Evaluation(
         name="python_docs", digest="ab" * 32, bits_per_byte=1.55, bytes=1000, tokens=300, documents=3

@@ -1,92 +1,317 @@
-"""The page in a real browser, from disk: both widths, both colour schemes, sorting, filtering, and no foreign script."""
+"""The site in a real browser, served as a host would: both widths, both schemes, every control, hostile files, no scripts.
 
+Every page is checked for errors on the console and for requests that leave the server.
+"""
+
+import contextlib
 import pathlib
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from marin.site.browser import app
+from marin.site.leaderboard.serve import make_server
 
-@pytest.fixture
-def index(site: pathlib.Path) -> str:
-    return (site / "index.html").as_uri()
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+
+TRACK = "tracks/fineweb-edu.html"
+PAGES = ("index.html", TRACK, "tracks/time-to-gpt2.html", "about.html", "unreadable.html", "compare.html")
+Opens = Callable[..., contextlib.AbstractContextManager[tuple[Any, list[str]]]]
 
 
-def _open(
-    browser: Any, address: str, width: int = 1440, scheme: str = "light", **options: Any
-) -> tuple[Any, list[str]]:
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **options)
+@contextlib.contextmanager
+def _serving(site: pathlib.Path) -> Iterator[str]:
+    listener = app.bind(0)
+    server = make_server(site, listener)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        listener.close()
+
+
+@pytest.fixture(scope="module")
+def address(site: pathlib.Path) -> Iterator[str]:
+    with _serving(site) as base:
+        yield base
+
+
+@pytest.fixture(scope="module")
+def hostile_address(hostile_site: pathlib.Path) -> Iterator[str]:
+    with _serving(hostile_site) as base:
+        yield base
+
+
+@contextlib.contextmanager
+def _opened(
+    browser: Any, base: str, width: int = 1440, scheme: str = "light", **options: Any
+) -> Iterator[tuple[Any, list[str]]]:
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme, base_url=base, **options
+    )
     page = context.new_page()
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("request", lambda request: None if request.url.startswith("file:") else problems.append(request.url))
-    page.goto(address)
-    return page, problems
+    page.on("dialog", lambda dialog: problems.append(f"dialog {dialog.message}"))
+    page.on("request", lambda request: None if request.url.startswith(base) else problems.append(request.url))
+    try:
+        yield page, problems
+    finally:
+        context.close()
 
 
-def _column(page: Any, number: int) -> list[str]:
-    cells = page.locator(f"#set-1 tbody tr:not([hidden]) > :nth-child({number})")
-    return [text.strip() for text in cells.all_inner_texts()]
+def _entries(site: pathlib.Path) -> list[str]:
+    return [f"entries/{path.name}" for path in sorted((site / "entries").iterdir())]
 
 
-@pytest.mark.parametrize("width", [375, 1440])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_page_renders_without_errors_requests_or_sideways_scrolling(
-    browser: Any, index: str, width: int, scheme: str
+def _column(page: Any, name: str) -> list[str]:
+    return [text.strip() for text in page.locator(f"#board tbody .c-{name}").all_inner_texts()]
+
+
+def _violations(page: Any, rules: dict[str, Any]) -> list[str]:
+    found = axe.Axe().run(page, options=rules).response["violations"]
+    return [f"{item['id']}: {node['html'][:160]}" for item in found for node in item["nodes"]]
+
+
+def test_pages_have_no_axe_violation_no_error_and_fit_their_width(
+    browser: Any, address: str, site: pathlib.Path
 ) -> None:
-    page, problems = _open(browser, index, width, scheme)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    for image in page.locator("figure img").all():
-        image.scroll_into_view_if_needed()
-        assert image.bounding_box()["height"] > 200
-        shown = image.evaluate("image => [image.naturalWidth, image.currentSrc]")
-        assert shown[0] > 0
-        assert shown[1].endswith(f"{'narrow' if width < 641 else 'wide'}-{scheme}.svg")
-    light_text = page.evaluate("getComputedStyle(document.body).color") == "rgb(230, 234, 238)"
-    assert light_text is (scheme == "dark")
-    assert problems == []
+    # Every page in one scheme and width, and the other pairs for what differs in them: colours, and what fits.
+    paths = [
+        *PAGES,
+        next(path for path in _entries(site) if "hello" in path),
+        next(path for path in _entries(site) if "too-good" in path),
+    ]
+    for width, scheme in ((1440, "light"), (375, "dark"), (375, "light"), (1440, "dark")):
+        rules = {} if (width, scheme) in ((1440, "light"), (375, "dark")) else {"runOnly": ["color-contrast"]}
+        # axe-core is put into the page by a script, which the page's own policy rightly refuses.
+        with _opened(browser, address, width, scheme, bypass_csp=True, reduced_motion="reduce") as (page, problems):
+            for path in paths:
+                page.goto(path)
+                page.wait_for_load_state("networkidle")
+                assert page.evaluate("document.documentElement.scrollWidth") == width, (path, width)
+                page.evaluate("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
+                assert _violations(page, rules) == [], (path, width, scheme)
+            assert problems == []
 
 
-def test_page_sorts_by_any_column_with_missing_values_last(browser: Any, index: str) -> None:
-    page, problems = _open(browser, index)
-    button = page.locator("#set-1 thead").get_by_role("button", name="Bits per byte")
-    button.click()
-    ascending = _column(page, 3)
-    assert ascending == sorted(ascending, key=float)
-    assert page.locator("#set-1 th[aria-sort]").get_attribute("aria-sort") == "ascending"
-    button.focus()
-    page.keyboard.press("Enter")
-    assert _column(page, 3) == ascending[::-1]
-    assert page.locator("#set-1 th[aria-sort]").all_inner_texts() == ["Bits per byte"]
-    for _ in range(2):
-        page.locator("#set-1 thead").get_by_role("button", name="Rank").click()
-        assert _column(page, 1)[-1].startswith("—")
-    assert problems == []
+def test_table_made_by_scripts_says_what_the_page_said(browser: Any, address: str) -> None:
+    with _opened(browser, address, java_script_enabled=False) as (page, _):
+        page.goto(TRACK)
+        built = {
+            row.get_attribute("data-key"): row.locator("th, td").all_inner_texts()
+            for row in page.locator("#board tbody tr").all()
+        }
+        assert not page.locator("#tools").is_visible()
+        assert page.locator("figure img").first.is_visible()
+    with _opened(browser, address) as (page, problems):
+        page.goto(f"{TRACK}?sort=rank.down")
+        made = {
+            row.get_attribute("data-key"): row.locator("th, td").all_inner_texts()
+            for row in page.locator("#board tbody tr").all()
+        }
+        assert made == built
+        assert len(made) == 10
+        assert problems == []
 
 
-def test_page_filters_by_text_and_frontier(browser: Any, index: str) -> None:
-    page, problems = _open(browser, index)
-    page.get_by_label("Filter").first.fill("independent FAMILY/")
-    assert len(_column(page, 1)) == 9
-    assert "9 of 10 runs" in page.locator("#set-1 .shown").inner_text()
-    page.locator("#set-1 .only-frontier").check()
-    assert len(_column(page, 1)) == 8
-    page.get_by_label("Filter").first.fill("nothing has this")
-    assert _column(page, 1) == []
-    assert problems == []
+def test_table_sorts_by_any_column_with_unknown_values_last(browser: Any, address: str) -> None:
+    with _opened(browser, address) as (page, problems):
+        page.goto(TRACK)
+        for name in ("Bits per byte", "Hardware FLOPs", "Date", "Entry", "Verified", "Author"):
+            page.locator("#board thead").get_by_role("button", name=name, exact=True).click()
+            assert page.locator("#board th[aria-sort]").all_inner_texts() == [name]
+        page.locator("#board thead").get_by_role("button", name="Bits per byte").click()
+        ascending = [float(text.split()[0]) for text in _column(page, "quality")]
+        assert ascending == sorted(ascending)
+        page.keyboard.press("Enter")
+        assert [float(text.split()[0]) for text in _column(page, "quality")] == ascending[::-1]
+        for _ in range(2):
+            page.locator("#board thead").get_by_role("button", name="Rank").click()
+            assert _column(page, "rank")[-1].startswith("—")
+        assert problems == []
 
 
-def test_page_without_scripts_is_a_complete_table(browser: Any, index: str) -> None:
-    page, _ = _open(browser, index, java_script_enabled=False)
-    assert page.locator("#set-1 tbody tr").count() == 10
-    assert not page.locator("#set-1 .filter").is_visible()
-    page.locator("#set-1 tr.held .figures summary").click()
-    assert page.locator("#set-1 tr.held .findings").is_visible()
+def test_table_searches_and_filters_and_keeps_its_state_in_the_address(browser: Any, address: str) -> None:
+    with _opened(browser, address) as (page, problems):
+        page.goto(TRACK)
+        page.get_by_label("Search entries").fill("author FAMILY/")
+        assert len(_column(page, "name")) == 8
+        assert page.locator(".shown").inner_text() == "8 of 10 entries"
+        page.get_by_text("Filters", exact=True).click()
+        page.get_by_label("Author", exact=True).select_option("Author 3")
+        page.get_by_label("frontier only").check()
+        page.get_by_label("From", exact=True).fill("2026-01-02")
+        assert page.locator("#board .c-name a").all_inner_texts() == ["family/size_3"]
+        shared = page.url
+        assert "author=Author+3" in shared and "q=author" in shared
+        page.get_by_label("Search entries").fill("nothing has this")
+        assert "No entry fits" in page.locator("#board tbody").inner_text()
+        page.goto(shared)
+        assert page.locator("#board .c-name a").all_inner_texts() == ["family/size_3"]
+        assert page.get_by_label("Author", exact=True).input_value() == "Author 3"
+        page.get_by_role("button", name="Clear filters").click()
+        assert len(_column(page, "name")) == 10
+        for label, value, left in (
+            ("Parameters", "0-3e7", 10),
+            ("Family", "family", 9),
+            ("Verified at least", "log", 0),
+            ("Hardware", "A100", 10),
+        ):
+            page.get_by_label(label, exact=True).select_option(value)
+            assert page.locator("#board tbody tr[data-key]").count() == left, label
+            page.get_by_label(label, exact=True).select_option("")
+        assert problems == []
 
 
-def test_page_of_hostile_files_runs_none_of_it(browser: Any, hostile_site: pathlib.Path) -> None:
-    page, problems = _open(browser, (hostile_site / "index.html").as_uri())
-    page.evaluate("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
-    page.locator("#set-1 thead").get_by_role("button", name="Run").click()
-    assert page.title() == "Marin Speedrun leaderboard"
-    assert problems == []
+def test_chart_and_table_light_each_other_up_and_keys_walk_the_frontier(browser: Any, address: str) -> None:
+    with _opened(browser, address) as (page, problems):
+        page.goto(TRACK)
+        page.locator("#plot").scroll_into_view_if_needed()
+        row = page.locator("#board tbody tr").nth(2)
+        row.hover()
+        assert "lit" in row.get_attribute("class")
+        assert page.locator(".tip b").inner_text() == row.locator("th a").inner_text()
+        page.locator("#plot").focus()
+        page.keyboard.press("ArrowRight")
+        first = page.locator(".tip b").inner_text()
+        page.keyboard.press("ArrowRight")
+        assert page.locator(".tip b").inner_text() != first
+        assert page.locator("#board tr.lit").count() == 1
+        box = page.locator("#plot").bounding_box()
+        ring = page.locator("#plot .ring")
+        page.mouse.move(box["x"] + float(ring.get_attribute("cx")), box["y"] + float(ring.get_attribute("cy")))
+        assert page.locator("#board tr.lit").count() == 1
+        page.locator("#plot").focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/entries/*.html")
+        assert problems == []
+
+
+def test_chart_shows_other_costs_other_days_and_the_best_under_a_budget(browser: Any, address: str) -> None:
+    with _opened(browser, address) as (page, problems):
+        page.goto(TRACK)
+        for title in ("Model FLOPs", "Training time", "Hardware FLOPs"):
+            page.get_by_label("Figure on the x axis").select_option(label=title)
+            page.locator(".plot text", has_text=f"{title} (log)").wait_for(state="attached")
+        budget = page.get_by_label("Best under")
+        budget.fill("1e17")
+        assert "Best under 1.00×10¹⁷ (Hardware FLOPs): family/size_2" in page.locator(".best-under").inner_text()
+        budget.fill("12")
+        assert "No entry costs at most" in page.locator(".best-under").inner_text()
+        budget.fill("cheap")
+        assert "A budget is a number" in page.locator(".best-under").inner_text()
+        slider = page.get_by_label("The frontier as it was on a day")
+        slider.focus()
+        page.keyboard.press("Home")
+        assert page.locator(".controls output").inner_text() == "2026-01-01"
+        assert "day=2026-01-01" in page.url
+        budget.fill("1e19")
+        assert "family/size_0" in page.locator(".best-under").inner_text()
+        assert problems == []
+
+
+def test_entries_are_chosen_and_compared_up_to_eight(browser: Any, address: str) -> None:
+    from playwright.sync_api import expect
+
+    with _opened(browser, address) as (page, problems):
+        page.goto(TRACK)
+        boxes = page.locator("#board tbody input[type=checkbox]")
+        for number in range(9):
+            boxes.nth(number).click()
+        assert page.locator("#board tbody input:checked").count() == 8
+        page.get_by_role("link", name="Compare", exact=True).last.click()
+        page.wait_for_selector(".compare-table")
+        heads = page.locator(".compare-table").first.locator("thead th")
+        expect(heads).to_have_count(9)
+        assert "No setting differs." in page.locator("#compare").inner_text()
+        page.get_by_role("button", name=re.compile("^Remove")).first.click()
+        expect(heads).to_have_count(8)
+        page.get_by_label("Add an entry").fill("hello")
+        page.locator(".found button").first.click()
+        expect(heads).to_have_count(9)
+        assert page.url.count(",") == 7
+        assert problems == []
+
+
+def test_site_opens_from_disk(browser: Any, site: pathlib.Path) -> None:
+    with _opened(browser, "file:") as (page, problems):
+        page.goto((site / "index.html").as_uri())
+        page.get_by_role("heading", name="FineWeb-Edu").get_by_role("link").click()
+        page.locator("#board thead").get_by_role("button", name="Bits per byte").click()
+        assert "sort=quality" in page.url
+        assert page.locator("#board tbody tr").count() == 10
+        assert problems == []
+
+
+def test_site_of_hostile_files_runs_none_of_it(browser: Any, hostile_address: str, hostile_site: pathlib.Path) -> None:
+    paths = [path.relative_to(hostile_site).as_posix() for path in sorted(hostile_site.rglob("*.html"))]
+    with _opened(browser, hostile_address, reduced_motion="reduce") as (page, problems):
+        for path in paths:
+            page.goto(path)
+            page.wait_for_load_state("networkidle")
+            page.evaluate("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
+            assert "hit" not in page.title() or "onerror" in page.title(), path
+            if page.locator("#board thead button").count():
+                page.locator("#board thead").get_by_role("button", name="Entry").click()
+                page.locator("#board tbody tr").first.hover()
+                page.locator("#board tbody input").first.check()
+        keys = ",".join(path.removeprefix("entries/").removesuffix(".html") for path in _entries(hostile_site))
+        page.goto(f"compare.html?runs={keys},<img src=x onerror=alert(1)>,../../etc")
+        page.wait_for_selector(".compare-table")
+        page.get_by_label("Add an entry").fill("<")
+        assert page.title() == "Compare · Marin Speedrun"
+        assert problems == []
+    with _opened(browser, hostile_address, 375, "dark", bypass_csp=True) as (page, problems):
+        for path in paths:
+            page.goto(path)
+            page.wait_for_load_state("networkidle")
+            assert page.evaluate("document.documentElement.scrollWidth") == 375, path
+            assert _violations(page, {}) == [], path
+        assert problems == []
+
+
+def test_server_sends_the_policy_as_a_header_and_serves_nothing_else(
+    site: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    import http.client
+
+    copy = tmp_path / "site"
+    shutil.copytree(site, copy)
+    (tmp_path / "secret.txt").write_text("secret")
+    (copy / "link.txt").symlink_to(tmp_path / "secret.txt")
+    with _serving(copy) as base:
+        port = int(base.rstrip("/").rpartition(":")[2])
+
+        def ask(path: str, method: str = "GET", host: str | None = None) -> Any:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection.putrequest(method, path, skip_host=True)
+            connection.putheader("Host", host or f"127.0.0.1:{port}")
+            connection.endheaders()
+            answer = connection.getresponse()
+            answer.read()
+            connection.close()
+            return answer
+
+        front = ask("/")
+        assert front.status == 200
+        policy = front.headers["content-security-policy"]
+        assert "script-src 'self'" in policy and "frame-ancestors 'none'" in policy and "unsafe" not in policy
+        assert len(front.headers.get_all("content-security-policy")) == 1
+        assert ask("/data/feed.atom").headers["content-type"] == "application/atom+xml"
+        assert [ask(path).status for path in ("/../secret.txt", "/%2e%2e/secret.txt", "/link.txt", "/none.html")] == [
+            404
+        ] * 4
+        assert (ask("/", "POST").status, ask("/", host="evil.example").status) == (405, 421)

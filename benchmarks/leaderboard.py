@@ -1,0 +1,256 @@
+"""The leaderboard's speed: building a site of many entries, cold and after one change, and sorting and filtering its table.
+
+    python -m benchmarks.leaderboard                          # 10,000 entries; some minutes on a slow machine
+    python -m benchmarks.leaderboard --entries 1000 --only table
+    python -m benchmarks.leaderboard --screenshot docs/images/leaderboard.png
+
+Prints one JSON line a figure: name, value, unit, n (repetitions), context. The entries are made here as rows of a list, with figures
+along a made-up curve: nothing of them is a result. Each build runs in a process of its own; `build_*` is the whole command, from the
+list of rows to the last file. The table is measured in Chromium with its processor slowed four times (`Emulation.setCPUThrottlingRate`):
+from the click or the key to the end of the next frame's layout. `loop_seconds` in the context is what ten million additions in a Python
+loop take (0.5 s on a usual machine of 2025).
+
+`--screenshot` makes the picture of the README: the page of the FineWeb-Edu track, from the real rows in `../shared/data/leaderboard`;
+where they are absent it says so and makes nothing.
+"""
+
+import argparse
+import contextlib
+import gzip
+import json
+import pathlib
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_REAL = _ROOT.parent / "shared" / "data" / "leaderboard"
+_SEED = 7
+
+
+def make_rows(count: int) -> list[dict[str, Any]]:
+    """Rows of a public list, on a curve with noise, by 200 authors in 500 families."""
+    chance = random.Random(_SEED)
+    rows = []
+    for number in range(count):
+        cost = 10 ** chance.uniform(16, 21)
+        family = f"family_{chance.randrange(500)}"
+        rows.append({
+            "run_name": f"{family}/size_{number}",
+            "author": {"name": f"Author {chance.randrange(200)}", "affiliation": "Made for a benchmark", "url": "https://example.org"},
+            "description": f"Entry {number} of a benchmark, trained with {chance.choice(['AdamW', 'Muon', 'Lion', 'SOAP'])}.",
+            "model_size": int(cost**0.45),
+            "training_hardware_flops": cost,
+            "training_time": cost / 1e15,
+            "model_flops": 0.4 * cost,
+            "eval_paloma_c4_en_bpb": round(0.7 + 2.2 * (cost / 1e16) ** -0.17 * chance.uniform(1, 1.3), 6),
+            "run_completion_timestamp": f"2025-{chance.randrange(1, 13):02d}-{chance.randrange(1, 29):02d} 00:00:00 UTC",
+            "wandb_link": f"https://example.org/runs/{number}",
+        })  # fmt: skip
+    return rows
+
+
+def report(name: str, value: float, unit: str, n: int, **context: Any) -> None:
+    line = {"name": name, "value": round(value, 4), "unit": unit, "n": n, "context": context}
+    print(json.dumps(line), flush=True)
+
+
+def loop_seconds() -> float:
+    started = time.perf_counter()
+    total = 0
+    for number in range(10_000_000):
+        total += number
+    return round(time.perf_counter() - started, 2)
+
+
+# --- building -----------------------------------------------------------------------------------------------------
+
+_INSIDE = """
+import sys, time
+from marin.site.leaderboard import build
+from marin.site.leaderboard.output import SiteWriter
+from marin.speedrun.leaderboard import collect
+started = time.perf_counter(); processor = time.process_time()
+board = collect([], [sys.argv[1]])
+read = time.perf_counter() - started; read_processor = time.process_time() - processor
+summary = build.write_site(board, SiteWriter(sys.argv[2]))
+print(read, time.perf_counter() - started - read, read_processor, time.process_time() - processor - read_processor, summary.num_written)
+"""
+
+
+def build_once(rows: pathlib.Path, site: pathlib.Path) -> dict[str, float]:
+    started = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", _INSIDE, str(rows), str(site)], capture_output=True, text=True, check=True
+    )
+    names = ("read", "write", "read_processor", "write_processor", "files_written")
+    return dict(zip(names, map(float, done.stdout.split()), strict=True)) | {"whole": time.perf_counter() - started}
+
+
+def measure_builds(folder: pathlib.Path, count: int, machine: dict[str, Any]) -> pathlib.Path:
+    rows, site, made = folder / "runs.json", folder / "site", make_rows(count)
+    rows.write_text(json.dumps(made))
+
+    def timed(name: str, changed: list[dict[str, Any]]) -> None:
+        rows.write_text(json.dumps(changed))
+        took = build_once(rows, site)
+        report(
+            name,
+            took.pop("whole"),
+            "s",
+            1,
+            entries=count,
+            **{key: round(value, 2) for key, value in took.items()},
+            **machine,
+        )
+
+    shutil.rmtree(site, ignore_errors=True)
+    timed("build_cold", made)
+    timed("build_nothing_changed", made)
+    middle = sorted(range(count), key=lambda k: made[k]["eval_paloma_c4_en_bpb"])[count // 2]
+    worded = [{**row, "description": "another description"} if k == middle else row for k, row in enumerate(made)]
+    timed("build_one_description_changed", worded)
+    moved = [{**row, "eval_paloma_c4_en_bpb": 1.9} if k == middle else row for k, row in enumerate(worded)]
+    timed("build_one_figure_changed_that_moves_ranks", moved)
+    return site
+
+
+# --- the table ----------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def serving(site: pathlib.Path) -> Iterator[str]:
+    from marin.site.browser import app
+    from marin.site.leaderboard.serve import make_server
+
+    listener = app.bind(0)
+    server = make_server(site, listener)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        listener.close()
+
+
+@contextlib.contextmanager
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    found = next(
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+    )
+    if found is None:
+        sys.exit("no chromium on this machine (Debian: apt-get install chromium)")
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        yield launched
+        launched.close()
+
+
+# The script's own work and the layout that follows, which is forced, so that both are in the figure.
+_TIMED = """
+([kind, argument]) => {
+  const started = performance.now();
+  if (kind === "sort") document.querySelector(`#board thead [data-column="${argument}"] button`).click();
+  else {
+    const input = document.querySelector("#tools input[type=search]");
+    input.value = argument;
+    input.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+  document.getElementById("board").getBoundingClientRect();
+  return performance.now() - started;
+}
+"""
+
+
+def measure_table(site: pathlib.Path, count: int, machine: dict[str, Any]) -> None:
+    with serving(site) as base, browser() as launched:
+        page = launched.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(f"{base}tracks/fineweb-edu.html")
+        page.locator("#board[data-ready]").wait_for()
+        session = page.context.new_cdp_session(page)
+        session.send("Emulation.setCPUThrottlingRate", {"rate": 4})
+        columns = ("quality", "training_hardware_flops", "name", "author", "date", "model_size")
+        sorts = [page.evaluate(_TIMED, ["sort", column]) for column in (*columns, *columns)]
+        filters = [
+            page.evaluate(_TIMED, ["filter", text])
+            for text in ("muon", "author 17", "family_33", "2025-03", "", "size_1 author", "")
+        ]
+        for name, times in (("sort", sorts), ("filter", filters)):
+            context = {"entries": count, "largest": round(max(times), 1), "throttled": 4, **machine}
+            report(f"table_{name}_median", statistics.median(times), "ms", len(times), **context)
+        session.send("Emulation.setCPUThrottlingRate", {"rate": 1})
+
+
+def measure_first_load(site: pathlib.Path, count: int) -> None:
+    page = site / "tracks" / "fineweb-edu.html"
+    first = [
+        page,
+        *site.glob("assets/leaderboard-*"),
+        site / "assets" / "icon.svg",
+        site / "charts" / "fineweb-edu-frontier-wide-light.svg",
+    ]
+    sizes = {part.name: len(gzip.compress(part.read_bytes(), 6, mtime=0)) for part in first}
+    rows = len(gzip.compress((site / "assets" / "rows-fineweb-edu.js").read_bytes(), 6, mtime=0))
+    report("first_load_compressed", sum(sizes.values()), "bytes", 1, entries=count, rows_loaded_after=rows, **sizes)
+
+
+# --- the picture --------------------------------------------------------------------------------------------------
+
+
+def screenshot(target: pathlib.Path) -> None:
+    if not (_REAL / "runs.json").is_file():
+        print(f"no real rows at {_REAL}: no picture was made")
+        return
+    from marin.site.leaderboard.build import build_site
+
+    with tempfile.TemporaryDirectory() as folder:
+        site = pathlib.Path(folder, "site")
+        build_site([_REAL / "results", _ROOT / "experiments" / "speedrun"], [_REAL / "runs.json"], site)
+        with serving(site) as base, browser() as launched:
+            page = launched.new_page(
+                viewport={"width": 1280, "height": 1240}, color_scheme="light", reduced_motion="reduce"
+            )
+            page.goto(f"{base}tracks/fineweb-edu.html")
+            page.locator("#board[data-ready]").wait_for()
+            target.parent.mkdir(parents=True, exist_ok=True)
+            page.screenshot(path=str(target))
+    print(f"wrote {target}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--entries", type=int, default=10_000)
+    parser.add_argument("--only", choices=("build", "table"))
+    parser.add_argument("--screenshot", type=pathlib.Path, metavar="PATH")
+    args = parser.parse_args()
+    if args.screenshot:
+        screenshot(args.screenshot)
+        return
+    machine = {"loop_seconds": loop_seconds()}
+    with tempfile.TemporaryDirectory() as folder:
+        if args.only == "table":
+            rows, site = pathlib.Path(folder, "runs.json"), pathlib.Path(folder, "site")
+            rows.write_text(json.dumps(make_rows(args.entries)))
+            build_once(rows, site)
+        else:
+            site = measure_builds(pathlib.Path(folder), args.entries, machine)
+        measure_first_load(site, args.entries)
+        if args.only != "build":
+            measure_table(site, args.entries, machine)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,420 @@
+"""The leaderboard as a directory of static files: a page a track, a page an entry, comparison, data and downloads.
+
+Equal inputs give equal bytes: nothing in it depends on the clock, the machine or the order of a directory. A second build writes
+only what changed (see `output`). Whatever was submitted reaches a page through the template engine's escaping, or through JSON.
+"""
+
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jinja2
+
+from marin.site import pages, wording
+from marin.site.leaderboard import api, curves, downloads, pareto, scaling_view, timeline, track_page
+from marin.site.leaderboard.differences import Parent, find_parents, settings_of
+from marin.site.leaderboard.entry_page import EntryContext, Standing, page_values
+from marin.site.leaderboard.measures import COSTS, MEASURES
+from marin.site.leaderboard.output import SiteWriter, digest
+from marin.site.leaderboard.summary import EntrySummary, summarize
+from marin.speedrun.entries import Entry
+from marin.speedrun.leaderboard import Board, TrackBoard, collect
+from marin.speedrun.scaling import ScalingFit
+from marin.speedrun.verdict import DOES_NOT_PROVE, LADDER
+
+MOST_COMPARED = 8
+_PLAIN_KEY = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")  # of a file's name
+_HERE = pathlib.Path(__file__).parent
+_STYLES = ("base.css", "sheet.css")
+_SCRIPTS = ("format.js", "chart.js", "table.js", "compare.js")
+POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'"
+_SPACE = uuid.UUID("6f1c3a3e-6a0b-5d0f-9b5c-7a1d5f6f2c11")  # of the feeds' identifiers
+_NEWEST = 12
+_TOP = 5
+RUNG_MEANS = {
+    "parsed": "The file is strict JSON of the schema.",
+    "arithmetic": "Tokens, parameters, FLOPs, times and cost were computed again and fit together, and to our catalogue of devices.",
+    "log": "The log of every step agrees with the results to the digit, and a chain of hashes binds the two.",
+    "statistics": "So many runs support the claim by the track's test, if they are what they say.",
+    "re-evaluated": "Somebody else scored the checkpoint again.",
+    "re-run": "Somebody else trained it again from the same commit.",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteSummary:
+    """What was built."""
+
+    index: str
+    num_entries: int
+    num_runs: int
+    num_unreadable: int
+    num_held: int
+    tracks: tuple[str, ...]
+    num_written: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _TrackView:
+    board: TrackBoard
+    summary: api.TrackSummary
+    entries: list[EntrySummary]
+    records: list[EntrySummary]
+    places: dict[str, int]  # key -> its position among the entries
+
+
+def build_site(
+    results_dirs: Sequence[str | os.PathLike[str]],
+    rows_files: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+) -> SiteSummary:
+    """Writes the site into the directory `output`.
+
+    Raises:
+        ResultsError: if a directory or list of rows does not exist.
+        StorageError: if the output cannot be written.
+    """
+    writer = SiteWriter(os.fspath(output))
+    return write_site(collect(results_dirs, rows_files), writer, results_dirs)
+
+
+def write_site(board: Board, writer: SiteWriter, results_dirs: Sequence[str | os.PathLike[str]] = ()) -> SiteSummary:
+    """`build_site` for a board that is already collected; curves come from logs below `results_dirs`."""
+    views = _views(board)
+    site = _Site(writer, views)
+    site.write_shared()
+    entries: dict[str, Entry] = {}
+    for view in views:
+        for entry in view.board.entries:
+            entries.setdefault(entry.key, entry)
+    documents = site.write_entries(entries, results_dirs)
+    for view in views:
+        site.write_track(view)
+    site.write_front(board)
+    writer.finish()
+    held = {entry["key"] for view in views for entry in view.entries if entry["state"] in ("held", "withdrawn")}
+    return SiteSummary(
+        index=f"{os.fspath(writer.target)}/index.html",
+        num_entries=len(documents),
+        num_runs=len({row.digest + row.run_name for entry in entries.values() for row in entry.rows}),
+        num_unreadable=len(board.unreadable),
+        num_held=len(held),
+        tracks=tuple(view.summary["title"] for view in views if view.entries),
+        num_written=writer.num_written,
+    )
+
+
+def _views(board: Board) -> list[_TrackView]:
+    """The tracks with what pages say of their entries, under names that no two share."""
+    views: list[_TrackView] = []
+    tracks: set[str] = set()
+    known: dict[str, tuple[str, ...]] = {}
+    for found in board.tracks:
+        key = _distinct(_file_name(found.track.key), tracks)
+        tracks.add(key)
+        renamed: dict[str, str] = {}
+        entries = []
+        for entry in found.entries:
+            identity = tuple(row.digest for row in entry.rows)
+            name = _file_name(entry.key)
+            # Two entries whose keys were made to collide would overwrite each other's page.
+            while known.setdefault(name, identity) != identity:
+                name = f"{name}-x"
+            renamed[entry.key] = name
+            entries.append(
+                entry if name == entry.key and key == entry.track else dataclasses.replace(entry, key=name, track=key)
+            )
+        records = [dataclasses.replace(one, key=renamed.get(one.key, one.key), track=key) for one in found.records]
+        made = TrackBoard(dataclasses.replace(found.track, key=key), tuple(entries), tuple(records))
+        summaries = [summarize(entry) for entry in entries]
+        by_key = {entry["key"]: entry for entry in summaries}
+        views.append(_TrackView(
+            made, api.track_summary(made.track, len(entries)), summaries, [by_key[one.key] for one in records if one.key in by_key],
+            {entry["key"]: place for place, entry in enumerate(summaries)},
+        ))  # fmt: skip
+    return views
+
+
+def _file_name(key: str) -> str:
+    """A key as part of a path: part of it may come from a submitted file, and none of it may lead out of the folder."""
+    if _PLAIN_KEY.fullmatch(key):
+        return key
+    return re.sub(r"[^a-z0-9]+", "-", key.lower())[:120].strip("-") or "unnamed"
+
+
+def _distinct(name: str, taken: set[str]) -> str:
+    number, found = 2, name
+    while found in taken:
+        found, number = f"{name}-{number}", number + 1
+    return found
+
+
+class _Site:
+    """The templates and what all pages share; each method writes one kind of page."""
+
+    def __init__(self, writer: SiteWriter, views: Sequence[_TrackView]) -> None:
+        self._writer = writer
+        self._views = views
+        css = "".join(pages.static_text(name) for name in _STYLES) + _own("leaderboard.css")
+        script = '"use strict";\nconst marin = {};\n' + "".join(f"(() => {{\n{_own(name)}}})();\n" for name in _SCRIPTS)
+        self._files = {
+            f"assets/leaderboard-{digest(css.encode())[:8]}.css": css,
+            f"assets/leaderboard-{digest(script.encode())[:8]}.js": script,
+        }
+        style, code = self._files
+        menu = [
+            {"title": view.summary["title"], "page": view.summary["page"]} for view in views if _has_menu_place(view)
+        ]
+        menu += [{"title": "Compare", "page": "compare.html"}, {"title": "How to read it", "page": "about.html"}]
+        self._shared = {"policy": POLICY, "assets": {"css": style, "js": code}, "menu": menu}
+        self._digest = digest(json.dumps([self._shared]).encode())
+
+    def _render(self, template: str, path: str, **values: Any) -> str:
+        root = "../" * path.count("/")
+        return (
+            _environment()
+            .get_template(template)
+            .render(**{"root": root, "here": path, "feed": None, **self._shared, **values})
+        )
+
+    def write_shared(self) -> None:
+        for path, text in {**self._files, "assets/icon.svg": _own("icon.svg")}.items():
+            self._writer.write(path, text)
+        for name, text in api.schemas().items():
+            self._writer.write(f"data/schema/{name}.schema.json", text)
+
+    # --- entries --------------------------------------------------------------------------------------------------
+
+    def write_entries(self, entries: Mapping[str, Entry], roots: Sequence[str | os.PathLike[str]]) -> dict[str, str]:
+        """The document and the page of every entry; returns the documents' digests by key."""
+        settings = {key: settings_of(entry) for key, entry in entries.items()}
+        parents = find_parents(entries.values(), settings)
+        homes: dict[str, list[_TrackView]] = {key: [] for key in entries}
+        for view in self._views:
+            for line in view.entries:
+                homes[line["key"]].append(view)
+        digests: dict[str, str] = {}
+        for key, entry in entries.items():
+            found = _curves(entry, roots)
+            summary = homes[key][0].entries[homes[key][0].places[key]]
+            document = api.to_text(api.entry_document(entry, summary, found))
+            digests[key] = digest(document.encode())
+            self._writer.write(f"data/entries/{key}.json", document)
+            self._write_entry_page(entry, homes[key], parents.get(key), settings, found, digests[key])
+        return digests
+
+    def _write_entry_page(
+        self, entry: Entry, homes: Sequence[_TrackView], parent: Parent | None, settings: Mapping[str, Mapping[str, str]],
+        found: Sequence[curves.Curve], document: str,
+    ) -> None:  # fmt: skip
+        standings = [Standing(view.summary, view.entries[view.places[entry.key]]) for view in homes]
+        neighbours = _neighbours(homes[0], entry.key)
+        shown = [
+            [(one["key"], one["rank"], one["values"][homes[0].summary["metric"]], one["values"][homes[0].summary["cost"]]) for one in neighbours],
+            [(one.track["key"], one.entry["rank"], one.entry["on_frontier"]) for one in standings],
+            None if parent is None else [parent.entry.key, parent.is_stated, sorted(settings[parent.entry.key].items())],
+        ]  # fmt: skip
+        inputs = digest(f"{self._digest}{document}{json.dumps(shown)}".encode())
+        path = f"entries/{entry.key}.html"
+        if not self._writer.is_fresh(path, inputs):
+            context = EntryContext(standings, neighbours, parent, settings, found)
+            text = self._render("entry.html.j2", path, **page_values(entry, context))
+            self._writer.write(path, text, inputs)
+
+    # --- tracks ---------------------------------------------------------------------------------------------------
+
+    def write_track(self, view: _TrackView) -> None:
+        track, summary = view.board.track, view.summary
+        fits = scaling_view.fits_of(track, view.entries)
+        lines = [scaling_view.document_of(fit) for fit in fits]
+        document = api.to_text(
+            api.track_document(summary, view.entries, [entry["key"] for entry in view.records], lines)
+        )
+        inputs = digest(document.encode())
+        write, fresh = self._writer.write, self._writer.is_fresh
+        write(summary["document"], document, inputs)
+        for path, make in (
+            (summary["csv"], lambda: downloads.table_csv(view.entries)),
+            (summary["parquet"], lambda: downloads.table_parquet(view.entries)),
+            (summary["bibtex"], lambda: downloads.bibtex(view.entries, track.title)),
+            (_rows_script(track.key), lambda: _script_text(track_page.rows_script(track.key, view.entries))),
+            (summary["feed"], lambda: self._feed(summary["feed"], track.title, summary["page"], view.entries)),
+        ):
+            if not fresh(path, inputs):
+                write(path, make(), inputs)
+        self._write_track_pages(view, self._write_charts(view, fits), lines)
+
+    def _feed(self, path: str, title: str, page: str, entries: Sequence[EntrySummary]) -> str:
+        return self._render(
+            "feed.atom.j2", path, title=f"Marin Speedrun: {title}", page=page, entries=downloads.newest(entries),
+            feed_id=uuid.uuid5(_SPACE, path), own=path.rpartition("/")[2],
+        )  # fmt: skip
+
+    def _write_charts(self, view: _TrackView, fits: Sequence[ScalingFit]) -> dict[str, track_page.Chart | None]:
+        track = view.board.track
+        axes = track_page.axes_of(track)
+        points = track_page.points_of(track, view.entries)
+        references = track_page.references_of(track, view.board.entries)
+        measure, records = track_page.timeline_of(track, view.records)
+        charts: dict[str, track_page.Chart | None] = {"pareto": None, "timeline": None, "scaling": None}
+        if points:
+            files = self._draw(
+                f"{track.key}-frontier", [points, axes, references], lambda: pareto.draw(points, axes, references)
+            )
+            charts["pareto"] = track_page.Chart(files, pareto.describe(points, axes), lazy=False)
+        if len(records) > 1:
+            files = self._draw(f"{track.key}-records", [records, measure], lambda: timeline.draw(records, measure))
+            charts["timeline"] = track_page.Chart(files, timeline.describe(records, measure))
+        if scaling_view.shown_fits(fits):
+            files = self._draw(
+                f"{track.key}-scaling", [track.cost, track.metric, fits], lambda: scaling_view.draw(track, fits)
+            )
+            charts["scaling"] = track_page.Chart(files, scaling_view.describe(track, fits))
+        return charts
+
+    def _draw(self, name: str, shown: Sequence[Any], draw: Any) -> dict[str, str]:
+        """Draws a chart's files unless they are there as drawn from the same figures."""
+        inputs = digest(repr(shown).encode("utf-8", "replace"))
+        paths = {
+            f"{shape}-{scheme}": f"charts/{name}-{shape}-{scheme}.svg"
+            for shape in ("wide", "narrow")
+            for scheme in ("light", "dark")
+        }
+        if not all([self._writer.is_fresh(path, inputs) for path in paths.values()]):
+            drawn = draw()
+            for key, path in paths.items():
+                self._writer.write(path, drawn[key], inputs)
+        return paths
+
+    def _write_track_pages(
+        self, view: _TrackView, charts: dict[str, track_page.Chart | None], scaling: list[api.FamilyScaling]
+    ) -> None:
+        track, entries = view.board.track, view.entries
+        quality, cost = MEASURES[track.metric], MEASURES[track.cost]
+        num_pages = max(1, -(-len(entries) // track_page.PAGE_SIZE))
+        paths = {number: _table_page(track.key, number) for number in range(1, num_pages + 1)}
+        costs = [
+            one for one in COSTS if one is cost or any(entry["values"].get(one.key) is not None for entry in entries)
+        ]
+        values: dict[str, Any] = {
+            "track": view.summary, "quality": quality, "cost": cost, "costs": costs, "columns": track_page.columns_of(quality, costs),
+            "rows_script": _rows_script(track.key), "num_pages": num_pages, "page_paths": paths, "page_size": track_page.PAGE_SIZE,
+            "feed": view.summary["feed"], "charts": charts, "ranked_by": track_page.ranked_by(track),
+            "record_needs": track_page.record_needs(track),
+            "best": next((entry for entry in entries if entry["rank"] == 1), None),
+            "num_frontier": sum(entry["on_frontier"] for entry in entries),
+            "num_held": sum(entry["state"] in ("held", "withdrawn") for entry in entries),
+            "references": track_page.references_of(track, view.board.entries),
+            "has_earlier": len({entry["date"] for entry in entries if entry["on_frontier"]}) > 1,
+            "budgets": track_page.budgets_of(track, entries), "records": view.records[::-1], "scaling": scaling,
+            "target_text": cost.text(scaling[0]["target"]) if scaling else "",
+        }  # fmt: skip
+        head = {name: value for name, value in values.items() if name not in ("records", "budgets", "scaling")}
+        for number, path in paths.items():
+            part = entries[(number - 1) * track_page.PAGE_SIZE : number * track_page.PAGE_SIZE]
+            front = [values["budgets"], values["records"], scaling, repr(head)] if number == 1 else [num_pages]
+            inputs = digest(f"{self._digest}{json.dumps([part, front, view.summary['title']])}".encode())
+            if not self._writer.is_fresh(path, inputs):
+                text = self._render(
+                    "track.html.j2",
+                    path,
+                    **values,
+                    number=number,
+                    entries=part,
+                    pager=track_page.pager(number, num_pages),
+                )
+                self._writer.write(path, text, inputs)
+
+    # --- the rest -------------------------------------------------------------------------------------------------
+
+    def write_front(self, board: Board) -> None:
+        unreadable: list[api.UnreadableFile] = [
+            {"source": item.source, "reason": item.reason} for item in board.unreadable
+        ]
+        index = api.index_document([view.summary for view in self._views], unreadable)
+        everything = [entry for view in self._views for entry in view.entries]
+        newest = downloads.newest(everything)
+        cards = [
+            {"track": view.summary, "quality": MEASURES[view.board.track.metric], "cost": MEASURES[view.board.track.cost],
+             "top": view.entries[:_TOP]}
+            for view in self._views
+        ]  # fmt: skip
+        counts = {
+            "num_entries": len({entry["key"] for entry in everything}),
+            "num_tracks": sum(bool(view.entries) for view in self._views),
+        }
+        write = self._writer.write
+        write("data/index.json", json.dumps(index, indent=1, sort_keys=True) + "\n")
+        write("data/feed.atom", self._feed("data/feed.atom", "all tracks", "index.html", everything))
+        cards.sort(key=lambda card: not card["top"])
+        write("index.html", self._render(
+            "index.html.j2", "index.html", cards=cards, newest=newest[:_NEWEST], unreadable=unreadable, feed="data/feed.atom",
+            titles={view.summary["key"]: view.summary["title"] for view in self._views}, **counts,
+        ))  # fmt: skip
+        write("unreadable.html", self._render("unreadable.html.j2", "unreadable.html", unreadable=unreadable))
+        write("about.html", self._render(
+            "about.html.j2", "about.html", rung_means=RUNG_MEANS, does_not_prove=DOES_NOT_PROVE, version=api.VERSION, schemas=index["schemas"]
+        ))  # fmt: skip
+        scripts = " ".join(_rows_script(view.summary["key"]) for view in self._views if view.entries)
+        write("compare.html", self._render("compare.html.j2", "compare.html", most=MOST_COMPARED, row_scripts=scripts))
+
+
+def _has_menu_place(view: _TrackView) -> bool:
+    return bool(view.entries) or not view.summary["key"].startswith("other-")
+
+
+def _curves(entry: Entry, roots: Sequence[str | os.PathLike[str]]) -> list[curves.Curve]:
+    """The curves of an entry's runs, those of the first run first; nothing where no log came with it."""
+    logs = [curves.find_log(roots, row) for row in entry.rows[:1] if not row.listed]
+    return [curve for log in logs if log is not None for curve in curves.read_curves(log)]
+
+
+def _neighbours(view: _TrackView, key: str) -> list[EntrySummary]:
+    """The ranked entries around one, two on each side."""
+    place = view.places[key]
+    if view.entries[place]["rank"] is None:
+        return []
+    return [entry for entry in view.entries[max(0, place - 2) : place + 3] if entry["rank"] is not None]
+
+
+def _table_page(track: str, number: int) -> str:
+    return f"tracks/{track}.html" if number == 1 else f"tracks/{track}.page-{number}.html"
+
+
+def _rows_script(track: str) -> str:
+    return f"assets/rows-{track}.js"
+
+
+def _script_text(rows: Any) -> str:
+    # ASCII only, and no "<", so that the text is JSON, JavaScript and harmless within markup alike.
+    text = json.dumps(rows, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return f"marin.addRows({text});\n"
+
+
+def _own(name: str) -> str:
+    return (_HERE / "static" / name).read_text(encoding="utf-8")
+
+
+_LEVELS: dict[str | None, int] = {None: 0, **{rung: level for level, rung in enumerate(LADDER, start=1)}}
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    filters = {
+        name: getattr(wording, name) for name in ("clean", "count", "flops", "duration", "percent", "bits", "breakable")
+    }
+    made = pages.environment(_HERE / "templates", filters | {
+        "thousands": lambda value: f"{value:,}",
+        "lower_first": track_page.lower_first,
+        "margin": lambda value: f"{value:.1g}",
+        "exact": lambda value: f"{value:.6g}",
+        "uuid": lambda key: str(uuid.uuid5(_SPACE, key)),
+    })  # fmt: skip
+    made.globals["levels"] = _LEVELS
+    return made

@@ -1,0 +1,136 @@
+"""The table of a track as files: CSV, Parquet, an Atom feed and BibTeX.
+
+A text that a spreadsheet would take for a formula gets an apostrophe before it in CSV. Feeds and BibTeX hold names of strangers, so
+both are written through an escaping of their own.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from marin.site import wording
+from marin.site.leaderboard.summary import EntrySummary
+
+FEED_LENGTH = 50
+_FIGURES = (
+    "bits_per_byte",
+    "core",
+    "loss",
+    "training_hardware_flops",
+    "model_flops",
+    "mfu",
+    "training_time",
+    "total_tokens",
+)
+_TEXTS = (
+    "author", "affiliation", "author_url", "date", "family", "optimizer", "hardware", "state", "rung", "description", "key",
+)  # fmt: skip
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "|", "%", "＝", "＋", "－", "＠")
+
+
+def _same(name: str) -> Callable[[EntrySummary], Any]:
+    return lambda entry: entry[name]  # type: ignore[literal-required]
+
+
+def _figure(name: str) -> Callable[[EntrySummary], Any]:
+    return lambda entry: entry["values"].get(name)
+
+
+def _spread(name: str) -> Callable[[EntrySummary], Any]:
+    return lambda entry: None if entry["spread"] is None else entry["spread"][name]  # type: ignore[literal-required]
+
+
+COLUMNS: dict[str, tuple[str, Callable[[EntrySummary], Any]]] = {
+    "track": ("text", _same("track")),
+    "rank": ("whole", _same("rank")),
+    "on_frontier": ("truth", _same("on_frontier")),
+    "is_record": ("truth", _same("is_record")),
+    "name": ("text", _same("name")),
+    **{name: ("number", _figure(name)) for name in _FIGURES},
+    "model_size": ("whole", _same("model_size")),
+    "runs": ("whole", _spread("n")),
+    "low_95": ("number", _spread("low")),
+    "high_95": ("number", _spread("high")),
+    **{name: ("text", _same(name)) for name in _TEXTS},
+    "reasons": ("text", lambda entry: "; ".join(entry["reasons"]) or None),
+    "run_link": ("text", lambda entry: next(iter(entry["run_links"]), None)),
+    "git_commit": ("text", lambda entry: next(iter(entry["git_commits"]), None)),
+}
+"""Name of a column -> its type and where its value comes from."""
+
+
+def table_csv(entries: Sequence[EntrySummary]) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    reads = [read for _, read in COLUMNS.values()]
+    writer.writerows([cell(read(entry)) for read in reads] for entry in entries)
+    return stream.getvalue()
+
+
+def cell(value: object) -> object:
+    """A value as a spreadsheet may be given it: text stays text, on one line."""
+    if isinstance(value, str):
+        value = " ".join(value.split())
+        return f"'{value}" if value.startswith(_FORMULA) else value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value
+
+
+def table_parquet(entries: Sequence[EntrySummary]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    types = {"text": pa.string(), "whole": pa.int64(), "number": pa.float64(), "truth": pa.bool_()}
+    columns = {
+        name: pa.array([_storable(kind, read(entry)) for entry in entries], types[kind])
+        for name, (kind, read) in COLUMNS.items()
+    }
+    stream = io.BytesIO()
+    parquet.write_table(pa.table(columns), stream, compression="zstd", store_schema=False)
+    return stream.getvalue()
+
+
+def _storable(kind: str, value: Any) -> Any:
+    if kind == "text" and isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()  # lone surrogates have no UTF-8 form
+    if kind == "whole" and isinstance(value, int) and abs(value) >= 1 << 63:
+        return None
+    return value
+
+
+def newest(entries: Sequence[EntrySummary]) -> list[EntrySummary]:
+    """What a feed lists: dated entries, newest first, copies of one entry on several tracks once."""
+    once = {entry["key"]: entry for entry in reversed(entries) if entry["date"] is not None}
+    return sorted(once.values(), key=lambda entry: (entry["date"] or "", entry["key"]), reverse=True)[:FEED_LENGTH]
+
+
+def bibtex(entries: Sequence[EntrySummary], title: str) -> str:
+    """One `@misc` an entry. The address is left to who publishes the site: BibTeX names the page's path."""
+    return "\n".join(_reference(entry, title) for entry in entries)
+
+
+def _reference(entry: EntrySummary, title: str) -> str:
+    fields = {
+        "title": "{" + _tex(f"{entry['name']} (Marin speedrun, {title})") + "}",
+        "author": "{" + _tex(entry["author"] or "unknown") + "}",  # double braces keep a name whole
+        "year": (entry["date"] or "")[:4],
+        "howpublished": _tex(next(iter(entry["run_links"]), "")) if entry["run_links"] else "",
+        "note": f"entry {entry['key']}"
+        + (f", commit {_tex(entry['git_commits'][0][:40])}" if entry["git_commits"] else ""),
+    }
+    lines = "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items() if value)
+    return f"@misc{{{entry['key']},\n{lines}}}\n"
+
+
+_TEX_WORDS = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}", "@": r"{@}", '"': r"{''}",
+}  # fmt: skip
+
+
+def _tex(text: str) -> str:
+    return re.sub(r'[\\{}$&%#_~^@"]', lambda found: _TEX_WORDS[found[0]], wording.clean(text, 300))

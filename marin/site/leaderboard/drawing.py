@@ -1,0 +1,102 @@
+"""How every chart of the site is drawn: Altair's specification, turned into SVG by vl-convert while the site is built.
+
+Each chart comes in a wide and a narrow shape and in a light and a dark scheme. A page shows it as an image, so that nothing in
+it can run and no script is needed; where scripts run, `chart.js` draws the same figures again, to point at. The dark scheme is the
+light one with other colours, so a chart is laid out twice and not four times.
+"""
+
+import dataclasses
+import functools
+import json
+import re
+from typing import Any
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+LABEL_SIZE = 11
+CHARACTER_WIDTH = 0.56 * LABEL_SIZE  # of sans-serif fonts on the average; only collisions depend on it
+
+
+@dataclasses.dataclass(frozen=True)
+class Scheme:
+    """Colours of one colour scheme; text has a contrast of at least 4.5 on the page's background."""
+
+    name: str
+    text: str
+    muted: str
+    grid: str
+    point: str
+    accent: str
+    earlier: str
+    held: str
+    halo: str
+    families: tuple[str, str, str, str, str, str]
+
+
+# No colour stands twice, and none is part of another, so that one scheme can be written over the other.
+LIGHT = Scheme("light", "#1c2126", "#59636e", "#e4e7eb", "#6b7a8a", "#0a58ca", "#9db9e6", "#b3382c", "#ffffff",
+               ("#0b5ed7", "#b45309", "#0f766e", "#9d174d", "#6d28d9", "#4d7c0f"))  # fmt: skip
+DARK = Scheme("dark", "#e6eaee", "#9aa6b2", "#2a323b", "#8b9aaa", "#7ab8ff", "#3c5f8c", "#ff9b8c", "#161b21",
+              ("#7db9fe", "#fbbf24", "#5eead4", "#f9a8d4", "#c4b5fd", "#bef264"))  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    name: str
+    width: int
+    height: int
+    max_labels: int
+    label_distances: tuple[int, ...]
+    point_size: int
+
+
+WIDE = Shape("wide", 1010, 420, 26, (9, 16, 26, 38), 46)
+NARROW = Shape("narrow", 290, 300, 3, (9, 14), 30)
+SHAPES = (WIDE, NARROW)
+
+
+def finish(layered: Any, shape: Shape, width: int | None = None) -> dict[str, Any]:
+    """The specification of a layered chart with the size and look that all charts share."""
+    scheme = LIGHT
+    sized = layered.properties(width=width or shape.width, height=shape.height, background="transparent", padding=4)
+    return dict(
+        sized.configure(font=FONT)
+        .configure_view(stroke=None)
+        .configure_axis(
+            labelColor=scheme.muted, titleColor=scheme.text, gridColor=scheme.grid, domainColor=scheme.muted,
+            tickColor=scheme.muted, labelFontSize=12, titleFontSize=12, titleFontWeight=500, titlePadding=10,
+        )
+        .to_dict(validate=False)
+    )  # fmt: skip
+
+
+def render(specification: dict[str, Any]) -> dict[str, str]:
+    """The chart as SVG text for each scheme. Figures of the layout keep two decimals, which is a fiftieth of a pixel."""
+    light = _drawn(json.dumps(specification, sort_keys=True))
+    return {LIGHT.name: light, DARK.name: _recoloured(light)}
+
+
+@functools.lru_cache(maxsize=64)
+def _drawn(specification: str) -> str:
+    import vl_convert
+
+    return _shortened(str(vl_convert.vegalite_to_svg(specification)))
+
+
+_LONG_NUMBER = re.compile(r"(?<=[ ,(\"MLHVAhvml-])(\d+\.\d\d)\d+(?=[ ,)\"MLHVAZhvmlz-])")
+_SPOKEN = re.compile(r' (?:aria-roledescription|role|aria-hidden|aria-label)="[^"]*"')
+_ATTRIBUTES = re.compile(r'(?<==")[^"<>]*(?=")')
+
+
+def _shortened(svg: str) -> str:
+    # An image says what its `alt` says, so what is in it for screen readers is never read.
+    return _ATTRIBUTES.sub(lambda found: _LONG_NUMBER.sub(r"\1", f' {found[0]}"')[1:-1], _SPOKEN.sub("", svg))
+
+
+def _recoloured(svg: str) -> str:
+    pairs: dict[str, str] = {}
+    for field in dataclasses.fields(Scheme):
+        light, dark = getattr(LIGHT, field.name), getattr(DARK, field.name)
+        if field.name != "name":
+            pairs.update(zip(light, dark, strict=True) if isinstance(light, tuple) else [(light, dark)])
+    colours = re.compile("|".join(f'(?<="){re.escape(colour)}(?=")' for colour in pairs))
+    return colours.sub(lambda found: pairs[found[0]], svg)

@@ -1,0 +1,159 @@
+"""The page of an entry: what it claims, what was checked, what it is near to, and how to make it again."""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from marin.site import wording
+from marin.site.leaderboard.curves import Curve
+from marin.site.leaderboard.differences import Change, Parent, differences
+from marin.site.leaderboard.measures import COSTS, MEASURES
+from marin.site.leaderboard.summary import EntrySummary
+from marin.speedrun.entries import Entry
+from marin.speedrun.verdict import DOES_NOT_PROVE, RUNGS
+
+_MAX_CHANGES = 80
+_SECTIONS = {"model_config": "Model", "train_config": "Training", "resources": "Resources"}
+_COMMAND_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*")
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+
+OUTCOME_MARKS = {"passed": "✓", "failed": "✕", "open": "○"}
+OUTCOME_WORDS = {"passed": "passed", "failed": "failed", "open": "not checked"}
+OPEN_WORDS = {
+    "parsed": "The file was not read.",
+    "arithmetic": "Nothing was recomputed.",
+    "log": "No log came with it.",
+    "statistics": "Too few runs for the track's test, or none was claimed.",
+    "re-evaluated": "Nobody else has scored its checkpoint.",
+    "re-run": "Nobody else has trained it again.",
+}
+NOTICES = {
+    "held": "Listed without a rank",
+    "withdrawn": "Withdrawn by its author",
+    "challenged": "Challenged: somebody doubts it, and it keeps its rank until that is settled",
+    "ranked": "",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """Where an entry stands on one track."""
+
+    track: Any
+    entry: EntrySummary
+
+
+@dataclasses.dataclass(frozen=True)
+class EntryContext:
+    """What the page shows beside the entry itself."""
+
+    standings: Sequence[Standing]
+    neighbours: Sequence[EntrySummary]
+    parent: Parent | None
+    settings: Mapping[str, Mapping[str, str]]  # of every entry, by its key
+    curves: Sequence[Curve]
+
+
+def page_values(entry: Entry, context: EntryContext) -> dict[str, Any]:
+    """Everything that the template names."""
+    standing = context.standings[0]
+    summary, track = standing.entry, standing.track
+    info = next(iter(entry.details.get("runs") or ()), None) or {}
+    parent = context.parent
+    changes: list[Change] = []
+    if parent is not None:
+        changes = differences(context.settings[parent.entry.key], context.settings[entry.key])
+    command = command_of(entry)
+    return {
+        "entry": summary,
+        "standings": context.standings,
+        "quality": MEASURES[track["metric"]],
+        "cost": MEASURES[track["cost"]],
+        "shown_measures": (*COSTS, MEASURES["mfu"]),
+        "rungs": [entry.verdict[rung] for rung in RUNGS],
+        "does_not_prove": DOES_NOT_PROVE,
+        "outcome_marks": OUTCOME_MARKS,
+        "outcome_words": OUTCOME_WORDS,
+        "open_words": OPEN_WORDS,
+        "notices": NOTICES,
+        "command": command,
+        "no_command": "Its files name no commit of this repository, so there is no command that makes exactly this again.",
+        "neighbours": context.neighbours,
+        "compared": ",".join(other["key"] for other in context.neighbours[:8]),
+        "curves": context.curves,
+        "runs": [_run(row, track) for row in entry.rows],
+        "spread_words": spread_words(summary),
+        "evidence": evidence_table(entry.details.get("evidence")),
+        "parent": None if parent is None else {
+            "key": parent.entry.key, "name": parent.entry.name, "page": f"entries/{parent.entry.key}.html", "is_stated": parent.is_stated
+        },
+        "changes": changes[:_MAX_CHANGES],
+        "num_changes": len(changes),
+        "settings": grouped(context.settings[entry.key], info),
+        "sample": entry.rows[0].sample,
+    }  # fmt: skip
+
+
+def command_of(entry: Entry) -> str | None:
+    """One command that trains it again, or None where the files do not say enough for one.
+
+    Only names of plain letters, digits and `_./-` are put into it, so that no shell reads anything else out of it.
+    """
+    row = entry.rows[0]
+    folder = row.source.rpartition("/")[0]
+    commit = row.git_commit or ""
+    if row.listed or not _COMMIT.fullmatch(commit) or not _COMMAND_PART.fullmatch(folder) or ".." in folder:
+        return None
+    name = folder.removeprefix("experiments/speedrun/").replace("/", ".").replace("-", "_")
+    return f"git checkout {commit[:12]} && python -m experiments.speedrun.{name}.main --force_run_failed true"
+
+
+def spread_words(entry: EntrySummary) -> str:
+    """What the interval says, in a sentence."""
+    spread = entry["spread"]
+    if spread is None:
+        return "No figure of the track's metric is stated."
+    runs = "One run" if spread["n"] == 1 else f"{spread['n']} runs that differ in their seeds alone"
+    if spread["low"] is None or spread["high"] is None:
+        return f"{runs}. One run alone says nothing about the noise, and the track has no measured noise, so there is no interval."
+    source = "the runs themselves" if spread["noise_from"] == "runs" else spread["noise_from"]
+    spread_text = "" if spread["sd"] is None else f", standard deviation {spread['sd']:.2g}"
+    return (
+        f"{runs}: mean {spread['mean']:.5g}{spread_text}, 95 % interval {spread['low']:.5g} to {spread['high']:.5g}. "
+        f"The noise is from {wording.clean(str(source), 200)}."
+    )
+
+
+def evidence_table(evidence: Any) -> dict[str, Any] | None:
+    """Evidence at other depths as columns and lines of text, whatever its author wrote into it."""
+    lines = [line for line in evidence if isinstance(line, Mapping)] if isinstance(evidence, Sequence) else []
+    columns = sorted({str(name) for line in lines for name in line})[:12]
+    if not columns:
+        return None
+    shown = [["" if (value := line.get(name)) is None else str(value) for name in columns] for line in lines[:40]]
+    return {"columns": columns, "lines": shown}
+
+
+def grouped(settings: Mapping[str, str], info: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
+    """Settings by section, the environment last."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for name, value in settings.items():
+        section, _, rest = name.partition(".")
+        title = _SECTIONS.get(section, "Environment")
+        groups.setdefault(title, []).append((rest if section in _SECTIONS and rest else name, value))
+    for name in ("compile_time", "wasted_time", "peak_memory_bytes"):
+        if info.get(name) is not None:
+            groups.setdefault("Environment", []).append((name, f"{info[name]:g}"))
+    for name, value in sorted((info.get("digests") or {}).items()):
+        if value is not None:
+            groups.setdefault("Digests", []).append((name, str(value)))
+    order = ("Model", "Training", "Resources", "Environment", "Digests")
+    return {title: groups[title] for title in order if title in groups}
+
+
+def _run(row: Any, track: Any) -> dict[str, Any]:
+    return {
+        "name": row.run_name, "seed": row.seed, "commit": row.git_commit, "source": row.source, "also_at": row.also_at,
+        "quality": getattr(row, track["metric"], None), "cost": getattr(row, track["cost"], None),
+    }  # fmt: skip

@@ -1,0 +1,124 @@
+"""The directory that a site is written into: only what changed is written, and what an earlier build left over is removed.
+
+`.build.json` says for each file what it was made from. It is removed before the first file is written and comes back at the
+end, so a build that was killed is followed by a whole one. Files that no build made are left alone.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+from typing import Any
+
+from marin.errors import StorageError
+from marin.storage import files
+
+RECORD = ".build.json"
+_HERE = pathlib.Path(__file__).parent
+
+
+class SiteWriter:
+    """Writes files below `target`, a local directory or any address that `marin.storage` knows."""
+
+    def __init__(self, target: str) -> None:
+        if os.path.isfile(target):
+            raise StorageError(f"{target}: a file stands where the site's directory should be: choose another --output")
+        self.target = target
+        self._record = files.join(target, RECORD)
+        self._earlier = self._read_record()
+        self._sizes = _sizes_below(target) if files.is_local(target) else {}
+        self._made: dict[str, list[Any]] = {}
+        self._parents: set[str] = set()
+        self._has_written = False
+        self.num_written = 0
+
+    def is_fresh(self, path: str, inputs: str) -> bool:
+        """Whether the file is there as an earlier build made it from the same `inputs`; if so, it is kept.
+
+        `inputs` is a digest of all that the file is a function of, except this program, which is always part of it.
+        """
+        known = self._earlier.get(path)
+        if known is None or known[0] != inputs or self._sizes.get(path) != known[1]:
+            return False
+        self._made[path] = known
+        return True
+
+    def write(self, path: str, content: str | bytes, inputs: str | None = None) -> None:
+        """Writes a file, unless it is there with this content; `inputs` as `is_fresh` will be asked for it."""
+        data = content.encode("utf-8", "replace") if isinstance(content, str) else content
+        inputs = digest(data) if inputs is None else inputs
+        if inputs != digest(data) or not self.is_fresh(path, inputs):
+            self._put(path, data)
+            self._made[path] = [inputs, len(data)]
+
+    def _put(self, path: str, data: bytes) -> None:
+        if not self._has_written:
+            files.remove_file(self._record)
+            self._has_written = True
+        parent = path.rpartition("/")[0]
+        files.write_bytes(files.join(self.target, path), data, durable=False, make_parents=parent not in self._parents)
+        self._parents.add(parent)
+        self.num_written += 1
+
+    def finish(self) -> None:
+        """Removes what an earlier build made and this one did not, and writes the record."""
+        stale = [path for path in self._earlier if path not in self._made]
+        if stale and not self._has_written:
+            files.remove_file(self._record)
+            self._has_written = True
+        for path in stale:
+            files.remove_file(files.join(self.target, path))
+        if self._has_written or not self._earlier:
+            record = {"program": program_digest(), "files": self._made}
+            text = json.dumps(record, sort_keys=True, indent=0)
+            files.write_bytes(self._record, f"{text}\n".encode(), durable=False)
+
+    def _read_record(self) -> dict[str, list[Any]]:
+        if not files.exists(self._record):
+            return {}
+        try:
+            record = files.read_json(self._record)
+            made = {str(path): list(known) for path, known in record["files"].items() if _is_ours(str(path))}
+        except (StorageError, ValueError, KeyError, TypeError, AttributeError):
+            return {}  # not a record of ours: everything is made again
+        if record.get("program") != program_digest():
+            return {path: ["made by another program", -1] for path in made}
+        return made
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:24]
+
+
+def program_digest() -> str:
+    """Of everything in this program that a page is a function of."""
+    root = _HERE.parent
+    sources = [*root.glob("*.py"), *root.glob("static/*"), *_HERE.rglob("*")]
+    kept = sorted(path for path in sources if path.is_file() and path.suffix in (".py", ".j2", ".css", ".js", ".svg"))
+    whole = hashlib.sha256()
+    for path in kept:
+        whole.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    return whole.hexdigest()[:24]
+
+
+def _is_ours(path: str) -> bool:
+    """Whether a path of the record stays below the site, so that a tampered record removes nothing else."""
+    parts = pathlib.PurePosixPath(path)
+    return not parts.is_absolute() and ".." not in parts.parts and "\\" not in path and path not in ("", ".")
+
+
+def _sizes_below(target: str) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        try:
+            with os.scandir(os.path.join(target, folder)) as found:
+                for item in found:
+                    if item.is_dir(follow_symlinks=False):
+                        folders.append(f"{folder}{item.name}/")
+                    elif item.is_file(follow_symlinks=False):
+                        sizes[f"{folder}{item.name}"] = item.stat(follow_symlinks=False).st_size
+        except FileNotFoundError:
+            continue
+    return sizes

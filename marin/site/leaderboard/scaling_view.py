@@ -1,0 +1,152 @@
+"""The scaling view of a track: its families' fits, as lines of a table and as a chart with the intervals of their projections."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from marin.site import wording
+from marin.site.leaderboard.api import FamilyScaling
+from marin.site.leaderboard.drawing import LIGHT, SHAPES, WIDE, Shape, finish, render
+from marin.site.leaderboard.frame import cost_axis, make_frame, quality_axis
+from marin.site.leaderboard.measures import MEASURES
+from marin.site.leaderboard.summary import EntrySummary
+from marin.speedrun.scaling import Point, ScalingFit, rank_families
+from marin.speedrun.tracks import Track
+
+_FEWEST = 2
+_MOST = 40  # families that are fitted: each takes about 20 ms, and a longer table is not read
+_SHOWN = len(LIGHT.families)
+
+
+def fits_of(track: Track, entries: Sequence[EntrySummary]) -> tuple[ScalingFit, ...]:
+    """The fits of a track's families to a budget of one to two orders beyond the largest; () where nothing scales there.
+
+    Where there are very many families, those that reached the largest budgets are fitted.
+    """
+    if track.objective != "pareto" or track.higher_is_better:
+        return ()
+    families: dict[str, list[Point]] = {}
+    for entry in entries:
+        cost, quality = entry["values"].get(track.cost), entry["values"].get(track.metric)
+        if not entry["family"] or entry["rank"] is None or cost is None or quality is None:
+            continue
+        if 0 < cost < math.inf and 0 < quality < math.inf:
+            families.setdefault(entry["family"], []).append(Point(entry["key"], cost, quality))
+    large = sorted(
+        (name for name, points in families.items() if len(points) >= _FEWEST),
+        key=lambda name: (-max(point.cost for point in families[name]), name),
+    )
+    families = {name: families[name] for name in sorted(large[:_MOST])}
+    if not families:
+        return ()
+    return rank_families(dict(families), target_of(points for points in families.values()))
+
+
+def target_of(families: Any) -> float:
+    """The budget that fits are read off at: the second power of ten beyond the largest."""
+    return float(
+        10.0 ** min(math.floor(math.log10(max(point.cost for points in families for point in points))) + 2, 300)
+    )
+
+
+def document_of(fit: ScalingFit) -> FamilyScaling:
+    interval = fit.projection_interval
+    return FamilyScaling(
+        family=fit.family,
+        rank=fit.rank,
+        keys=[point.key for point in fit.points],
+        parameters=fit.parameters,
+        unit=fit.unit,
+        a=fit.a,
+        b=fit.b,
+        c=fit.c,
+        r_squared=fit.r_squared,
+        target=fit.budget,
+        projected=fit.projection,
+        low=None if interval is None else interval.low,
+        high=None if interval is None else interval.high,
+        refused=fit.refusal,
+    )
+
+
+def shown_fits(fits: Sequence[ScalingFit]) -> list[ScalingFit]:
+    """Those that the chart has colours for: ranked ones first."""
+    return [fit for fit in fits if fit.projection is not None][:_SHOWN]
+
+
+def describe(track: Track, fits: Sequence[ScalingFit]) -> str:
+    ranked = [fit for fit in fits if fit.rank is not None]
+    text = f"Chart of {len(shown_fits(fits))} of {len(fits)} families with their fitted curves."
+    if not ranked:
+        return f"{text} None has points that support a ranking."
+    best = ranked[0]
+    return (
+        f"{text} {wording.clean(best.family, 80)} is projected best: {wording.bits(best.projection)} at "
+        f"{MEASURES[track.cost].text(best.budget)}. The table below has every fit."
+    )
+
+
+def draw(track: Track, fits: Sequence[ScalingFit]) -> dict[str, str]:
+    """SVG text by shape and scheme."""
+    drawn: dict[str, str] = {}
+    for shape in SHAPES:
+        for scheme, svg in render(_specification(track, shown_fits(fits), shape)).items():
+            drawn[f"{shape.name}-{scheme}"] = svg
+    return drawn
+
+
+def _specification(track: Track, fits: Sequence[ScalingFit], shape: Shape) -> dict[str, Any]:
+    import altair as alt
+
+    cost, quality = MEASURES[track.cost], MEASURES[track.metric]
+    budget = fits[0].budget
+    costs = [point.cost for fit in fits for point in fit.points]
+    qualities = [point.quality for fit in fits for point in fit.points] + [fit.projection or 1.0 for fit in fits]
+    frame = make_frame(shape, [*costs, budget], qualities, logarithmic=True)
+    names = _names(fits)
+    legend = alt.Legend(
+        title=None, orient="right" if shape is WIDE else "bottom", columns=1, labelColor=LIGHT.text, labelLimit=240, symbolType="circle"
+    )  # fmt: skip
+    x = alt.X("x:Q", title=f"{cost.title} (log)", scale=alt.Scale(type="log", domain=list(frame.cost), nice=False),
+              axis=cost_axis(frame, cost.unit))  # fmt: skip
+    y = alt.Y("y:Q", title=quality.axis_title, scale=alt.Scale(type="log", domain=list(frame.quality), nice=False),
+              axis=quality_axis(frame))  # fmt: skip
+    colour = alt.Color(
+        "family:N", scale=alt.Scale(domain=names, range=list(LIGHT.families[: len(names)])), legend=legend
+    )
+
+    def chart(values: list[dict[str, Any]]) -> Any:
+        return alt.Chart(alt.InlineData(values=values)).encode(x=x, y=y, color=colour)
+
+    curves: list[dict[str, Any]] = []
+    projections: list[dict[str, Any]] = []
+    for name, fit in zip(names, fits, strict=True):
+        start = min(point.cost for point in fit.points)
+        for k in range(41):
+            at = start * (budget / start) ** (k / 40)
+            value = fit.at(at)
+            if value is not None and frame.quality[0] <= value <= frame.quality[1]:
+                curves.append({"x": at, "y": value, "family": name})
+        interval = fit.projection_interval
+        if interval is not None and interval.low > 0:
+            low, high = max(interval.low, frame.quality[0]), min(interval.high, frame.quality[1])
+            projections.append({"x": budget * 0.97 ** len(projections), "y": low, "high": high, "family": name})
+    points = [
+        {"x": point.cost, "y": point.quality, "family": name}
+        for name, fit in zip(names, fits, strict=True) for point in fit.points
+    ]  # fmt: skip
+    layers = [
+        chart(curves).mark_line(strokeWidth=1.5, opacity=0.85),
+        chart(projections).mark_rule(strokeWidth=4, opacity=0.5).encode(y2="high:Q"),
+        chart(points).mark_point(filled=True, size=shape.point_size, opacity=1),
+    ]
+    return finish(alt.layer(*layers), shape, width=shape.width - (250 if shape is WIDE else 0))
+
+
+def _names(fits: Sequence[ScalingFit]) -> list[str]:
+    """The families as the legend names them: with their rank, and never two alike."""
+    names: list[str] = []
+    for fit in fits:
+        name = f"{'–' if fit.rank is None else fit.rank}  {wording.clean(fit.family, 36)}"
+        names.append(name if name not in names else f"{name} ({len(names)})")
+    return names

@@ -1,0 +1,157 @@
+// Up to eight entries side by side: figures, curves, and the settings in which they differ.
+const { make, draw } = marin;
+const place = document.getElementById("compare");
+
+class Compare {
+  constructor(element) {
+    this.element = element;
+    this.most = Number(element.dataset.most);
+    this.keys = [...new Set((marin.readState().get("runs") ?? "").split(",").filter((key) => /^[a-z0-9-]+$/.test(key)))].slice(0, this.most);
+    this.documents = new Map();
+    this.show();
+  }
+
+  async show() {
+    marin.writeState(new URLSearchParams(this.keys.length ? { runs: this.keys.join(",") } : {}));
+    const failed = [];
+    await Promise.all(this.keys.map(async (key) => {
+      if (this.documents.has(key)) return;
+      try {
+        const answer = await fetch(`data/entries/${key}.json`);
+        if (!answer.ok) throw new Error(String(answer.status));
+        this.documents.set(key, await answer.json());
+      } catch {
+        failed.push(key);
+      }
+    }));
+    this.keys = this.keys.filter((key) => !failed.includes(key));
+    const parts = [this.adder()];
+    if (failed.length) {
+      const why = location.protocol === "file:" ? "A page from disk may not read other files: run `marin leaderboard serve`, or put the site on any static host." : `There is no entry ${failed.join(", ")}.`;
+      parts.push(make("p", { class: "note", role: "alert" }, why));
+    }
+    const found = this.keys.map((key) => this.documents.get(key));
+    if (!found.length && !failed.length) parts.push(make("section", { class: "empty" }, make("h2", {}, "Nothing chosen yet"), make("p", {}, "Search above, or choose entries in the table of a track.")));
+    if (found.length) parts.push(this.figures(found), ...this.curves(found), this.settings(found));
+    this.element.replaceChildren(...parts);
+  }
+
+  // --- adding and removing ----------------------------------------------------------------------------------------
+
+  adder() {
+    const input = make("input", { type: "search", placeholder: "Add an entry by name or author …", "aria-label": "Add an entry", autocomplete: "off", spellcheck: "false" });
+    const list = make("ul", { class: "found" });
+    const search = () => {
+      const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const hits = [];
+      for (const rows of Object.values(marin.tracks)) {
+        for (let k = 0; words.length && k < rows.key.length && hits.length < 12; k += 1) {
+          const text = `${rows.name[k]} ${rows.author[k]}`.toLowerCase();
+          if (!this.keys.includes(rows.key[k]) && !hits.some((hit) => hit.key === rows.key[k]) && words.every((word) => text.includes(word))) hits.push({ key: rows.key[k], name: rows.name[k], author: rows.author[k] });
+        }
+      }
+      list.replaceChildren(...hits.map((hit) => make("li", {}, make("button", { type: "button", onclick: () => this.add(hit.key) }, hit.name, " ", make("span", {}, hit.author)))));
+    };
+    input.addEventListener("focus", () => this.load(search));
+    input.addEventListener("input", search);
+    input.disabled = this.keys.length >= this.most;
+    return make("div", { class: "adder" }, input, make("span", { class: "none" }, `${this.keys.length} of up to ${this.most}`), list);
+  }
+
+  load(ready) {
+    if (this.loaded) return;
+    this.loaded = true;
+    for (const address of this.element.dataset.rows.split(" ").filter(Boolean)) document.head.append(make("script", { src: address, onload: ready }));
+  }
+
+  add(key) {
+    if (this.keys.length < this.most && !this.keys.includes(key)) this.keys.push(key);
+    this.show();
+  }
+
+  remove(key) {
+    this.keys = this.keys.filter((other) => other !== key);
+    this.show();
+  }
+
+  // --- parts ------------------------------------------------------------------------------------------------------
+
+  head(found) {
+    return make("thead", {}, make("tr", {}, make("th", { scope: "col" }, ""), ...found.map(({ entry }, k) => {
+      const swatch = make("span", { class: "swatch", "aria-hidden": "true" });
+      swatch.style.background = `var(--family-${k})`;
+      return make("th", { scope: "col" }, swatch, make("a", { href: entry.page }, ...marin.breakable(entry.name.slice(0, 160))),
+        make("button", { type: "button", class: "remove", "aria-label": `Remove ${entry.name.slice(0, 160)}`, onclick: () => this.remove(entry.key) }, "×"));
+    })));
+  }
+
+  table(title, found, lines) {
+    return make("section", {}, make("h2", {}, title), make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": title },
+      make("table", { class: "compare-table" }, make("caption", {}, title), this.head(found), make("tbody", {}, ...lines))));
+  }
+
+  figures(found) {
+    const lines = [];
+    for (const measure of Object.values(marin.measures)) {
+      const values = found.map(({ entry }) => (measure.key === "model_size" ? entry.model_size : entry.values[measure.key]) ?? null);
+      const known = values.filter((value) => value !== null);
+      if (!known.length) continue;
+      const best = measure.key === "model_size" || known.length < 2 ? null : measure.higher ? Math.max(...known) : Math.min(...known);
+      lines.push(make("tr", {}, make("th", { scope: "row" }, measure.title), ...values.map((value, k) => {
+        const { spread, track } = found[k].entry;
+        const margin = spread && spread.high !== null && value === spread.mean && track ? ` ±${marin.write.margin(spread.high - spread.mean)}` : "";
+        return make("td", { class: value !== null && value === best ? "best" : "" }, value === null ? "—" : measure.text(value) + margin);
+      })));
+    }
+    const texts = [["Author", "author"], ["Date", "date"], ["Hardware", "hardware"], ["Optimizer", "optimizer"], ["Rank", "rank"], ["State", "state"], ["Verified", "rung"]];
+    for (const [title, key] of texts) lines.push(make("tr", {}, make("th", { scope: "row" }, title), ...found.map(({ entry }) => make("td", {}, entry[key] === null ? "—" : String(entry[key]).slice(0, 200)))));
+    lines.push(make("tr", {}, make("th", { scope: "row" }, "Runs"), ...found.map(({ entry }) => make("td", {}, entry.spread ? String(entry.spread.n) : "—"))));
+    return this.table("Figures", found, lines);
+  }
+
+  curves(found) {
+    const titles = [...new Set(found.flatMap((document) => document.curves.map((curve) => curve.title)))];
+    return titles.map((title) => {
+      const lines = found.map((document, k) => ({ k, curve: document.curves.find((curve) => curve.title === title) })).filter(({ curve }) => curve);
+      const [width, height, left, floor] = [900, 320, 56, 292];
+      const steps = lines.flatMap(({ curve }) => curve.steps);
+      const values = lines.flatMap(({ curve }) => curve.values);
+      const [first, last, low, high] = [Math.min(...steps), Math.max(...steps), Math.min(...values), Math.max(...values)];
+      const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title} of ${lines.length} entries` });
+      const x = (step) => left + ((step - first) / (last - first || 1)) * (width - left - 12);
+      const y = (value) => 10 + ((high - value) / (high - low || 1)) * (floor - 10);
+      const scale = { low, high, isLog: false };
+      if (high > low) for (const [value, text] of marin.ticks(scale, "plain", 6)) svg.append(draw("line", { class: "grid", x1: left, x2: width - 12, y1: y(value), y2: y(value) }), draw("text", { class: "tick", x: left - 6, y: y(value) + 4, "text-anchor": "end" }, text));
+      for (const step of [first, Math.round((first + last) / 2), last]) svg.append(draw("text", { class: "tick", x: x(step), y: height - 8, "text-anchor": step === first ? "start" : step === last ? "end" : "middle" }, `step ${step}`));
+      for (const { k, curve } of lines) {
+        const line = draw("polyline", { class: "curve", points: curve.steps.map((step, at) => `${x(step).toFixed(1)},${y(curve.values[at]).toFixed(1)}`).join(" ") });
+        line.style.stroke = `var(--family-${k})`;
+        svg.append(line);
+      }
+      return make("section", {}, make("h2", {}, title), make("figure", { class: "curves-together" }, svg));
+    });
+  }
+
+  settings(found) {
+    const flat = found.map((document) => {
+      const settings = new Map();
+      const walk = (prefix, value) => {
+        if (value !== null && typeof value === "object" && !Array.isArray(value) && Object.keys(value).length) for (const key of Object.keys(value).sort()) walk(`${prefix}.${key}`, value[key]);
+        else if (value !== null && value !== undefined && settings.size < 600) settings.set(prefix, typeof value === "string" ? value : JSON.stringify(value));
+      };
+      const info = document.runs[0]?.run_info ?? {};
+      for (const section of ["model_config", "train_config", "resources", "tokenized_dataset", "device_name", "num_chips", "git_commit", "seed"]) walk(section, info[section]);
+      return settings;
+    });
+    const names = [...new Set(flat.flatMap((settings) => [...settings.keys()]))].sort();
+    const differing = names.filter((name) => new Set(flat.map((settings) => settings.get(name))).size > 1);
+    const silent = found.filter((_, k) => !flat[k].size).length;
+    if (!differing.length) return make("p", { class: "note" }, silent ? "None of them states its settings." : "No setting differs.");
+    const lines = differing.map((name) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, name)), ...flat.map((settings) => make("td", {}, settings.has(name) ? settings.get(name).slice(0, 200) : "—"))));
+    const made = this.table(`Settings that differ (${differing.length} of ${names.length})`, found, lines);
+    if (silent) made.append(make("p", { class: "note" }, `${silent === 1 ? "One of them states" : `${silent} of them state`} no settings.`));
+    return made;
+  }
+}
+
+if (place) new Compare(place);

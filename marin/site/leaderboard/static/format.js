@@ -1,0 +1,106 @@
+// Figures as marin/site/wording.py writes them; tests/site compares the two in a browser.
+const SUPERSCRIPTS = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
+const raised = (exponent) => [...String(exponent)].map((digit) => SUPERSCRIPTS[digit]).join("");
+const exponential = (value, digits) => value.toExponential(digits).replace(/e([+-])(\d)$/, "e$10$2");
+// As Python's "#.3g" below a hundred.
+const threeDigits = (value) => {
+  if (Math.abs(value) >= 99.95) return Math.round(value).toLocaleString("en-US");
+  const power = value === 0 ? 0 : Number(value.toExponential(2).split("e")[1]);
+  return power < -4 ? exponential(value, 2) : value.toFixed(2 - power);
+};
+
+marin.write = {
+  flops(value) {
+    if (value === 0) return "0";
+    const [mantissa, exponent] = value.toExponential(2).split("e");
+    return `${mantissa}×10${raised(Number(exponent))}`;
+  },
+  seconds(value) {
+    if (Math.abs(value) < 120) return `${threeDigits(value)} s`;
+    return Math.abs(value) < 7200 ? `${threeDigits(value / 60)} min` : `${threeDigits(value / 3600)} h`;
+  },
+  count(value) {
+    for (const [limit, unit] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "K"]]) {
+      if (Math.abs(value) >= 0.9995 * limit) return `${threeDigits(value / limit)} ${unit}`;
+    }
+    return String(Number(value.toPrecision(6)));
+  },
+  percent: (value) => `${(100 * value).toFixed(1)} %`,
+  plain: (value) => (Math.abs(value) < 1e4 ? value.toFixed(4) : String(Number(value.toPrecision(3)))),
+  margin: (value) => (value !== 0 && Math.abs(value) < 9.5e-5 ? exponential(value, 0) : String(Number(value.toPrecision(1)))),
+};
+marin.raised = raised;
+
+// The figures that tables and charts show, as marin/site/leaderboard/measures.py has them.
+const measure = (key, title, unit, more) => [key, { key, title, unit, higher: false, log: true, ...more, text: (value) => marin.write[unit](value) }];
+marin.measures = Object.fromEntries([
+  measure("bits_per_byte", "Bits per byte", "plain"),
+  measure("core", "CORE", "plain", { higher: true, log: false }),
+  measure("loss", "Validation loss", "plain", { log: false }),
+  measure("training_hardware_flops", "Hardware FLOPs", "flops"),
+  measure("model_flops", "Model FLOPs", "flops"),
+  measure("training_time", "Training time", "seconds"),
+  measure("total_tokens", "Tokens", "count"),
+  measure("mfu", "MFU", "percent", { higher: true }),
+  measure("model_size", "Parameters", "count"),
+]);
+marin.costs = ["training_hardware_flops", "model_flops", "training_time", "total_tokens"];
+marin.levels = { none: 0, parsed: 1, arithmetic: 2, log: 3, "re-evaluated": 4, "re-run": 5 };
+
+// Elements are only ever made this way: every text is a text node, whatever it says.
+marin.make = (name, attributes = {}, ...children) => {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "class") element.className = value;
+    else if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(key, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+};
+marin.draw = (name, attributes = {}, text = null) => {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (text !== null) element.textContent = text;
+  return element;
+};
+
+// A name that may break after a slash, and in long parts after a dash; its last part stands out.
+marin.breakable = (name) => {
+  const cut = name.lastIndexOf("/") + 1;
+  const part = (text, className) => {
+    const span = marin.make("span", { class: className });
+    text.split(/(?<=\/)/).forEach((piece, index) => {
+      if (index) span.append(marin.make("wbr"));
+      const long = piece.replace(/\/$/, "").length > 16;
+      (long ? piece.split(/(?<=[_-])(?=[^/])/) : [piece]).forEach((bit, number) => {
+        if (number) span.append(marin.make("wbr"));
+        span.append(bit);
+      });
+    });
+    return span;
+  };
+  return cut ? [part(name.slice(0, cut), "group"), marin.make("wbr"), part(name.slice(cut), "leaf")] : [part(name, "leaf")];
+};
+marin.ladder = (rung) => marin.make("span", { class: "rung" },
+  marin.make("span", { class: `ladder level-${marin.levels[rung] ?? 0}`, "aria-hidden": "true" }), rung);
+marin.root = document.body.dataset.root;
+
+// Each track's rows come in a script of their own, since a page that was opened from disk may not fetch.
+marin.tracks = {};
+marin.waiting = [];
+marin.addRows = (rows) => {
+  marin.tracks[rows.track] = rows;
+  marin.waiting.forEach((ready) => ready(rows));
+};
+
+// The state of a page lives in its address, so that a link to what one sees is a link to what others see.
+marin.readState = () => new URLSearchParams(location.search);
+marin.writeState = (state) => {
+  const text = String(state).replace(/%2C/g, ",");
+  try {
+    history.replaceState(null, "", (text ? `?${text}` : location.pathname) + location.hash);
+  } catch {
+    // Some browsers refuse this for pages from disk; the page works without.
+  }
+};

@@ -1,0 +1,416 @@
+// A track's page where scripts run: sorting, searching, filtering, paging, choosing entries to compare, and the chart with it.
+// Without scripts the page is the same table in the order of the ranks, in pages of their own.
+const { make } = marin;
+const TEXTS = ["name", "hardware", "optimizer", "author", "date"];
+const FACETS = [["author", "Author"], ["family", "Family"], ["optimizer", "Optimizer"], ["hardware", "Hardware"], ["rung", "Verified at least"]];
+const SIZES = [["", "any"], ["0-3e7", "up to 30 M"], ["3e7-1e8", "30 M to 100 M"], ["1e8-3e8", "100 M to 300 M"], ["3e8-1e9", "300 M to 1 B"], ["1e9-1e99", "1 B and more"]];
+const LARGE = Number.MAX_VALUE;
+
+class Table {
+  constructor(table, rows) {
+    this.table = table;
+    this.body = table.tBodies[0];
+    this.rows = rows;
+    this.count = rows.key.length;
+    this.quality = table.dataset.quality;
+    this.main = table.dataset.main;
+    this.pageSize = Number(table.dataset.pageSize);
+    this.columns = [...table.tHead.rows[0].cells].map((cell) => cell.dataset.column);
+    this.state = marin.readState();
+    this.orders = new Map();
+    this.text = rows.key.map((_, k) => [rows.name[k], rows.author[k], rows.hardware[k], rows.optimizer[k], rows.date[k], rows.rung[k], rows.state[k]].filter(Boolean).join(" ").toLowerCase());
+    this.chosen = (this.state.get("pick") ?? "").split(",").filter((key) => rows.key.includes(key)).slice(0, 8);
+    this.built = [];
+    this.makeTools();
+    this.makeHeads();
+    this.makeChart();
+    this.body.addEventListener("pointerover", (event) => this.hover(event.target.closest("tr")));
+    this.body.addEventListener("pointerleave", () => this.hover(null));
+    this.body.addEventListener("focusin", (event) => this.hover(event.target.closest("tr")));
+    this.body.addEventListener("change", (event) => this.choose(event.target));
+    this.apply(true);
+    this.prepare();
+  }
+
+  // --- values -----------------------------------------------------------------------------------------------------
+
+  values(column) {
+    const { rows } = this;
+    if (column === "quality") return rows.measures[this.quality];
+    if (column === "rung") return rows.rung.map((rung) => marin.levels[rung]);
+    if (column === "rank" || TEXTS.includes(column)) return rows[column];
+    return rows.measures[column];
+  }
+
+  // The entries in ascending order of a column, unknown ones last: worked out once, then a sort is a walk along it.
+  order(column) {
+    if (this.orders.has(column)) return this.orders.get(column);
+    const values = this.values(column) ?? new Array(this.count).fill(null);
+    const known = [];
+    const unknown = [];
+    for (let index = 0; index < this.count; index += 1) (values[index] === null ? unknown : known).push(index);
+    if (typeof values[known[0]] === "string") {
+      const folded = values.map((value) => (value === null ? null : value.toLowerCase()));
+      known.sort((a, b) => (folded[a] < folded[b] ? -1 : folded[a] > folded[b] ? 1 : a - b));
+    } else {
+      // A native sort of numbers alone is several times faster than one with a comparison of its own.
+      const places = new Map();
+      for (const index of known) {
+        const list = places.get(values[index]);
+        if (list) list.push(index);
+        else places.set(values[index], [index]);
+      }
+      const sorted = Float64Array.from(places.keys()).sort();
+      known.length = 0;
+      for (const value of sorted) known.push(...places.get(value));
+    }
+    const made = { known, unknown };
+    this.orders.set(column, made);
+    return made;
+  }
+
+  // Works the orders out while nobody waits for them.
+  prepare() {
+    const left = this.columns.filter((column) => !this.orders.has(column));
+    const later = window.requestIdleCallback ?? ((work) => setTimeout(work, 50));
+    if (left.length) {
+      later(() => {
+        this.order(left[0]);
+        this.prepare();
+      });
+    } else this.table.dataset.ready = "";
+  }
+
+  // --- what is shown ----------------------------------------------------------------------------------------------
+
+  test() {
+    const { state, rows, text } = this;
+    const words = (state.get("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
+    const tests = [];
+    for (const word of words) tests.push((index) => text[index].includes(word));
+    for (const [facet] of FACETS) {
+      const wanted = state.get(facet);
+      if (!wanted) continue;
+      if (facet === "rung") tests.push((index) => marin.levels[rows.rung[index]] >= marin.levels[wanted]);
+      else tests.push((index) => rows[facet][index] === wanted);
+    }
+    const size = (state.get("size") ?? "").split("-").map(Number);
+    const sizes = rows.measures.model_size ?? [];
+    if (size.length === 2) tests.push((index) => sizes[index] != null && sizes[index] >= size[0] && sizes[index] < size[1]);
+    const [from, to] = [state.get("from"), state.get("to")];
+    if (from) tests.push((index) => rows.date[index] !== null && rows.date[index] >= from);
+    if (to) tests.push((index) => rows.date[index] !== null && rows.date[index] <= to);
+    if (state.get("frontier")) tests.push((index) => rows.frontier[index]);
+    return tests.length ? (index) => tests.every((test) => test(index)) : null;
+  }
+
+  sorted() {
+    const [column, direction] = (this.state.get("sort") ?? "rank.up").split(".");
+    const { known, unknown } = this.order(this.columns.includes(column) ? column : "rank");
+    const test = this.test();
+    const kept = [];
+    if (direction === "down") for (let k = known.length - 1; k >= 0; k -= 1) { if (!test || test(known[k])) kept.push(known[k]); }
+    else for (const index of known) { if (!test || test(index)) kept.push(index); }
+    for (const index of unknown) if (!test || test(index)) kept.push(index);
+    return kept;
+  }
+
+  apply(first = false) {
+    const started = performance.now();
+    const before = this.shown;
+    this.shown = this.sorted();
+    const isPlain = ["q", "sort", "size", "from", "to", "frontier", "page", ...FACETS.map(([facet]) => facet)].every((name) => !this.state.get(name));
+    this.page = Math.min(Math.max(1, Number(this.state.get("page")) || this.startPage(isPlain)), Math.max(1, Math.ceil(this.shown.length / this.pageSize)));
+    // At first the page already shows what it should, unless its address asks for something else.
+    if (!(first && isPlain)) this.fill();
+    else this.adopt();
+    this.pager(isPlain && first);
+    this.counted.textContent = this.shown.length === this.count ? `${this.count.toLocaleString("en-US")} entries` : `${this.shown.length.toLocaleString("en-US")} of ${this.count.toLocaleString("en-US")} entries`;
+    this.markHeads();
+    marin.writeState(this.state);
+    if (this.chart && (!before || before.length !== this.shown.length || this.filtered)) this.chart.show(this.shown);
+    this.filtered = this.shown.length !== this.count;
+    this.table.dataset.took = (performance.now() - started).toFixed(1);
+  }
+
+  startPage(isPlain) {
+    const match = isPlain && !this.touched && /\.page-(\d+)\.html$/.exec(location.pathname);
+    return match ? Number(match[1]) : 1;
+  }
+
+  set(name, value, keepPage = false) {
+    this.touched = true;
+    if (value) this.state.set(name, value);
+    else this.state.delete(name);
+    if (!keepPage) this.state.delete("page");
+    this.apply();
+    this.refine?.();
+  }
+
+  // --- rows -------------------------------------------------------------------------------------------------------
+
+  adopt() {
+    const places = new Map(this.rows.key.map((key, index) => [key, index]));
+    for (const row of this.body.rows) {
+      const index = places.get(row.dataset.key);
+      if (index !== undefined) this.addBox(row, index);
+    }
+  }
+
+  addBox(row, index) {
+    const { key, name } = this.rows;
+    const box = make("input", { type: "checkbox", value: key[index], "aria-label": `Compare ${name[index]}` });
+    box.checked = this.chosen.includes(key[index]);
+    row.querySelector("th").prepend(make("span", { class: "pick" }, box));
+  }
+
+  fill() {
+    const start = (this.page - 1) * this.pageSize;
+    const shown = this.shown.slice(start, start + this.pageSize);
+    const rows = shown.map((index) => (this.built[index] ??= this.row(index)));
+    for (const row of rows) {
+      const box = row.querySelector("input");
+      box.checked = this.chosen.includes(box.value);
+    }
+    if (!rows.length) rows.push(make("tr", { class: "nothing" }, make("td", { colspan: String(this.columns.length) }, "No entry fits these filters.")));
+    this.body.replaceChildren(...rows);
+  }
+
+  // The row that `row` of templates/parts.html.j2 makes.
+  row(index) {
+    const { rows } = this;
+    const unknown = (title = "not stated") => make("span", { class: "none", title }, "—");
+    const figure = (key, className, extra = null) => {
+      const value = rows.measures[key]?.[index] ?? null;
+      return make("td", { class: `num ${className}` }, value === null ? unknown() : marin.measures[key].text(value), extra);
+    };
+    const text = (key) => make("td", { class: `c-${key}` }, rows[key][index] ?? unknown());
+    const isOff = rows.state[index] !== "ranked";
+    const name = make("th", { scope: "row", class: "c-name" },
+      make("a", { href: `${marin.root}entries/${rows.key[index]}.html` }, ...marin.breakable(rows.name[index])),
+      rows.record[index] ? make("span", { class: "mark record" }, "record") : null,
+      isOff ? make("span", { class: `mark ${rows.state[index]}` }, rows.state[index]) : null,
+      make("span", { class: "sub" }, rows.author[index] + (rows.date[index] ? ` · ${rows.date[index]}` : "")),
+      rows.why[index] ? make("span", { class: "why" }, rows.why[index]) : null);
+    const spread = rows.n[index] === null ? null
+      : make("span", { class: "spread" }, `${rows.margin[index] === null ? "" : `±${marin.write.margin(rows.margin[index])} `}n\u00a0${rows.n[index]}`);
+    const rank = make("td", { class: "num c-rank" }, rows.rank[index] === null ? unknown("not ranked") : String(rows.rank[index]));
+    if (rows.frontier[index]) rank.append(make("span", { class: "dot", title: "on the Pareto frontier" }), make("span", { class: "hidden" }, " on the Pareto frontier"));
+    const made = make("tr", { "data-key": rows.key[index], class: rows.frontier[index] ? "frontier" : isOff ? rows.state[index] : "" },
+      rank, name, figure(this.quality, "c-quality", spread),
+      ...marin.costs.filter((key) => this.columns.includes(key)).map((key) => figure(key, `c-${key}${key === this.main ? " on-phone" : ""}`)),
+      figure("mfu", "c-mfu"), figure("model_size", "c-model_size"), text("hardware"), text("optimizer"), text("author"), text("date"),
+      make("td", { class: "c-rung" }, marin.ladder(rows.rung[index])));
+    this.addBox(made, index);
+    return made;
+  }
+
+  // --- heads, pages -----------------------------------------------------------------------------------------------
+
+  makeHeads() {
+    for (const cell of this.table.tHead.rows[0].cells) {
+      const button = make("button", { type: "button", onclick: () => this.sortBy(cell.dataset.column) }, cell.textContent);
+      cell.replaceChildren(button);
+    }
+  }
+
+  sortBy(column) {
+    const [now, direction] = (this.state.get("sort") ?? "rank.up").split(".");
+    const starts = column === "date" || column === "rung" || marin.measures[column === "quality" ? this.quality : column]?.higher ? "down" : "up";
+    const next = now === column ? (direction === "up" ? "down" : "up") : starts;
+    this.set("sort", column === "rank" && next === "up" ? "" : `${column}.${next}`);
+  }
+
+  markHeads() {
+    const [column, direction] = (this.state.get("sort") ?? "rank.up").split(".");
+    for (const cell of this.table.tHead.rows[0].cells) {
+      if (cell.dataset.column === column) cell.setAttribute("aria-sort", direction === "down" ? "descending" : "ascending");
+      else cell.removeAttribute("aria-sort");
+    }
+    if (this.sorter) this.sorter.value = this.columns.includes(column) ? column : "rank";
+  }
+
+  pager(asBuilt) {
+    const last = Math.ceil(this.shown.length / this.pageSize);
+    const place = document.getElementById("pages");
+    if (asBuilt) return;
+    if (last < 2) return place.replaceChildren();
+    const near = [1, 2, last - 1, last, ...[-2, -1, 0, 1, 2].map((step) => this.page + step)].filter((page) => page >= 1 && page <= last);
+    const items = [];
+    let previous = 0;
+    for (const page of [...new Set(near)].sort((a, b) => a - b)) {
+      if (page - previous > 1) items.push(make("li", {}, make("span", { class: "gap" }, "…")));
+      const go = () => {
+        this.set("page", String(page), true);
+        document.getElementById("entries").scrollIntoView();
+      };
+      items.push(make("li", {}, page === this.page ? make("span", { "aria-current": "page" }, String(page)) : make("button", { type: "button", "aria-label": `page ${page}`, onclick: go }, String(page))));
+      previous = page;
+    }
+    return place.replaceChildren(make("ul", {}, ...items));
+  }
+
+  // --- tools ------------------------------------------------------------------------------------------------------
+
+  makeTools() {
+    const place = document.getElementById("tools");
+    this.counted = make("span", { class: "shown", role: "status" });
+    const search = make("input", { type: "search", "aria-label": "Search entries", placeholder: "Search name, author, hardware, date …", autocomplete: "off", spellcheck: "false" });
+    search.value = this.state.get("q") ?? "";
+    search.addEventListener("input", () => this.set("q", search.value));
+    const only = make("input", { type: "checkbox" });
+    only.checked = Boolean(this.state.get("frontier"));
+    only.addEventListener("change", () => this.set("frontier", only.checked ? "1" : ""));
+    this.sorter = make("select", { "aria-label": "Sort by", onchange: () => this.set("sort", `${this.sorter.value}.up`) }, ...this.columns.map((column, k) => make("option", { value: column }, this.table.tHead.rows[0].cells[k].textContent)));
+    const fields = FACETS.map(([facet, title]) => {
+      const found = facet === "rung" ? Object.keys(marin.levels).slice(1) : [...new Set(this.rows[facet].filter((value) => value !== null))].sort((a, b) => (a.toLowerCase() < b.toLowerCase() ? -1 : 1));
+      return this.field(title, facet, [["", "any"], ...found.slice(0, 400).map((value) => [value, value])]);
+    });
+    const day = (title, name) => {
+      const input = make("input", { type: "date", "aria-label": title });
+      input.value = this.state.get(name) ?? "";
+      input.addEventListener("change", () => this.set(name, input.value));
+      return make("label", {}, title, input);
+    };
+    const clear = make("button", { type: "button", class: "plain", onclick: () => this.clear() }, "Clear filters");
+    const filters = make("details", { class: "filters" }, make("summary", {}, "Filters"),
+      make("div", { class: "fields" }, ...fields, this.field("Parameters", "size", SIZES), day("From", "from"), day("To", "to")), clear);
+    filters.open = [...FACETS.map(([facet]) => facet), "size", "from", "to"].some((name) => this.state.get(name));
+    place.replaceChildren(
+      make("div", { class: "searching" }, search, make("label", { class: "check" }, only, "frontier only"), make("label", { class: "sort-by" }, "Sort by", this.sorter), this.counted), filters);
+    place.hidden = false;
+    this.basket?.remove();
+    this.basket = make("div", { class: "basket", role: "status", hidden: true });
+    document.getElementById("entries").append(this.basket);
+    this.showBasket();
+  }
+
+  field(title, name, options) {
+    const select = make("select", { "aria-label": title, onchange: () => this.set(name, select.value) }, ...options.map(([value, text]) => make("option", { value }, text)));
+    select.value = this.state.get(name) ?? "";
+    return make("label", {}, title, select);
+  }
+
+  clear() {
+    for (const name of [...this.state.keys()]) if (!["x", "pick", "budget", "day"].includes(name)) this.state.delete(name);
+    this.makeTools();
+    document.querySelector("#tools details").open = true;
+    this.set("q", "");
+  }
+
+  // --- choosing ---------------------------------------------------------------------------------------------------
+
+  choose(box) {
+    if (box.type !== "checkbox") return;
+    const rest = this.chosen.filter((key) => key !== box.value);
+    if (box.checked && rest.length >= 8) box.checked = false;
+    this.chosen = box.checked ? [...rest, box.value] : rest;
+    if (this.chosen.length) this.state.set("pick", this.chosen.join(","));
+    else this.state.delete("pick");
+    marin.writeState(this.state);
+    this.showBasket();
+  }
+
+  showBasket() {
+    this.basket.hidden = !this.chosen.length;
+    const clear = () => {
+      this.chosen = [];
+      this.state.delete("pick");
+      for (const box of this.body.querySelectorAll(".pick input")) box.checked = false;
+      marin.writeState(this.state);
+      this.showBasket();
+    };
+    this.basket.replaceChildren(`${this.chosen.length} of up to 8 chosen`, make("button", { type: "button", class: "plain", onclick: clear }, "Clear"),
+      make("a", { class: "main-button", href: `${marin.root}compare.html?runs=${this.chosen.join(",")}` }, "Compare"));
+  }
+
+  // --- the chart --------------------------------------------------------------------------------------------------
+
+  makeChart() {
+    const figure = document.getElementById("pareto");
+    if (!figure) return;
+    const wanted = this.state.get("x");
+    const axis = marin.costs.includes(wanted) && this.rows.measures[wanted] ? wanted : figure.dataset.cost;
+    this.chart = new marin.Chart(figure, this.rows, this.quality, axis, (index) => this.lightRow(index));
+    const { chart } = this;
+    const x = make("select", { "aria-label": "Figure on the x axis" }, ...marin.costs.filter((key) => this.rows.measures[key]).map((key) => make("option", { value: key }, marin.measures[key].title)));
+    x.value = axis;
+    const budget = make("input", { type: "text", inputmode: "decimal", size: "9", placeholder: "e.g. 1e19", value: this.state.get("budget") ?? "" });
+    const said = make("p", { class: "best-under", role: "status" });
+    const label = make("label", {}, "Best under", budget);
+    const underBudget = () => {
+      const limit = Number(budget.value.replace(/[ _,]/g, ""));
+      chart.budget = budget.value.trim() && limit > 0 ? limit : null;
+      if (chart.budget === null) said.textContent = budget.value.trim() ? "A budget is a number, such as 1e19; time is in seconds." : "";
+      else {
+        const best = chart.bestUnder(limit);
+        if (best < 0) said.textContent = `No entry costs at most ${chart.cost.text(limit)} ${chart.cost.title.toLowerCase()}.`;
+        else said.replaceChildren(`Best under ${chart.cost.text(limit)} (${chart.cost.title}): `, make("a", { href: `${marin.root}entries/${this.rows.key[best]}.html` }, this.rows.name[best]),
+          `, ${chart.quality.text(this.rows.measures[this.quality][best])} for ${chart.cost.text(this.rows.measures[chart.cost.key][best])}`);
+      }
+      chart.redraw();
+    };
+    this.refine = underBudget;
+    budget.addEventListener("input", () => {
+      if (budget.value.trim()) this.state.set("budget", budget.value.trim());
+      else this.state.delete("budget");
+      marin.writeState(this.state);
+      underBudget();
+    });
+    x.addEventListener("change", () => {
+      chart.cost = marin.measures[x.value];
+      if (x.value === figure.dataset.cost) this.state.delete("x");
+      else this.state.set("x", x.value);
+      marin.writeState(this.state);
+      underBudget();
+    });
+    const controls = make("div", { class: "controls" }, make("label", {}, "x axis", x));
+    if (chart.days.length > 1) {
+      const last = chart.days.length - 1;
+      const slider = make("input", { type: "range", min: "0", max: String(last), step: "1", "aria-label": "The frontier as it was on a day" });
+      const output = make("output", {});
+      const asked = chart.days.indexOf(this.state.get("day"));
+      slider.value = String(asked < 0 ? last : asked);
+      const move = () => {
+        const at = Number(slider.value);
+        chart.day = at === last ? null : chart.days[at];
+        output.textContent = at === last ? "today" : chart.days[at];
+        slider.setAttribute("aria-valuetext", output.textContent);
+        if (chart.day) this.state.set("day", chart.day);
+        else this.state.delete("day");
+        underBudget();
+      };
+      slider.addEventListener("input", () => {
+        move();
+        marin.writeState(this.state);
+      });
+      controls.append(make("label", {}, "as of", slider, output));
+      move();
+    }
+    controls.append(label);
+    figure.prepend(controls);
+    figure.querySelector("figcaption").before(said);
+    underBudget();
+  }
+
+  lightRow(index) {
+    this.litRow?.classList.remove("lit");
+    const row = index < 0 ? null : this.body.querySelector(`tr[data-key="${CSS.escape(this.rows.key[index])}"]`);
+    row?.classList.add("lit");
+    this.litRow = row;
+  }
+
+  hover(row) {
+    if (!this.chart || this.chart.byKey) return;
+    const index = row?.dataset.key ? this.rows.key.indexOf(row.dataset.key) : -1;
+    if (index !== this.chart.lit) {
+      this.chart.light(index, false);
+      this.lightRow(index);
+    }
+  }
+}
+
+const table = document.getElementById("board");
+if (table) marin.waiting.push((rows) => {
+  marin.table = new Table(table, rows);
+});

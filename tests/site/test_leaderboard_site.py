@@ -1,0 +1,357 @@
+"""The built site: complete, deterministic, incremental, self-contained, and inert whatever the files say."""
+
+import csv
+import html.parser
+import io
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+from xml.etree import ElementTree
+
+import pyarrow.parquet
+import pytest
+from pydantic import TypeAdapter
+
+from marin.cli.main import dispatch
+from marin.errors import ResultsError, StorageError
+from marin.site.leaderboard import api, build, curves, downloads
+from marin.site.leaderboard.build import build_site
+from marin.site.leaderboard.output import RECORD, SiteWriter
+from marin.speedrun.leaderboard import collect
+
+SCRIPTS = 3  # at most: the site's and the rows'; data never becomes one
+
+
+class _Page(html.parser.HTMLParser):
+    """Every tag with its attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+def _snapshot(site: pathlib.Path) -> dict[str, bytes]:
+    return {path.relative_to(site).as_posix(): path.read_bytes() for path in site.rglob("*") if path.is_file()}
+
+
+def _pages(site: pathlib.Path) -> Iterator[tuple[pathlib.Path, _Page]]:
+    for path in sorted(site.rglob("*.html")):
+        yield path, _Page(path.read_text())
+
+
+def _words(path: pathlib.Path) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", path.read_text().replace("<wbr>", "")).split())
+
+
+def _document(site: pathlib.Path, track: str) -> Any:
+    return json.loads((site / "data" / "tracks" / f"{track}.json").read_text())
+
+
+def test_site_shows_every_run_its_state_and_every_broken_file(site: pathlib.Path) -> None:
+    words = _words(site / "tracks" / "fineweb-edu.html")
+    for expected in ("family/ size_0", "family/ worse", "too_good", "held", "Hardware FLOPs", "Best under a budget"):
+        assert expected in words
+    assert "broken/speedrun_results.json" in _words(site / "index.html")
+    assert "cut short" in _words(site / "unreadable.html")
+    about = _words(site / "about.html")
+    assert "figures that fit together can be made up" in about
+    (hello,) = site.glob("entries/hello-*.html")
+    for expected in ("Return the value.", "Does not prove", "No log came with it"):
+        assert expected in _words(hello)
+    # What the text that a track is scored on takes to compress stands on its page.
+    assert "xz -9 needs" in _words(next(site.glob("tracks/other-python-docs-*.html")))
+
+
+def test_site_has_a_page_and_a_document_for_every_entry(site: pathlib.Path) -> None:
+    index = json.loads((site / "data" / "index.json").read_text())
+    keys = {entry["key"] for track in index["tracks"] for entry in _document(site, track["key"])["entries"]}
+    assert len(keys) == 11
+    assert {path.stem for path in site.glob("entries/*.html")} == keys
+    assert {path.stem for path in site.glob("data/entries/*.json")} == keys
+    assert [item["source"] for item in index["unreadable"]] == ["broken/speedrun_results.json"]
+
+
+def test_site_documents_fit_their_published_schemas(site: pathlib.Path) -> None:
+    index = TypeAdapter(api.IndexDocument).validate_json((site / "data" / "index.json").read_bytes(), strict=True)
+    for track in index["tracks"]:
+        TypeAdapter(api.TrackDocument).validate_json((site / track["document"]).read_bytes(), strict=True)
+    for path in site.glob("data/entries/*.json"):
+        TypeAdapter(api.EntryDocument).validate_json(path.read_bytes(), strict=True)
+    for name, path in index["schemas"].items():
+        schema = json.loads((site / path).read_text())
+        assert schema["$schema"].endswith("2020-12/schema"), name
+        assert "version" in schema["required"]
+
+
+def test_site_downloads_hold_the_same_rows_in_every_format(site: pathlib.Path) -> None:
+    entries = _document(site, "fineweb-edu")["entries"]
+    folder = site / "data" / "tracks"
+    table = list(csv.DictReader(io.StringIO((folder / "fineweb-edu.csv").read_text())))
+    stored = pyarrow.parquet.read_table(folder / "fineweb-edu.parquet").to_pylist()
+    assert [row["name"] for row in table] == [row["name"] for row in stored] == [entry["name"] for entry in entries]
+    assert [row["bits_per_byte"] for row in stored] == [entry["values"]["bits_per_byte"] for entry in entries]
+    held = next(row for row in table if row["name"] == "too_good")
+    assert (held["rank"], held["on_frontier"], held["state"]) == ("", "false", "held")
+    references = (folder / "fineweb-edu.bib").read_text()
+    assert references.count("@misc{") == len(entries)
+    atom = "{http://www.w3.org/2005/Atom}"
+    feed = ElementTree.fromstring((folder / "fineweb-edu.atom").read_text())
+    dates = [item.findtext(f"{atom}updated") or "" for item in feed.iter(f"{atom}entry")]
+    assert len(dates) == len(entries)
+    assert dates == sorted(dates, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [("=1+1", "'=1+1"), ("+a", "'+a"), ("-a", "'-a"), ("@a", "'@a"), ("  =a", "'=a"), ("a\n=b", "a =b"), ("plain", "plain"), (True, "true"), (-1.5, -1.5)],
+)  # fmt: skip
+def test_cell_never_begins_a_formula(text: object, written: object) -> None:
+    assert downloads.cell(text) == written
+
+
+def test_site_charts_are_inert_svg_in_two_schemes_and_two_shapes(site: pathlib.Path) -> None:
+    names = {path.name for path in site.glob("charts/fineweb-edu-frontier-*.svg")}
+    assert names == {
+        f"fineweb-edu-frontier-{shape}-{scheme}.svg" for shape in ("wide", "narrow") for scheme in ("light", "dark")
+    }
+    for chart in site.glob("charts/*.svg"):
+        root = ElementTree.fromstring(chart.read_text())
+        tags = {element.tag.rsplit("}", 1)[-1] for element in root.iter()}
+        assert not tags & {"script", "foreignObject", "image", "a", "use", "style"}
+    light, dark = (
+        (site / "charts" / f"fineweb-edu-frontier-wide-{scheme}.svg").read_text() for scheme in ("light", "dark")
+    )
+    assert "Hardware FLOPs (log)" in light
+    assert "#0a58ca" in light
+    assert "#0a58ca" not in dark
+
+
+def test_site_built_again_elsewhere_and_over_another_has_the_same_bytes(
+    results_dir: pathlib.Path, site: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    # Over a smaller site, with a file of a person's own in it.
+    build_site([results_dir / "hello"], [], tmp_path)
+    (tmp_path / "charts" / "notes.txt").write_text("mine")
+    build_site([results_dir], [], tmp_path)
+    (tmp_path / "charts" / "notes.txt").unlink()
+    assert _snapshot(tmp_path) == _snapshot(site)
+
+
+def test_site_rebuilt_writes_only_what_changed_and_removes_what_is_gone(
+    results_dir: pathlib.Path, site: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    board = collect([results_dir])
+    first = build.write_site(board, SiteWriter(str(tmp_path)), [results_dir])
+    again = build.write_site(board, SiteWriter(str(tmp_path)), [results_dir])
+    assert (first.num_written > 60, again.num_written) == (True, 0)
+    (page,) = tmp_path.glob("entries/hello-*.html")
+    page.write_text("cut")
+    mended = build.write_site(board, SiteWriter(str(tmp_path)), [results_dir])
+    assert mended.num_written == 1
+    assert "Return the value." in page.read_text()
+    smaller = collect([results_dir / "family"])
+    build.write_site(smaller, SiteWriter(str(tmp_path)), [results_dir / "family"])
+    assert not page.exists()
+
+
+def test_site_build_that_was_cut_off_is_followed_by_a_whole_one(
+    results_dir: pathlib.Path, site: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_site([results_dir / "hello"], [], tmp_path)
+    written = 0
+
+    def put(self: SiteWriter, path: str, data: bytes) -> None:
+        nonlocal written
+        written += 1
+        if written > 10:
+            raise KeyboardInterrupt
+        original(self, path, data)
+
+    original = SiteWriter._put
+    monkeypatch.setattr(SiteWriter, "_put", put)
+    with pytest.raises(KeyboardInterrupt):
+        build_site([results_dir], [], tmp_path)
+    monkeypatch.undo()
+    assert not (tmp_path / RECORD).exists()
+    build_site([results_dir], [], tmp_path)
+    whole = _snapshot(site)
+    assert {name: data for name, data in _snapshot(tmp_path).items() if name in whole} == whole
+
+
+def test_site_record_that_names_other_files_removes_none_of_them(
+    results_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    target = tmp_path / "site"
+    build_site([results_dir / "hello"], [], target)
+    record = json.loads((target / RECORD).read_text())
+    record["files"] |= {"../mine.txt": ["x", 4], str(tmp_path / "mine.txt"): ["x", 4]}
+    (target / RECORD).write_text(json.dumps(record))
+    build_site([results_dir / "hello"], [], target)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_site_policy_allows_nothing_remote_and_no_inline_code(site: pathlib.Path) -> None:
+    for path, page in _pages(site):
+        policy = next(
+            attrs["content"] for _, attrs in page.tags if attrs.get("http-equiv") == "Content-Security-Policy"
+        )
+        assert policy == build.POLICY
+        assert "unsafe" not in policy and "http" not in policy
+        for tag, attrs in page.tags:
+            assert not [name for name in attrs if name.startswith("on") or name == "style"], path
+            assert tag not in ("style", "iframe", "object", "base", "form")
+            assert tag != "script" or (attrs.get("src") or "").startswith(("assets/", "../assets/"))
+            for name in ("src", "srcset"):
+                assert not re.match(r"[a-z]+:|//", attrs.get(name) or "")
+
+
+def test_site_links_all_lead_to_files_that_are_there(site: pathlib.Path) -> None:
+    for path, page in _pages(site):
+        for _, attrs in page.tags:
+            for name in ("href", "src", "srcset"):
+                address = re.sub(r"[?#].*", "", attrs.get(name) or "")
+                if address and not address.startswith("https://"):
+                    assert (path.parent / address).resolve().is_file(), (path, address)
+
+
+def test_site_first_load_of_a_track_is_small(site: pathlib.Path) -> None:
+    import gzip
+
+    page = site / "tracks" / "fineweb-edu.html"
+    parts = [
+        page,
+        *site.glob("assets/leaderboard-*"),
+        site / "charts" / "fineweb-edu-frontier-wide-light.svg",
+        site / "assets" / "icon.svg",
+    ]
+    assert sum(len(gzip.compress(part.read_bytes(), mtime=0)) for part in parts) < 80_000
+
+
+def test_site_of_hostile_files_contains_no_foreign_tag_attribute_or_link(hostile_site: pathlib.Path) -> None:
+    for path, page in _pages(hostile_site):
+        tags = [tag for tag, _ in page.tags]
+        assert tags.count("script") <= SCRIPTS
+        assert not set(tags) & {"b" if path.name == "index.html" else "marquee", "iframe", "object", "embed", "form"}
+        for tag, attrs in page.tags:
+            assert not [name for name in attrs if name.startswith("on")]
+            assert tag != "img" or (attrs.get("src") or "").removeprefix("../").startswith("charts/")
+            href = attrs.get("href") or ""
+            assert not re.match(r"\s*(javascript|data|vbscript):|//", href, re.I), href
+    for chart in hostile_site.glob("charts/*.svg"):
+        elements = {element.tag.rsplit("}", 1)[-1] for element in ElementTree.fromstring(chart.read_text()).iter()}
+        assert not elements & {"script", "img", "image", "foreignObject", "a"}
+    for rows in hostile_site.glob("assets/rows-*.js"):
+        text = rows.read_text()
+        assert "<" not in text and text.isascii()
+        json.loads(text.removeprefix("marin.addRows(").rstrip(";)\n"))
+    for table in hostile_site.glob("data/tracks/*.csv"):
+        texts = [cell for row in csv.reader(io.StringIO(table.read_text())) for cell in row]
+        assert not [text for text in texts if text.startswith(("=", "+", "@"))]
+    for feed in [*hostile_site.glob("data/tracks/*.atom"), hostile_site / "data" / "feed.atom"]:
+        assert {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(feed.read_text()).iter()} <= {
+            "feed", "id", "title", "updated", "link", "author", "name", "entry", "summary",
+        }  # fmt: skip
+    for names in (sorted(os.listdir(hostile_site / "entries")), sorted(os.listdir(hostile_site / "tracks"))):
+        assert [name for name in names if not re.fullmatch(r"[a-z0-9.-]+", name)] == []
+
+
+def test_site_entries_whose_keys_collide_keep_a_page_each(results_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    import dataclasses
+
+    board = collect([results_dir / "family"])
+    first, second, *rest = board.tracks[0].entries
+    forged = dataclasses.replace(second, key=first.key)
+    tracks = (dataclasses.replace(board.tracks[0], entries=(first, forged, *rest), records=()),)
+    summary = build.write_site(dataclasses.replace(board, tracks=tracks), SiteWriter(str(tmp_path)))
+    assert summary.num_entries == len(board.tracks[0].entries)
+    assert first.name in json.loads((tmp_path / "data" / "entries" / f"{first.key}.json").read_text())["entry"]["name"]
+
+
+def test_curves_of_a_strangers_log_are_bounded_and_keep_spikes(tmp_path: pathlib.Path) -> None:
+    log = tmp_path / "metrics.jsonl"
+    lines = [
+        json.dumps({"event": "step", "step": step, "loss": 9.0 if step == 777 else 3 - step / 1000})
+        for step in range(2000)
+    ]
+    odd = ["", "[]", "{", '{"event":"step","step":"5","loss":1}', '{"event":"step","step":5,"loss":"NaN"}', '{"event":"step","step":6,"loss":true}',
+           '{"event":"step","step":7,"loss":1e999}', "[" * 100_000]  # fmt: skip
+    log.write_text("\n".join([*odd, *lines]) + "\n" + '{"event":"step","st')
+    (curve,) = curves.read_curves(log)
+    assert curve.title == "Training loss"
+    assert len(curve.series) <= 301
+    assert (777, 9.0) in curve.series
+    assert curve.series[0] == (0, 3.0) and curve.series[-1][0] == 1999
+    assert "2000 steps" in curve.text
+
+
+def test_site_shows_the_curves_of_a_log_beside_the_results(results_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    import shutil
+
+    shutil.copytree(results_dir / "hello", tmp_path / "tree" / "hello")
+    log = tmp_path / "tree" / "hello" / "logs" / "0" / "metrics.jsonl"
+    log.parent.mkdir(parents=True)
+    log.write_text(
+        "".join(json.dumps({"event": "step", "step": step, "loss": 5 - step / 50}) + "\n" for step in range(100))
+    )
+    build_site([tmp_path / "tree"], [], tmp_path / "site")
+    (page,) = (tmp_path / "site" / "entries").glob("hello-*.html")
+    assert "Training loss over 100 steps: from 5 at step 0" in page.read_text()
+    (document,) = (tmp_path / "site" / "data" / "entries").glob("hello-*.json")
+    assert json.loads(document.read_text())["curves"][0]["steps"][-1] == 99
+
+
+def test_site_of_an_empty_directory_says_so(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "results").mkdir()
+    build_site([tmp_path / "results"], [], tmp_path / "site")
+    assert "No runs yet" in (tmp_path / "site" / "index.html").read_text()
+
+
+def test_build_site_with_a_bad_path_raises(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ResultsError, match="no such directory"):
+        build_site([tmp_path / "none"], [], tmp_path / "site")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="--output"):
+        build_site([tmp_path], [], tmp_path / "file")
+
+
+@pytest.mark.parametrize("verb", [[], ["build"]])
+def test_leaderboard_command_builds_the_site_and_reports(
+    verb: list[str], results_dir: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--results-dir", str(results_dir / "hello"), "--output", str(tmp_path / "site")]
+    assert dispatch(["leaderboard", *verb, *arguments]) == 0
+    printed = capsys.readouterr().out
+    assert "1 run on Other runs: python_docs" in printed
+    assert (tmp_path / "site" / "index.html").is_file()
+
+
+def test_leaderboard_command_without_sources_is_one_clear_error(tmp_path: pathlib.Path) -> None:
+    for verb, message in (("build", "nothing to show"), ("serve", "no built site here")):
+        done = subprocess.run(
+            [sys.executable, "-m", "marin", "leaderboard", verb, "--output", str(tmp_path / "site"), "--port", "0"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: ") and message in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_reading_and_ranking_import_neither_jax_nor_charts() -> None:
+    code = (
+        "import sys, marin.site.leaderboard.build, marin.cli.leaderboard;"
+        "print(sorted({'jax', 'altair', 'vl_convert', 'equinox', 'fsspec', 'pyarrow'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
