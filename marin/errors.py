@@ -26,7 +26,7 @@ import contextlib
 import signal
 import sys
 from collections.abc import Iterator
-from types import TracebackType
+from types import FrameType, TracebackType
 
 
 class MarinError(Exception):
@@ -101,31 +101,37 @@ class Terminated(BaseException):
     """SIGTERM, raised in the main thread by `clean_exit` so that `finally` blocks run."""
 
 
-def _raise_terminated(signum: int, frame: object) -> None:
-    raise Terminated
-
-
 @contextlib.contextmanager
 def clean_exit() -> Iterator[None]:
     """For entry points: turns errors that a person can act on into one message and an exit status.
 
     Exit status 2 for a `MarinError`, 130 for Ctrl-C, 143 for SIGTERM. Anything else is our bug and keeps its traceback.
     """
+    asked_to_stop = False
+
+    def terminate(signum: int, frame: FrameType | None) -> None:
+        nonlocal asked_to_stop
+        asked_to_stop = True
+        raise Terminated
+
     try:
-        previous = signal.signal(signal.SIGTERM, _raise_terminated)
+        previous = signal.signal(signal.SIGTERM, terminate)
     except ValueError:  # signals belong to the main thread
         previous = None
     try:
         yield
-    except MarinError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("\ninterrupted; run the same command again to continue", file=sys.stderr)
-        raise SystemExit(130) from None
-    except Terminated:
-        print("\nterminated; run the same command again to continue", file=sys.stderr)
-        raise SystemExit(143) from None
+    except BaseException as error:
+        # A library that is stopped in the middle of its work may raise an error of its own instead.
+        if isinstance(error, Terminated) or (asked_to_stop and isinstance(error, Exception)):
+            print("\nterminated; run the same command again to continue", file=sys.stderr)
+            raise SystemExit(143) from None
+        if isinstance(error, MarinError):
+            print(f"error: {error}", file=sys.stderr)
+            raise SystemExit(2) from None
+        if isinstance(error, KeyboardInterrupt):
+            print("\ninterrupted; run the same command again to continue", file=sys.stderr)
+            raise SystemExit(130) from None
+        raise
     finally:
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)

@@ -1,0 +1,50 @@
+"""How entry points end: one message and a status that says why."""
+
+import os
+import signal
+
+import pytest
+
+from marin.errors import ConfigError, clean_exit
+
+
+def stopped_as(error: Exception) -> None:
+    """A library's work in the middle of which SIGTERM comes, and which then fails in its own way."""
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+    finally:
+        raise error
+
+
+def test_error_of_a_library_that_was_stopped_is_the_stop(capsys):
+    with pytest.raises(SystemExit) as ended, clean_exit():
+        stopped_as(ValueError("the event loop was left"))
+    assert ended.value.code == 143
+    assert capsys.readouterr().err == "\nterminated; run the same command again to continue\n"
+
+
+def test_error_of_ours_that_came_of_the_stop_is_the_stop():
+    with pytest.raises(SystemExit) as ended, clean_exit():
+        stopped_as(ConfigError("half-read"))
+    assert ended.value.code == 143
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (ConfigError("`rate` is -1: use more"), 2, "error: `rate` is -1: use more\n"),
+        (KeyboardInterrupt(), 130, "\ninterrupted; run the same command again to continue\n"),
+    ],
+)
+def test_error_that_a_person_can_act_on_is_one_message(error, status, said, capsys):
+    with pytest.raises(SystemExit) as ended, clean_exit():
+        raise error
+    assert (ended.value.code, capsys.readouterr().err) == (status, said)
+
+
+def test_our_own_bug_keeps_its_traceback_and_the_handler_is_put_back():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(ZeroDivisionError), clean_exit():
+        print(1 / 0)
+    assert signal.getsignal(signal.SIGTERM) is before
