@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from marin.errors import ResultsError
-from marin.speedrun.results import Author, Compressors, Digests, Evaluation, RunInfo
+from marin.speedrun.results import Author, Compressors, Digests, Evaluation, RunInfo, Validity
 from marin.tracking.goodput import wall_time
 from marin.tracking.run_record import METRICS_FILE, RUN_FILE, RunRecord
 
@@ -42,7 +42,7 @@ def results_from_run(
     record = RunRecord.open(directory)
     steps = record.steps()
     _check_steps(record, steps, directory)
-    evaluation, compressors, sample = _read_evaluation(Path(evaluation_directory) / EVALUATION_FILE)
+    evaluation, validity, compressors, sample = _read_evaluation(Path(evaluation_directory) / EVALUATION_FILE)
     info = record.info
     train_config = dict(info["config"]["train"])
     resources = train_config.pop("resources")
@@ -87,6 +87,7 @@ def results_from_run(
         peak_memory_bytes=end["peak_memory_bytes"],
         c4_en_bpb=evaluation.levanter_bits_per_byte if evaluation.name == C4_EN_SET else None,
         evaluation=evaluation,
+        validity=validity,
         compressors=compressors,
         sample=sample,
         run_completion_timestamp=_timestamp(end["time"]),
@@ -122,10 +123,16 @@ def _check_steps(record: RunRecord, steps: list[dict[str, Any]], directory: Path
             raise ResultsError(f"{directory / RUN_FILE} has no `{key}`: it was changed after it was written")
 
 
-def _read_evaluation(path: Path) -> tuple[Evaluation, Compressors, str | None]:
+def _read_evaluation(path: Path) -> tuple[Evaluation, Validity | None, Compressors, str | None]:
     try:
         content = json.loads(path.read_text())
-        return Evaluation(**content["evaluation"]), Compressors(**content["compressors"]), content["sample"]
+        validity = content.get("validity")  # null in evaluations from before models were probed
+        return (
+            Evaluation(**content["evaluation"]),
+            None if validity is None else Validity(**validity),
+            Compressors(**content["compressors"]),
+            content["sample"],
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ResultsError(f"{path} cannot be read ({error}): run the evaluation step again") from None
 
