@@ -21,6 +21,8 @@ from marin.storage import files
 SCHEMA_VERSION = 1
 FILE_NAME = "speedrun_results.json"
 C4_EN_BPB = "eval/paloma/c4_en/bpb"
+MAX_BYTES = 2 * 2**20
+MAX_RUNS = 500
 
 _MAX_LISTED_ERRORS = 5
 _NEXT_STEP = "copy the file again from the run directory, unedited, or run `results_from_run` again"
@@ -100,7 +102,9 @@ class Digests(_Record):
     data: str | None = None
     tokenizer: str | None = None
     evaluation_set: str | None = None
-    metrics_log: str | None = None
+    run: str | None = Field(default=None, description="of run.json")
+    metrics_log: str | None = Field(default=None, description="of metrics.jsonl")
+    log_head: str | None = Field(default=None, description="the head of the hash chain over both, after the last line")
 
 
 class RunInfo(_Record):
@@ -145,7 +149,9 @@ class RunInfo(_Record):
     mfu: Number | None = Field(default=None, description="model_flops / training_hardware_flops")
     traced_mfu: Number | None = Field(default=None, description="traced_flops / training_hardware_flops")
     wall_time: dict[str, Number] | None = Field(
-        default=None, description="seconds by what they went to, `total`, and `goodput`, the part that is training"
+        default=None,
+        max_length=64,
+        description="seconds by what they went to, `total`, and `goodput`, the part that is training",
     )
     peak_memory_bytes: int | None = None
 
@@ -185,7 +191,7 @@ def load_results(path: str | os.PathLike[str]) -> list[RunInfo]:
     Raises:
         ResultsError: if the file is not strict JSON of this schema; says where, what was expected and what to do.
     """
-    return parse_results(strict_json.read_json(path), os.fspath(path))
+    return parse_results(strict_json.read_json(path, MAX_BYTES), os.fspath(path))
 
 
 def parse_results(value: Any, path: str) -> list[RunInfo]:
@@ -199,6 +205,8 @@ def parse_results(value: Any, path: str) -> list[RunInfo]:
     if "runs" not in value:
         value = {"runs": [value if "run_info" in value else {"run_info": value}]}
     runs = value["runs"]
+    if isinstance(runs, list) and len(runs) > MAX_RUNS:
+        raise ResultsError(f"{path}: {len(runs):,} runs, at most {MAX_RUNS} are read from one file: {_NEXT_STEP}")
     for entry in runs if isinstance(runs, list) else ():
         info = entry.get("run_info") if isinstance(entry, dict) else None
         if isinstance(info, dict):

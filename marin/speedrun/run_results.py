@@ -8,11 +8,13 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 from marin.errors import ResultsError
 from marin.speedrun.results import Author, Compressors, Digests, Evaluation, RunInfo, Validity
+from marin.tracking import log_chain
 from marin.tracking.goodput import wall_time
 from marin.tracking.run_record import METRICS_FILE, RUN_FILE, RunRecord
 
@@ -40,77 +42,104 @@ def results_from_run(
     """
     directory = Path(run_directory)
     record = RunRecord.open(directory)
-    steps = record.steps()
-    _check_steps(record, steps, directory)
+    check_steps(record)
     evaluation, validity, compressors, sample = _read_evaluation(Path(evaluation_directory) / EVALUATION_FILE)
-    info = record.info
-    train_config = dict(info["config"]["train"])
-    resources = train_config.pop("resources")
-    starts = record.of("start")
-    total_tokens = sum(step["tokens"] for step in steps)
-    training_time = sum(step["step_time"] for step in steps)
-    hardware_flops = training_time * info["num_chips"] * info["device_flops"]
-    model_flops = 3 * submission.model_flops_per_token * total_tokens
-    traced = info.get("traced_flops_per_token") or {}
-    traced_training = traced.get("training")
-    traced_flops = None if traced_training is None else traced_training * total_tokens
+    figures = figures_of_log(record, submission.model_flops_per_token)
     author = submission.author or {"name": "(none given)", "affiliation": "(none given)", "url": None}
-    end = record.of("end")[-1]
+    run, metrics = (directory / RUN_FILE).read_bytes(), (directory / METRICS_FILE).read_bytes()
     return RunInfo(
         author=Author(**author),
         description=submission.description,
-        model=info["config"]["model"],
-        train_config=train_config,
         tokenized_dataset=tokenized_dataset,
-        resources=resources,
-        model_size=info["num_parameters"],
-        total_tokens=total_tokens,
-        num_train_steps=len(steps),
-        model_flops=model_flops,
-        model_flops_per_token=submission.model_flops_per_token,
         counted_flops_per_token=submission.counted_flops_per_token,
-        traced_flops=traced_flops,
-        traced_flops_per_token=traced.get("forward"),
-        traced_training_flops_per_token=traced_training,
-        device_name=info["device_name"],
-        platform=info["platform"],
-        num_devices=info["num_devices"],
-        num_chips=info["num_chips"],
-        device_flops=info["device_flops"],
-        training_time=training_time,
-        compile_time=sum(start["compile_time"] for start in starts),
-        wasted_time=sum(step["step_time"] for step in record.superseded()),
-        training_hardware_flops=hardware_flops,
-        mfu=model_flops / hardware_flops,
-        traced_mfu=None if traced_flops is None else traced_flops / hardware_flops,
-        wall_time=wall_time(record.events).as_json(),
-        peak_memory_bytes=end["peak_memory_bytes"],
         c4_en_bpb=evaluation.levanter_bits_per_byte if evaluation.name == C4_EN_SET else None,
         evaluation=evaluation,
         validity=validity,
         compressors=compressors,
         sample=sample,
-        run_completion_timestamp=_timestamp(end["time"]),
-        wandb_run_link=next((entry["wandb_url"] for entry in record.of("mirror") if entry.get("wandb_url")), None),
-        seed=info["seeds"]["model"],
-        resumed=len(starts) > 1,
-        num_resumes=len(starts) - 1,
-        git_commit=info["git"]["commit"],
-        git_dirty=info["git"]["dirty"],
-        digests=Digests(
-            config=info["digests"]["config"],
-            data=info["digests"]["data"],
-            tokenizer=info["digests"]["tokenizer"],
-            evaluation_set=evaluation.digest,
-            metrics_log=hashlib.sha256((directory / METRICS_FILE).read_bytes()).hexdigest(),
-        ),
+        digests=Digests(**digests_of_log(record.info, run, metrics), evaluation_set=evaluation.digest),
+        **figures,
     )
 
 
-def _check_steps(record: RunRecord, steps: list[dict[str, Any]], directory: Path) -> None:
+def figures_of_log(record: RunRecord, model_flops_per_token: float) -> dict[str, Any]:
+    """What a results file says of a run that follows from its log, by the attributes of `RunInfo`.
+
+    Sums are correctly rounded, so that every Python gives the same digits. Verification computes them again with this function.
+
+    Args:
+        record: of a run that `check_steps` has nothing against.
+        model_flops_per_token: what the model's config claims.
+    """
+    info, steps, starts, end = record.info, record.steps(), record.of("start"), record.of("end")[-1]
+    train_config = dict(info["config"]["train"])
+    resources = train_config.pop("resources")
+    total_tokens = sum(step["tokens"] for step in steps)
+    training_time = math.fsum(step["step_time"] for step in steps)
+    hardware_flops = training_time * info["num_chips"] * info["device_flops"]
+    model_flops = 3 * model_flops_per_token * total_tokens
+    traced = info.get("traced_flops_per_token") or {}
+    traced_training = traced.get("training")
+    traced_flops = None if traced_training is None else traced_training * total_tokens
+    return {
+        "model": info["config"]["model"],
+        "train_config": train_config,
+        "resources": resources,
+        "model_size": info["num_parameters"],
+        "total_tokens": total_tokens,
+        "num_train_steps": len(steps),
+        "model_flops": model_flops,
+        "model_flops_per_token": model_flops_per_token,
+        "traced_flops": traced_flops,
+        "traced_flops_per_token": traced.get("forward"),
+        "traced_training_flops_per_token": traced_training,
+        "device_name": info["device_name"],
+        "platform": info["platform"],
+        "num_devices": info["num_devices"],
+        "num_chips": info["num_chips"],
+        "device_flops": info["device_flops"],
+        "training_time": training_time,
+        "compile_time": math.fsum(start["compile_time"] for start in starts),
+        "wasted_time": math.fsum(step["step_time"] for step in record.superseded()),
+        "training_hardware_flops": hardware_flops,
+        "mfu": model_flops / hardware_flops,
+        "traced_mfu": None if traced_flops is None else traced_flops / hardware_flops,
+        "wall_time": wall_time(record.events).as_json(),
+        "peak_memory_bytes": end["peak_memory_bytes"],
+        "run_completion_timestamp": _timestamp(end["time"]),
+        "wandb_run_link": next((entry["wandb_url"] for entry in record.of("mirror") if entry.get("wandb_url")), None),
+        "seed": info["seeds"]["model"],
+        "resumed": len(starts) > 1,
+        "num_resumes": len(starts) - 1,
+        "git_commit": info["git"]["commit"],
+        "git_dirty": info["git"]["dirty"],
+    }
+
+
+def digests_of_log(info: dict[str, Any], run: bytes, metrics: bytes) -> dict[str, str | None]:
+    """What binds a results file to its log, by the attributes of `Digests`.
+
+    Args:
+        run, metrics: the bytes of `run.json` and `metrics.jsonl`.
+    """
+    return {
+        "config": info["digests"]["config"],
+        "data": info["digests"]["data"],
+        "tokenizer": info["digests"]["tokenizer"],
+        "run": hashlib.sha256(run).hexdigest(),
+        "metrics_log": hashlib.sha256(metrics).hexdigest(),
+        "log_head": log_chain.head_of(run, metrics),
+    }
+
+
+def check_steps(record: RunRecord) -> None:
+    """Raises:
+    ResultsError: if the run has not ended, or its log or `run.json` lacks what results are made from.
+    """
+    directory = record.directory
     if not record.is_complete:
         raise ResultsError(f"the run in {directory} has not ended: run the same command again to continue it")
-    numbers = [step["step"] for step in steps]
+    numbers = [step["step"] for step in record.steps()]
     expected = record.of("end")[-1]["steps"]
     if numbers != list(range(expected)):
         missing = next((i for i, number in enumerate(numbers) if i != number), len(numbers))

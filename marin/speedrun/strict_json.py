@@ -24,23 +24,23 @@ class _RefusedError(ValueError):
     """Raised inside the parser's hooks, which do not know the path."""
 
 
-def read_json(path: str | os.PathLike[str]) -> Any:
+def read_json(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Any:
     """The value in a JSON file.
 
     Raises:
         ResultsError: if the file cannot be read, or is not strict JSON within the size and depth limits.
     """
-    return parse_json(_read_limited(os.fspath(path)), os.fspath(path))
+    return parse_json(read_limited(os.fspath(path), max_bytes), os.fspath(path), max_bytes)
 
 
-def parse_json(data: bytes, path: str) -> Any:
+def parse_json(data: bytes, path: str, max_bytes: int = MAX_BYTES) -> Any:
     """The value in `data`; `path` is only named in errors.
 
     Raises:
         ResultsError: if `data` is not strict JSON within the size and depth limits.
     """
-    if len(data) > MAX_BYTES:
-        raise ResultsError(f"{path}: over {MAX_BYTES // 2**20} MiB: {_EXPECTED}")
+    if len(data) > max_bytes:
+        raise ResultsError(f"{path}: over {max_bytes / 2**20:g} MiB: {_EXPECTED}")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -75,7 +75,12 @@ def parse_json(data: bytes, path: str) -> Any:
 _EXPECTED = "expected a JSON file as a run writes it; copy it again from the run directory, unedited"
 
 
-def _read_limited(path: str) -> bytes:
+def read_limited(path: str, max_bytes: int) -> bytes:
+    """A file's first `max_bytes` + 1 bytes, so that a longer one can be told; it must be a regular file.
+
+    Raises:
+        ResultsError: if it cannot be read, or is a directory, a pipe or a device.
+    """
     if not files.is_local(path):
         return files.read_bytes(path)
     try:
@@ -84,7 +89,7 @@ def _read_limited(path: str) -> bytes:
         with os.fdopen(descriptor, "rb") as stream:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise ResultsError(f"{path}: not a regular file: {_EXPECTED}")
-            return stream.read(MAX_BYTES + 1)
+            return stream.read(max_bytes + 1)
     except IsADirectoryError:
         raise ResultsError(f"{path}: a directory: name the speedrun_results.json inside it") from None
     except FileNotFoundError:

@@ -11,6 +11,7 @@
     mirror     where a copy of the run can be seen: wandb_url
     end        the last step is done and its checkpoint is safe
 
+Every line has `time`, seconds since 1970, and `chain`, which binds it to `run.json` and the lines before it (see `log_chain`).
 Nothing is ever removed: steps that a killed process took beyond its last checkpoint stay in the file, and a later
 `start` with `from_step` supersedes them. `RunRecord.steps()` gives the steps that the parameters went through;
 `RunRecord.superseded()` those whose work was lost.
@@ -27,6 +28,7 @@ from typing import Any
 
 from marin.errors import ResultsError
 from marin.storage import files
+from marin.tracking import log_chain
 
 RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"
@@ -58,6 +60,7 @@ class RunWriter:
                 with path.open("r+b") as torn:
                     torn.truncate(content.rfind(b"\n") + 1)
         self._file = path.open("ab")
+        self._chain: log_chain.LogChain | None = None
 
     def write_info(self, info: dict[str, Any]) -> None:
         """Writes `run.json`, once: an existing one is kept, since it says what the first process began."""
@@ -65,8 +68,20 @@ class RunWriter:
             files.write_json(str(self.directory / RUN_FILE), info)
 
     def append(self, event: str, **fields: Any) -> None:
-        self._file.write(_encode({"event": event, **fields, "time": round(time.time(), 3)}))
+        chain = self._chain or self._continued_chain()
+        line = _encode({"event": event, **fields, "time": round(time.time(), 3), log_chain.KEY: chain.link})
+        self._file.write(line)
         self._file.flush()
+        chain.add(line)
+
+    def _continued_chain(self) -> log_chain.LogChain:
+        """The chain over what stands in the files: the lines of the processes before this one too."""
+        info = self.directory / RUN_FILE
+        self._chain = log_chain.LogChain(info.read_bytes() if info.exists() else b"")
+        with (self.directory / METRICS_FILE).open("rb") as lines:
+            for line in lines:
+                self._chain.add(line)
+        return self._chain
 
     def sync(self) -> None:
         """Makes every appended line survive a power cut."""
@@ -169,4 +184,5 @@ def _read_events(path: Path) -> Iterator[dict[str, Any]]:
             ) from None
         if not isinstance(entry, dict) or not isinstance(entry.get("event"), str):
             raise ResultsError(f'{path}:{number} is {line[:60]!r}, expected an object with an "event"')
+        entry.pop(log_chain.KEY, None)
         yield entry

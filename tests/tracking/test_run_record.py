@@ -6,6 +6,7 @@ import pytest
 
 from marin.errors import ResultsError
 from marin.tracking import RunRecord, RunWriter
+from marin.tracking.log_chain import check_links, head_of
 
 
 def _write(directory, events):
@@ -73,3 +74,58 @@ def test_run_record_with_a_damaged_line_names_it(tmp_path):
 def test_run_record_of_a_folder_that_is_no_run_says_what_to_give(tmp_path):
     with pytest.raises(ResultsError, match="output directory of a training run"):
         RunRecord.open(tmp_path)
+
+
+def _links(directory):
+    lines = (directory / "metrics.jsonl").read_bytes().split(b"\n")[:-1]
+    run = directory / "run.json"
+    return check_links(
+        run.read_bytes() if run.exists() else b"", lines, [json.loads(line).get("chain") for line in lines]
+    )
+
+
+def _rewrite(directory, change):
+    path = directory / "metrics.jsonl"
+    path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
+
+
+def test_run_writer_chains_every_line_over_torn_lines_and_processes(tmp_path):
+    _write(tmp_path, [("start", {"from_step": 0}), ("step", {"step": 0}), ("step", {"step": 1})])
+    with (tmp_path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"event":"step","ste')
+    _write(tmp_path, [("start", {"from_step": 1}), ("step", {"step": 1}), ("end", {"steps": 2})])
+    links = _links(tmp_path)
+    assert (links.first_linked, links.broken) == (1, None)
+    assert links.head == head_of((tmp_path / "run.json").read_bytes(), (tmp_path / "metrics.jsonl").read_bytes())
+    assert "chain" not in RunRecord.open(tmp_path).events[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "broken"),
+    [
+        (lambda lines: [lines[0], lines[1].replace(b"1.5", b"1.4"), *lines[2:]], 3),
+        (lambda lines: [lines[0], *lines[2:]], 2),
+        (lambda lines: [lines[0], lines[2], lines[1], lines[3]], 2),
+        (lambda lines: [*lines[:2], lines[1], *lines[2:]], 3),
+        (lambda lines: lines[1:], 1),
+    ],
+    ids=["changed", "dropped", "moved", "repeated", "first dropped"],
+)
+def test_chain_of_a_log_that_was_changed_names_the_line(tmp_path, change, broken):
+    _write(tmp_path, [("start", {}), *[("step", {"step": i, "loss": 1.5}) for i in range(3)]])
+    _rewrite(tmp_path, change)
+    assert _links(tmp_path).broken == broken
+
+
+def test_chain_of_a_log_whose_run_json_was_changed_breaks_at_the_first_line(tmp_path):
+    _write(tmp_path, [("start", {}), ("step", {"step": 0})])
+    (tmp_path / "run.json").write_text('{"a": 2}')
+    assert _links(tmp_path).broken == 1
+
+
+def test_run_writer_goes_on_from_a_log_without_a_chain(tmp_path):
+    _write(tmp_path, [("start", {})])
+    (tmp_path / "metrics.jsonl").write_text('{"event":"start","time":1.0}\n')
+    _write(tmp_path, [("step", {"step": 0})])
+    links = _links(tmp_path)
+    assert (links.first_linked, links.broken) == (2, None)
