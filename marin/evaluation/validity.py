@@ -104,20 +104,22 @@ def probe_validity(
         seed = int.from_bytes(hashlib.sha256(f"{measured.digest} {measured.nats!r}".encode()).digest()[:4], "big")
     rows = _Rows(model, eval_set.stream(tokenizer, context_length), precision, batch_size, np.random.default_rng(seed))
     causality, num_cuts = _causality(rows)
+    positions = _positions(rows)
+    nats_VP = _all_nats(rows, positions, tokenizer.vocab_size)
     return Validity(
         seed=seed,
         num_cuts=num_cuts,
         num_positions=NUM_POSITIONS,
-        normalization=_normalization(rows, tokenizer.vocab_size),
+        normalization=_normalization(nats_VP),
         causality=causality,
-        one_pass=_one_pass(rows, measured),
+        one_pass=_one_pass(rows, measured, _agreement(rows, positions, nats_VP)),
         byte_count=_byte_count(rows.stream, eval_set, measured),
         seconds=round(time.perf_counter() - begin, 3),
     )
 
 
 class _Rows:
-    """A batch of random windows and the program that scored the run."""
+    """A batch of random windows, the program that scored the run, and what it says of them, `first`."""
 
     def __init__(
         self, model: Any, stream: EvalStream, precision: Precision, batch_size: int, rng: np.random.Generator
@@ -127,6 +129,9 @@ class _Rows:
         self.program = scorer(self.static)
         kind = str(precision.dtype)
         self.change_limit, self.agreement_limit = _CHANGE_LIMIT[kind], _AGREEMENT_LIMIT[kind]
+
+        self.batch = self.draw()
+        self.first = self.score(*self.batch[:3])
 
     def draw(self) -> tuple[np.ndarray, ...]:
         """Tokens, targets, segment ids and which of them are real, of `batch_size` windows."""
@@ -146,15 +151,13 @@ def _probe(measured: float, limit: float, good: str, bad: str) -> Probe:
 
 
 def _largest(differences: np.ndarray) -> float:
-    return float(np.max(np.abs(differences), initial=0.0))
+    return float(np.max(np.nan_to_num(np.abs(differences), nan=np.inf), initial=0.0))
 
 
 # ---- normalization -----------------------------------------------------------------------------------------------------
 
 
-def _normalization(rows: _Rows, vocab_size: int) -> Probe:
-    tokens, _, segments, valid = rows.draw()
-    nats_VP = _all_nats(rows, tokens, segments, _positions(rows, valid), vocab_size)
+def _normalization(nats_VP: np.ndarray) -> Probe:
     sums = np.exp(-nats_VP).sum(axis=0)
     worst = float(sums[np.argmax(np.abs(np.nan_to_num(sums, nan=np.inf) - 1.0))])
     return _probe(
@@ -165,16 +168,15 @@ def _normalization(rows: _Rows, vocab_size: int) -> Probe:
     )
 
 
-def _positions(rows: _Rows, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    real = np.argwhere(valid)
+def _positions(rows: _Rows) -> tuple[np.ndarray, np.ndarray]:
+    real = np.argwhere(rows.batch[3])
     picked = real[rows.rng.integers(len(real), size=NUM_POSITIONS)]
     return picked[:, 0].astype(np.int32), picked[:, 1].astype(np.int32)
 
 
-def _all_nats(
-    rows: _Rows, tokens: np.ndarray, segments: np.ndarray, positions: tuple[np.ndarray, np.ndarray], vocab_size: int
-) -> np.ndarray:
+def _all_nats(rows: _Rows, positions: tuple[np.ndarray, np.ndarray], vocab_size: int) -> np.ndarray:
     """What the loss says of every token of the vocabulary at each position, [V, P]."""
+    tokens, _, segments, _ = rows.batch
     nats = _distribution(rows.static, vocab_size)
     return np.asarray(nats(rows.arrays, tokens, segments, *positions), np.float64)
 
@@ -203,11 +205,11 @@ def _distribution(static: Any, vocab_size: int) -> Any:
 
 
 def _causality(rows: _Rows) -> tuple[Probe, int]:
+    tokens, targets, segments, valid = rows.batch
+    sizes = valid.sum(axis=1)
     worst, num_cuts, num_moved, num_looked_at = 0.0, 0, 0, 0
     for change in range(max(3, -(-NUM_CUTS // rows.batch_size))):
-        tokens, targets, segments, valid = rows.draw()
         other_tokens, _, other_segments, _ = rows.draw()
-        sizes = valid.sum(axis=1)
         cuts = rows.rng.integers(1, np.maximum(sizes, 2))
         before = np.arange(tokens.shape[1]) < cuts[:, None]
         after = ~before
@@ -221,9 +223,9 @@ def _causality(rows: _Rows) -> tuple[Probe, int]:
         if change % 3 == 1:  # one token
             after &= np.arange(tokens.shape[1]) == cuts[:, None]
         changed_tokens = np.where(after, other_tokens, tokens)
-        moved = rows.score(changed_tokens, targets, changed_segments) - rows.score(tokens, targets, segments)
+        moved = rows.score(changed_tokens, targets, changed_segments) - rows.first
         looked_at = np.abs(moved[before & valid])
-        worst = max(worst, float(np.max(np.nan_to_num(looked_at, nan=np.inf), initial=0.0)))
+        worst = max(worst, _largest(looked_at))
         num_moved += int((~(looked_at <= rows.change_limit)).sum())
         num_looked_at += looked_at.size
         num_cuts += int((sizes > 0).sum())
@@ -239,26 +241,21 @@ def _causality(rows: _Rows) -> tuple[Probe, int]:
 # ---- one pass ----------------------------------------------------------------------------------------------------------
 
 
-def _one_pass(rows: _Rows, measured: BitsPerByte) -> Probe:
+def _one_pass(rows: _Rows, measured: BitsPerByte, agreement: float) -> Probe:
     limit = rows.change_limit
-    tokens, targets, segments, valid = rows.draw()
-    if outside := primitives(jax.make_jaxpr(rows.program)(rows.arrays, tokens, targets, segments)) & _OUTSIDE:
+    if outside := primitives(jax.make_jaxpr(rows.program)(rows.arrays, *rows.batch[:3])) & _OUTSIDE:
         called = ", ".join(sorted(outside))
-        return Probe(
-            False, 1.0, 0.0, f"the model's program calls out of itself ({called}), so its score may depend on anything"
-        )
+        message = f"the model's program calls out of itself ({called}), so its score may depend on anything"
+        return Probe(False, 1.0, 0.0, message)
     if measured.num_tokens != rows.stream.num_targets:
         missing = abs(rows.stream.num_targets - measured.num_tokens)
         message = f"{measured.num_tokens:,} tokens were scored, the set has {rows.stream.num_targets:,}"
         return Probe(False, float(missing), 0.0, f"{message}: each is to be scored once")
-    first = rows.score(tokens, targets, segments)
-    again = _largest((rows.score(tokens, targets, segments) - first)[valid])
-    beside = _beside_others(rows, (tokens, targets, segments, valid), first)
-    agreement = _agreement(rows, (tokens, targets, segments, valid), first)
     if not agreement <= rows.agreement_limit:
         message = f"scores differ by {agreement:.3g} nats from what the model's own probabilities say"
         return Probe(False, min(agreement, float(np.finfo(np.float64).max)), rows.agreement_limit, message)
-    worst = max(again, beside)
+    again = _largest((rows.score(*rows.batch[:3]) - rows.first)[rows.batch[3]])
+    worst = max(again, _beside_others(rows))
     what = "the same rows scored again" if again > limit else "a row scored beside other rows, in another place"
     return _probe(
         worst,
@@ -268,29 +265,25 @@ def _one_pass(rows: _Rows, measured: BitsPerByte) -> Probe:
     )
 
 
-def _beside_others(rows: _Rows, batch: tuple[np.ndarray, ...], first: np.ndarray) -> float:
+def _beside_others(rows: _Rows) -> float:
     """How far scores move where rows change places and every other one is replaced."""
     worst = 0.0
     for kept in (0, 1):
         order = rows.rng.permutation(rows.batch_size)
         others = rows.draw()
         replaced = np.arange(rows.batch_size) % 2 != kept if rows.batch_size > 1 else np.zeros(1, bool)
-        mixed = [
-            np.where(replaced[:, None], other, own)[order] for own, other in zip(batch[:3], others[:3], strict=True)
-        ]
-        moved = np.empty_like(first)
-        moved[order] = rows.score(*mixed) - first[order]
-        worst = max(worst, _largest(moved[batch[3] & ~replaced[:, None]]))
+        pairs = zip(rows.batch[:3], others[:3], strict=True)
+        mixed = [np.where(replaced[:, None], other, own)[order] for own, other in pairs]
+        moved = np.empty_like(rows.first)
+        moved[order] = rows.score(*mixed) - rows.first[order]
+        worst = max(worst, _largest(moved[rows.batch[3] & ~replaced[:, None]]))
     return worst
 
 
-def _agreement(rows: _Rows, batch: tuple[np.ndarray, ...], first: np.ndarray) -> float:
-    """Mean nats between the scores and the distributions, at random positions."""
-    tokens, targets, segments, valid = batch
-    row_P, column_P = _positions(rows, valid)
-    nats_VP = _all_nats(rows, tokens, segments, (row_P, column_P), rows.stream.token_bytes.shape[0])
-    said = nats_VP[targets[row_P, column_P], np.arange(NUM_POSITIONS)]
-    return float(np.mean(np.abs(said - first[row_P, column_P])))
+def _agreement(rows: _Rows, positions: tuple[np.ndarray, np.ndarray], nats_VP: np.ndarray) -> float:
+    """Mean nats between the scores and the distributions."""
+    said = nats_VP[rows.batch[1][positions], np.arange(NUM_POSITIONS)]
+    return float(np.mean(np.abs(said - rows.first[positions])))
 
 
 # ---- bytes -------------------------------------------------------------------------------------------------------------
