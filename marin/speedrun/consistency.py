@@ -122,7 +122,11 @@ def _check_signs(info: RunInfo) -> list[Finding]:
 def _check_tokens(info: RunInfo) -> list[Finding]:
     found: list[Finding] = []
     steps = _whole(info.train_config, "num_train_steps")
-    if steps and info.num_train_steps is not None and info.num_train_steps != steps:
+    cut = info.stopped_by == "budget" and bool((info.train_config or {}).get("budget"))
+    if cut and steps and info.num_train_steps is not None and info.num_train_steps < steps:
+        message = f"the run stopped at its budget after {info.num_train_steps} of {steps} steps"
+        found.append(_note("num_train_steps", message))
+    elif steps and info.num_train_steps is not None and info.num_train_steps != steps:
         found.append(
             _error("num_train_steps", f"num_train_steps is {info.num_train_steps}, train_config says {steps}", steps)
         )

@@ -166,6 +166,9 @@ class RunInfo(_Record):
     seed: int | None = None
     resumed: bool | None = None
     num_resumes: int | None = None
+    stopped_by: str | None = Field(
+        default=None, description='"budget" where the run ended before all of its steps; null for a whole run'
+    )
     git_commit: str | None = None
     git_dirty: bool | None = None
     digests: Digests | None = None

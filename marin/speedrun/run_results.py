@@ -111,6 +111,7 @@ def figures_of_log(record: RunRecord, model_flops_per_token: float) -> dict[str,
         "seed": info["seeds"]["model"],
         "resumed": len(starts) > 1,
         "num_resumes": len(starts) - 1,
+        "stopped_by": end.get("stopped_by"),
         "git_commit": info["git"]["commit"],
         "git_dirty": info["git"]["dirty"],
     }

@@ -90,9 +90,8 @@ def train_speedrun(config: SpeedrunTrainConfig) -> None:
     tokenizer = Tokenizer.load(train.tokenizer)
     eval_set = EvalSet.read(config.evaluation_set, config.evaluation_documents)
     train_lm(train, evaluate=_evaluator(config, eval_set, tokenizer))
-    print(
-        f"trained {train.train.num_train_steps:,} steps in {duration(time.perf_counter() - started)} of wall time in this process"
-    )
+    num_steps = RunRecord.open(str(train.output_path)).of("end")[-1]["steps"]
+    print(f"trained {num_steps:,} steps in {duration(time.perf_counter() - started)} of wall time in this process")
 
 
 def _evaluator(config: SpeedrunTrainConfig, eval_set: EvalSet, tokenizer: Tokenizer) -> Evaluate:
