@@ -177,6 +177,12 @@ def llama_parameters(config: dict[str, Any], vocab_size: int) -> int:
     return int(layers * block + ends + tables * vocab_size * hidden)
 
 
+def has_llama_sizes(config: dict[str, Any]) -> bool:
+    """Whether a model config states all sizes of a Llama, and they fit together."""
+    sizes = [_whole(config, key) for key in _LLAMA_KEYS]
+    return None not in sizes and config["hidden_dim"] % config["num_heads"] == 0
+
+
 def llama_flops_per_token(config: dict[str, Any], vocab_size: int, context_length: int) -> float:
     """Forward FLOPs of one token of a plain Llama, attention in full, as the public contest counts them."""
     hidden, intermediate, layers, heads, kv_heads = (config[key] for key in _LLAMA_KEYS)
@@ -189,11 +195,7 @@ def llama_flops_per_token(config: dict[str, Any], vocab_size: int, context_lengt
 def _vocabulary(info: RunInfo) -> int | None:
     """The vocabulary that makes the stated parameters those of a Llama, or None where no vocabulary does."""
     config = info.model or {}
-    if (
-        not info.model_size
-        or any(_whole(config, key) is None for key in _LLAMA_KEYS)
-        or config["hidden_dim"] % config["num_heads"]
-    ):
+    if not info.model_size or not has_llama_sizes(config):
         return None
     tables = 1 if config.get("tie_word_embeddings") else 2
     vocab_size, rest = divmod(info.model_size - llama_parameters(config, 0), tables * config["hidden_dim"])

@@ -8,10 +8,14 @@ Every order is fixed by the content, never by the file system.
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from marin.speedrun.copies import merge_copies, note_repeats
+from marin.speedrun.entries import Entry, entries_of
+from marin.speedrun.pareto import FrontierChange, frontier_history, pareto_frontier
+from marin.speedrun.records import sortable_date, timeline, with_statistics
 from marin.speedrun.rows import C4_EN, NOT_EVALUATED, Row, Unreadable, read_results_tree, read_rows_file
-from marin.speedrun.verdict import Finding
+from marin.speedrun.tracks import TRACKS, Cost, Track, other_track
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +28,21 @@ class Section:
 
 
 @dataclasses.dataclass(frozen=True)
+class TrackBoard:
+    """One track: its entries, best first, and those that were a record when they came, oldest first."""
+
+    track: Track
+    entries: tuple[Entry, ...]
+    records: tuple[Entry, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Board:
-    sections: tuple[Section, ...]
+    """Every track, those of other runs after the contest's own, and what could not be read."""
+
+    tracks: tuple[TrackBoard, ...]
     unreadable: tuple[Unreadable, ...]
+    sections: tuple[Section, ...] = ()
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -58,95 +74,96 @@ def _read(
         yield from read_rows_file(path)
 
 
-def build_board(rows: Iterable[Row], unreadable: Iterable[Unreadable] = ()) -> Board:
+def build_board(rows: Iterable[Row], unreadable: Iterable[Unreadable] = (), tracks: Sequence[Track] = TRACKS) -> Board:
     """Merges copies, notes what is listed twice, and ranks each evaluation set."""
     by_set: dict[tuple[str, str | None], list[Row]] = {}
-    for row in _note_repeats(_merge_copies(rows)):
+    for row in note_repeats(merge_copies(rows)):
         by_set.setdefault((row.evaluation_set, row.evaluation_digest), []).append(row)
     sections = [Section(name, digest, rank_rows(members)) for (name, digest), members in by_set.items()]
     sections.sort(key=lambda section: (
         section.evaluation_set != C4_EN, section.evaluation_set == NOT_EVALUATED, section.evaluation_set, section.evaluation_digest or ""
     ))  # fmt: skip
-    return Board(tuple(sections), tuple(sorted(unreadable, key=lambda item: (item.source, item.reason))))
-
-
-# --- copies -------------------------------------------------------------------------------------------------------
-
-
-def _facts(row: Row) -> tuple[object, ...]:
-    return (
-        row.run_link,
-        row.bits_per_byte,
-        row.training_time,
-        row.training_hardware_flops,
-        row.model_flops,
-        row.model_size,
+    rows = [row for section in sections for row in section.rows]
+    return Board(
+        tracks=build_tracks(rows, tracks),
+        unreadable=tuple(sorted(unreadable, key=lambda item: (item.source, item.reason))),
+        sections=tuple(sections),
     )
 
 
-def _merge_copies(rows: Iterable[Row]) -> list[Row]:
-    """One row for each run, however often its file lies around; the fullest account of it, in the deepest directory."""
-    merged = _merge_by(lambda row: (row.digest, row.run_name if row.listed else None, row.evaluation_set), rows)
-    # Two names for one run page are two claims; a results file and its own row in a list are one.
-    return _merge_by(
-        lambda row: (row.run_name, row.evaluation_set, row.evaluation_digest, _facts(row)) if row.run_link else id(row),
-        merged,
-    )
-
-
-def _merge_by(key: Callable[[Row], Hashable], rows: Iterable[Row]) -> list[Row]:
-    groups: dict[Hashable, list[Row]] = {}
+def build_tracks(rows: Sequence[Row], tracks: Sequence[Track] = TRACKS) -> tuple[TrackBoard, ...]:
+    """The board of each track, and of the rows of no track by their evaluation set, so that every row stands somewhere."""
+    members: dict[Track, list[Row]] = {track: [] for track in tracks}
     for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    merged = []
-    for group in groups.values():
-        group.sort(key=lambda row: (row.listed, -row.source.count("/"), row.source))
-        elsewhere = {path for row in group for path in (row.source, *row.also_at)} - {group[0].source}
-        merged.append(dataclasses.replace(group[0], also_at=tuple(sorted(elsewhere))))
-    return merged
+        homes = [track for track in tracks if track.why_not(row) is None]
+        for track in homes or [other_track(row.evaluation_set, row.evaluation_digest, row.main_metric)]:
+            members.setdefault(track, []).append(row)
+    first = len(tracks)
+    boards = [rank_track(track, found) for track, found in members.items()]
+    return tuple(boards[:first] + sorted(boards[first:], key=lambda board: board.track.key))
 
 
-def _note_repeats(rows: list[Row]) -> list[Row]:
-    """Adds a warning where one public run page backs several entries of an evaluation set."""
-    by_link: dict[tuple[str, str | None, str], list[Row]] = {}
-    for row in rows:
-        if row.run_link:
-            by_link.setdefault((row.evaluation_set, row.evaluation_digest, row.run_link), []).append(row)
-    noted = []
-    for row in rows:
-        group = by_link.get((row.evaluation_set, row.evaluation_digest, row.run_link or ""), [])
-        others = sorted(f"{other.run_name} ({other.source})" for other in group if other is not row)
-        if others:
-            same = all(_facts(other) == _facts(row) for other in group)
-            how = "with the same figures" if same else "with other figures"
-            message = f"the same run page also backs {', '.join(others[:3])}, {how}"
-            row = dataclasses.replace(
-                row, findings=(*row.findings, Finding("submission", "warning", "wandb_run_link", message))
-            )
-        noted.append(row)
-    return noted
+def rank_track(track: Track, rows: Iterable[Row]) -> TrackBoard:
+    """Entries of a track, ranked by its objective: those that its gates or their verdict exclude follow, without a rank."""
+    entries = entries_of(track, rows)
+    records, judged = timeline(track, entries)
+    entries = [with_statistics(track, entry, judged[entry.key]) for entry in entries]
+    entries.sort(key=lambda entry: (not entry.counts, *_figures(track, entry), entry.name, entry.key))
+    places = pareto_frontier([_point(track, entry) for entry in entries])
+    ranked: list[Entry] = []
+    for place, (entry, on_frontier) in enumerate(zip(entries, places, strict=True), start=1):
+        figure = _figures(track, entry)[0]
+        rank = None
+        if entry.counts and figure < float("inf"):
+            before = ranked[-1] if ranked else None
+            rank = before.rank if before and figure == _figures(track, before)[0] else place
+        ranked.append(dataclasses.replace(entry, rank=rank, on_frontier=on_frontier))
+    by_key = {entry.key: entry for entry in ranked}
+    return TrackBoard(track, tuple(ranked), tuple(by_key[key] for key in records))
+
+
+def _figures(track: Track, entry: Entry) -> tuple[float, float]:
+    """What a track ranks by, and what decides between equals; less is better, and unknown last."""
+    cost, quality = entry.values[track.cost], entry.values[track.metric]
+    paid = float("inf") if cost is None else cost
+    missed = float("inf") if quality is None else -quality if track.higher_is_better else quality
+    return (paid, missed) if track.objective == "least cost" else (missed, paid)
+
+
+def _point(track: Track, entry: Entry) -> tuple[float | None, float | None]:
+    quality = entry.values[track.metric]
+    if not entry.counts or quality is None:
+        return (None, None)
+    return (entry.values[track.cost], -quality if track.higher_is_better else quality)
+
+
+def frontier_changes(board: TrackBoard) -> tuple[FrontierChange, ...]:
+    """Who was on a track's frontier when: its entries by their dates. Entries without a date have no place in history."""
+    points = []
+    for entry in board.entries:
+        cost, quality = _point(board.track, entry)
+        if cost is not None and quality is not None and entry.date is not None and sortable_date(entry.date):
+            points.append((entry.date, entry.key, cost, quality))
+    return frontier_history(points)
+
+
+def best_under(board: TrackBoard, budget: float, cost: Cost | None = None) -> tuple[Entry, ...]:
+    """The entries that cost at most `budget`, best quality first: the answer to "what is best under N FLOPs".
+
+    Args:
+        cost: which cost; the track's own where it is left out.
+    """
+    name = cost or board.track.cost
+    sign = -1.0 if board.track.higher_is_better else 1.0
+    within = []
+    for entry in board.entries:
+        paid, quality = entry.values[name], entry.values[board.track.metric]
+        if entry.counts and paid is not None and quality is not None and paid <= budget:
+            within.append((sign * quality, paid, entry.name, entry.key, entry))
+    return tuple(item[-1] for item in sorted(within, key=lambda item: item[:4]))
 
 
 # --- comparing ----------------------------------------------------------------------------------------------------
-
-
-def dominates(a: tuple[float | None, float | None], b: tuple[float | None, float | None]) -> bool:
-    """Whether `a` is at least as good as `b` in cost and quality and better in one; unknown values dominate nothing."""
-    if a[0] is None or a[1] is None or b[0] is None or b[1] is None:
-        return False
-    return a[0] <= b[0] and a[1] <= b[1] and a != b
-
-
-def pareto_frontier(points: Sequence[tuple[float | None, float | None]]) -> list[bool]:
-    """For each (cost, bits per byte): whether nothing dominates it. Equal points share the fate; an unknown value is off."""
-    known = sorted({point for point in points if point[0] is not None and point[1] is not None})
-    frontier: set[tuple[float | None, float | None]] = set()
-    best = float("inf")
-    for cost, quality in known:  # by cost, then by quality: only a strictly better quality earns a place
-        if quality is not None and quality < best:
-            frontier.add((cost, quality))
-            best = quality
-    return [point in frontier for point in points]
 
 
 def rank_rows(rows: Iterable[Row]) -> tuple[Row, ...]:

@@ -6,21 +6,28 @@ never nothing. Directories are walked in a fixed order, and no link is followed 
 
 import dataclasses
 import hashlib
+import json
 import os
 import pathlib
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from marin.errors import ResultsError
+from marin import hardware
+from marin.errors import HardwareError, ResultsError
 from marin.speedrun import consistency, results, strict_json
 from marin.speedrun.consistency import Status
 from marin.speedrun.results import Author, Number, RunInfo
-from marin.speedrun.verdict import Finding
+from marin.speedrun.tracks import C4_EN, NOT_EVALUATED, Cost, Metric
+from marin.speedrun.verdict import Finding, Outcome, RungVerdict, Verdict
 
-C4_EN = "paloma/c4_en"
-NOT_EVALUATED = "not evaluated"
+_SEEDS = ("seed", "data_seed")
+_OPTIMIZERS = (
+    "C-AdamC", "AdamC", "AdamH", "AdaMuon", "NorMuon", "MuonH", "Muon", "AdEMAMix", "Adamax", "Cautious", "Lion", "SOAP", "Scion", "Kron",
+    "Sophia", "MARS", "ADOPT", "AdamW",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,14 +61,42 @@ class Row:
     listed: bool  # from a list of rows, which says less than a results file
     findings: tuple[Finding, ...]
     status: Status
+    verdict: Verdict
+    platform: str | None = None  # "cpu", "gpu" or "tpu"
+    num_chips: int | None = None
+    training_data: str | None = None
+    optimizer: str | None = None
+    core: float | None = None
+    core_version: str | None = None
+    loss: float | None = None
+    configuration: str | None = None  # digest of all that is configured but the seeds; None where it is not stated
+    stated_runs: int = 1  # above 1 where the row itself is a mean of so many runs
+    stated_sd: float | None = None
+    details: dict[str, Any] = dataclasses.field(default_factory=dict)
     also_at: tuple[str, ...] = ()
     rank: int | None = None
     on_frontier: bool = False
 
     @property
     def counts(self) -> bool:
-        """Whether the row may be ranked: its figures do not contradict each other."""
-        return self.status != "does not add up"
+        """Whether the row may be ranked: nothing that was checked failed, and it was not withdrawn."""
+        return self.verdict.counts
+
+    @property
+    def main_metric(self) -> Metric:
+        """What the row is compared by where no track says it."""
+        if self.bits_per_byte is None and self.core is not None:
+            return "core"
+        return "loss" if self.bits_per_byte is None and self.loss is not None else "bits_per_byte"
+
+    def metric(self, name: Metric) -> float | None:
+        value: float | None = getattr(self, name)
+        return value
+
+    def value(self, name: Metric | Cost) -> float | None:
+        """A metric or a cost by its name."""
+        value: float | None = getattr(self, name)
+        return value
 
     @property
     def has_remarks(self) -> bool:
@@ -72,7 +107,11 @@ class Row:
         )
 
     def to_json(self) -> dict[str, object]:
-        return dataclasses.asdict(self)
+        named = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return named | {
+            "findings": [dataclasses.asdict(finding) for finding in self.findings],
+            "verdict": self.verdict.model_dump(mode="json"),
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,16 +218,19 @@ def read_rows_file(path: str | os.PathLike[str]) -> Iterator[Row | Unreadable]:
             yield Unreadable(f"{source}, row {number}", results.explain(error))
 
 
-def rows_of(info: RunInfo, run_name: str, source: str, *, listed: bool = False) -> list[Row]:
+def rows_of(
+    info: RunInfo, run_name: str, source: str, *, listed: bool = False, verdict: Verdict | None = None
+) -> list[Row]:
     """One row for each evaluation set that the run was scored on; one without a score where there is none."""
     findings = tuple(consistency.check(info))
     cost = info.training_hardware_flops
     mfu = info.model_flops / cost if info.model_flops and cost and cost > 0 else None
     compressors = info.compressors.model_dump(exclude_none=True) if info.compressors else {}
+    platform, chips = platform_and_chips(info)
     row = Row(
         run_name=run_name,
         source=source,
-        digest=hashlib.sha256(results.dump_results([info])).hexdigest(),
+        digest=digest_of(info),
         author=info.author.name,
         affiliation=info.author.affiliation,
         author_url=info.author.url,
@@ -213,6 +255,13 @@ def rows_of(info: RunInfo, run_name: str, source: str, *, listed: bool = False) 
         listed=listed,
         findings=findings,
         status=consistency.status(findings),
+        verdict=verdict_of(findings) if verdict is None else verdict,
+        platform=platform,
+        num_chips=chips,
+        training_data=info.tokenized_dataset,
+        optimizer=optimizer_name(info, run_name),
+        configuration=None if listed else configuration_digest(info),
+        details={} if listed else info.to_json(),
     )
     scored = []
     if info.c4_en_bpb is not None:
@@ -223,6 +272,79 @@ def rows_of(info: RunInfo, run_name: str, source: str, *, listed: bool = False) 
             row, evaluation_set=block.name, evaluation_digest=block.digest, bits_per_byte=block.bits_per_byte
         ))  # fmt: skip
     return scored or [row]
+
+
+def verdict_of(findings: tuple[Finding, ...]) -> Verdict:
+    """The verdict on figures alone, without a log."""
+    arithmetic = tuple(finding for finding in findings if finding.rung == "arithmetic")
+    severities = {finding.severity for finding in arithmetic}
+    outcome: Outcome = "failed" if "error" in severities else "open" if "unchecked" in severities else "passed"
+    parsed = tuple(finding for finding in findings if finding.rung in ("parsed", "submission"))
+    return Verdict(rungs=(
+        RungVerdict(rung="parsed", outcome="passed", findings=parsed),
+        RungVerdict(rung="arithmetic", outcome=outcome, findings=arithmetic),
+    ))  # fmt: skip
+
+
+def digest_of(info: RunInfo) -> str:
+    """SHA-256 of all that is stated; a field that is null is one that is absent, so that a later schema changes nothing."""
+    stated = info.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return hashlib.sha256(json.dumps(stated, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def configuration_digest(info: RunInfo) -> str:
+    """What two runs share that differ in their seeds alone: author, configs, data, hardware and commit."""
+    value = info.model_dump(
+        mode="json", include={"author", "model", "tokenized_dataset", "resources", "device_name", "git_commit"}
+    )
+    train = {name: item for name, item in (info.train_config or {}).items() if name not in _SEEDS}
+    text = json.dumps([value, train], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def optimizer_name(info: RunInfo, run_name: str) -> str | None:
+    """By the run's own words where they name one, else by what its config holds; None where neither says it."""
+    words = f"{run_name} {info.description}".lower()
+    for name in _OPTIMIZERS:
+        if re.search(rf"(?<![a-z]){re.escape(name.lower())}(?![a-z])", words):
+            return name
+    config = (info.train_config or {}).get("optimizer_config")
+    if not isinstance(config, dict):
+        return None
+    if "muon_epsilon" in config:
+        return "Muon"
+    return "AdamW" if {"beta1", "beta2", "epsilon", "weight_decay"} <= config.keys() else None
+
+
+def platform_and_chips(info: RunInfo) -> tuple[str | None, int | None]:
+    """Processor, GPU or TPU, and how many chips; `None` for what the file does not say."""
+    resources = info.resources or {}
+    device = resources.get("device")
+    device = device if isinstance(device, dict) else {}
+    kind = str(device.get("kind") or device.get("type") or "")
+    if "tpu_type" in resources or kind == "tpu":
+        platform = "tpu"
+        try:
+            name = str(resources.get("tpu_type") or device.get("variant") or device.get("topology") or "")[:64]
+            chips: int | None = hardware.tpu_chips(name) * _count(resources, "slice_count", "replicas")
+        except HardwareError:
+            chips = None
+    elif "gpu_count" in resources or kind == "gpu":
+        platform = "gpu"
+        chips = _count(resources | device, "gpu_count", "count") * _count(resources, "replicas")
+    elif "num_cpus" in resources or kind == "cpu" or info.platform == "cpu":
+        platform, chips = "cpu", 1
+    else:
+        return info.platform, info.num_chips
+    return platform, info.num_chips if info.num_chips is not None else chips
+
+
+def _count(resources: dict[str, Any], *names: str) -> int:
+    for name in names:
+        value = resources.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return 1
 
 
 def describe_hardware(info: RunInfo) -> str | None:

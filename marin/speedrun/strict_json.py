@@ -72,6 +72,30 @@ def parse_json(data: bytes, path: str, max_bytes: int = MAX_BYTES) -> Any:
     return value
 
 
+_LINES = json.JSONDecoder(
+    object_pairs_hook=lambda pairs: _unique(pairs), parse_constant=lambda name: _no_constant(name)
+)
+
+
+def parse_line(line: bytes, where: str) -> dict[str, Any]:
+    """The object on one line of a log, which must have no duplicate keys and no NaN; numbers are not looked at.
+
+    Raises:
+        ResultsError: naming `where`.
+    """
+    try:
+        value = _LINES.decode(line.decode("utf-8"))
+    except RecursionError:
+        raise ResultsError(f"{where}: values are nested too deep for a line of a log") from None
+    except ValueError as error:  # not UTF-8, not JSON, or refused
+        raise ResultsError(f"{where}: {str(error)[:120]}: the file was changed after it was written") from None
+    if not isinstance(value, dict):
+        raise ResultsError(
+            f"{where}: {type(value).__name__}, expected an object: the file was changed after it was written"
+        )
+    return value
+
+
 _EXPECTED = "expected a JSON file as a run writes it; copy it again from the run directory, unedited"
 
 

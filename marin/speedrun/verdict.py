@@ -83,6 +83,14 @@ class Verdict(BaseModel):
         return reached
 
     @property
+    def sound(self) -> bool:
+        """Whether nothing is to be put right: no rung failed, and nothing is wrong with the form."""
+        form = (finding for rung in self.rungs for finding in rung.findings if finding.rung == "submission")
+        return all(rung.outcome != "failed" for rung in self.rungs) and all(
+            finding.severity != "error" for finding in form
+        )
+
+    @property
     def counts(self) -> bool:
         """Whether the row may be ranked: no rung of the ladder failed, and it was not withdrawn.
 

@@ -5,7 +5,7 @@
     start      a process began: host, devices, compile_time, and the step it began from, `from_step`
     step       one training step: step, loss, grad_norm, learning_rate, tokens, step_time, data_wait (seconds in which the
                loop waited for the batch, part of the time of this step or the one before), and what was watched
-    pause      time that training does not count: reason, seconds
+    pause      time that training does not count: reason (one of `PAUSES`), step, seconds
     checkpoint a checkpoint is in place: step, bytes, seconds that it took in the background
     evaluation a measurement at a step
     mirror     where a copy of the run can be seen: wandb_url
@@ -32,6 +32,7 @@ from marin.tracking import log_chain
 
 RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"
+PAUSES = ("checkpoint", "evaluation", "hf export", "profiler")  # all that may stop the clock
 
 
 def _encode(event: dict[str, Any]) -> bytes:

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin.errors import ResultsError
-from marin.speedrun.leaderboard import build_board, collect, dominates, pareto_frontier
+from marin.speedrun.leaderboard import build_board, collect
+from marin.speedrun.pareto import dominates, pareto_frontier
 from marin.speedrun.results import write_results
 from marin.speedrun.rows import C4_EN, NOT_EVALUATED, rows_of
 

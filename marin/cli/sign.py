@@ -1,0 +1,56 @@
+"""`marin sign`: a signed statement about a submission, which anybody can check without a network."""
+
+import argparse
+import pathlib
+
+HELP = """\
+Sign a submission with an SSH key: writes DIR/statements/claim-....json, an in-toto statement that names the results and logs by digest.
+
+With --measured FILE the statement is about another's submission: what you found when you scored its checkpoint again
+(--kind re-evaluation) or trained it again (--kind re-run). FILE is JSON: [{"run": 0, "bits_per_byte": 1.234}, ...].
+Whether your word counts is decided by the repository's experiments/speedrun/allowed_signers."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", metavar="DIR", help="such as experiments/speedrun/my_run")
+    parser.add_argument("--key", required=True, metavar="FILE", help="an SSH key, such as ~/.ssh/id_ed25519")
+    parser.add_argument("--kind", choices=("claim", "re-evaluation", "re-run"), default="claim")
+    parser.add_argument("--measured", metavar="FILE", help="what was found, for a re-evaluation or a re-run")
+    parser.add_argument("--refuted", action="store_true", help="the claim was not confirmed")
+
+
+def run(args: argparse.Namespace) -> int:
+    import datetime
+    import hashlib
+
+    from pydantic import ValidationError
+
+    from marin.errors import ConfigError
+    from marin.speedrun import results, strict_json
+    from marin.speedrun.verification import Submission, statements
+    from marin.speedrun.verification.submission import STATEMENTS
+    from marin.storage import files
+
+    if (args.kind == "claim") == bool(args.measured):
+        raise ConfigError("give --measured FILE with --kind re-evaluation or re-run, and leave it out for a claim")
+    submission = Submission.read(args.directory)
+    measured = strict_json.read_json(args.measured) if args.measured else []
+    today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
+    try:
+        predicate = statements.Predicate.model_validate(
+            {
+                "date": today,
+                "confirmed": not args.refuted,
+                "measured": measured,
+                "commit": submission.runs[0].git_commit,
+            }
+        )
+    except ValidationError as error:
+        raise ConfigError(f"{args.measured}: {results.explain(error)}") from None
+    content = statements.make_statement(submission, args.kind, predicate)
+    envelope = statements.envelope(content, pathlib.Path(args.key).expanduser())
+    name = f"{args.kind}-{hashlib.sha256(content).hexdigest()[:12]}.json"
+    place = submission.directory / STATEMENTS / name
+    files.write_bytes(str(place), envelope)
+    print(f"signed: {place}")
+    return 0

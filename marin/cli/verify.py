@@ -1,0 +1,157 @@
+"""`marin verify`: a verdict on each rung of the ladder for each run of a submission, with reasons."""
+
+import argparse
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from marin.speedrun.results import RunInfo
+    from marin.speedrun.verdict import Verdict
+    from marin.speedrun.verification import KnownRun
+
+HELP = """\
+Say of each run of a submission how far it can be trusted, rung by rung, and why. Nothing of the submission is executed.
+
+PATH is a directory with speedrun_results.json and the logs of its runs (logs/0/run.json, logs/0/metrics.jsonl), or such a file.
+The exit status is 0 when no rung failed, 1 when one did or the form is not right, 2 on bad usage."""
+
+_MARKS = {"passed": ("passed", "green"), "failed": ("FAILED", "bold red"), "open": ("open", "yellow")}
+_SIGNS = {"error": ("x", "bold red"), "warning": ("!", "yellow"), "unchecked": ("?", "yellow"), "note": ("-", "dim")}
+_MOST_SHOWN = 12
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", nargs="+", metavar="PATH", help="such as experiments/speedrun/my_run")
+    parser.add_argument("--json", action="store_true", help="print one JSON object in place of the table")
+    parser.add_argument(
+        "--known", action="append", default=[], metavar="DIR",
+        help="runs that the submission must not repeat: every speedrun_results.json below; may be given several times",
+    )  # fmt: skip
+    parser.add_argument(
+        "--allowed-signers", metavar="FILE",
+        help="whose signed statements count (default: experiments/speedrun/allowed_signers, if it is there)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--repository", metavar="DIR", help="a git clone in which the time of a run's commit is looked up"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    import json
+
+    from marin.errors import ConfigError, ResultsError
+    from marin.speedrun.verification import Context, Submission, commits, verify_read
+    from marin.speedrun.verification.statements import ALLOWED_SIGNERS
+
+    for path in args.path:
+        if not pathlib.Path(path).exists():
+            raise ConfigError(
+                f"{path}: no such file or directory: give a submission, such as experiments/speedrun/my_run"
+            )
+    if args.allowed_signers and not pathlib.Path(args.allowed_signers).is_file():
+        raise ConfigError(
+            f"{args.allowed_signers}: no such file: give an ALLOWED SIGNERS file as ssh-keygen(1) describes it"
+        )
+    allowed = args.allowed_signers or ALLOWED_SIGNERS
+    commit_time = commits.commit_times(args.repository) if args.repository else None
+    reports: list[tuple[str, str | None, list[tuple[RunInfo, Verdict]]]] = []
+    for path in args.path:
+        try:
+            submission = Submission.read(path)
+            known = _known(args.known, submission.directory)
+            verdicts = verify_read(submission, Context(known=known, allowed_signers=allowed, commit_time=commit_time))
+            reports.append((path, None, verdicts))
+        except ResultsError as error:
+            reports.append((path, str(error), []))
+    if args.json:
+        print(json.dumps({"submissions": [_as_json(*report) for report in reports]}, indent=2))
+    else:
+        for report in reports:
+            _show(*report)
+    return int(any(problem or any(not verdict.sound for _, verdict in verdicts) for _, problem, verdicts in reports))
+
+
+def _known(directories: list[str], own: pathlib.Path) -> "list[KnownRun]":
+    """Every run below the directories but those of the submission itself; what cannot be read is no known run."""
+    from marin.errors import ConfigError, ResultsError
+    from marin.speedrun.results import FILE_NAME
+    from marin.speedrun.verification import known_runs_of
+
+    found = []
+    for directory in directories:
+        root = pathlib.Path(directory)
+        if not root.is_dir():
+            raise ConfigError(f"{directory}: no such directory: give --known the one that holds the known runs")
+        for place in sorted(root.rglob(FILE_NAME)):
+            if place.parent.resolve() == own.resolve():
+                continue
+            try:
+                found += known_runs_of(place, place.parent.relative_to(root).as_posix())
+            except ResultsError:
+                continue
+    return found
+
+
+def _as_json(path: str, problem: str | None, verdicts: "list[tuple[RunInfo, Verdict]]") -> dict[str, Any]:
+    from marin.speedrun.verdict import DOES_NOT_PROVE
+
+    runs = [
+        {
+            "author": info.author.name,
+            "seed": info.seed,
+            "level": verdict.level,
+            "counts": verdict.counts,
+            "sound": verdict.sound,
+            **verdict.model_dump(mode="json"),
+        }
+        for info, verdict in verdicts
+    ]
+    return {"path": path, "unreadable": problem, "runs": runs, "does_not_prove": DOES_NOT_PROVE}
+
+
+def _show(path: str, problem: str | None, verdicts: "list[tuple[RunInfo, Verdict]]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from marin.speedrun.verdict import DOES_NOT_PROVE
+
+    console = Console(highlight=False)
+    if problem is not None:
+        console.print(Text.assemble((f"{_plain(path)}: not even parsed", "bold red")))
+        console.print(Text(f"  x {_plain(problem)}"))
+        return
+    for number, (info, verdict) in enumerate(verdicts):
+        name = path if len(verdicts) == 1 else f"{path}, run {number}"
+        console.print(Text.assemble((_plain(name), "bold"), f"  by {_plain(info.author.name)}"))
+        for word, said in (("withdrawn", verdict.withdrawn), ("challenged", verdict.challenged)):
+            if said is not None:
+                console.print(Text(f"  {word}: {_plain(said)}", "bold yellow"))
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+        table.add_column(width=14)
+        table.add_column(width=7)
+        table.add_column(overflow="fold")
+        for rung in verdict.rungs:
+            mark, style = _MARKS[rung.outcome]
+            lines = Text()
+            for finding in rung.findings[:_MOST_SHOWN]:
+                sign, color = _SIGNS[finding.severity]
+                corrected = "" if finding.corrected is None else f" (corrected: {finding.corrected:.6g})"
+                lines.append(f"{sign} ", color)
+                lines.append(f"{_plain(finding.message)}{corrected}\n")
+            if len(rung.findings) > _MOST_SHOWN:
+                lines.append(f"and {len(rung.findings) - _MOST_SHOWN} more: --json shows all\n")
+            if rung.outcome == "passed":
+                lines.append(f"does not prove {DOES_NOT_PROVE[rung.rung]}", "dim")
+            elif not rung.findings:
+                lines.append(f"not checked; would not prove {DOES_NOT_PROVE[rung.rung]}", "dim")
+            lines.rstrip()
+            table.add_row(Text(f"  {rung.rung}"), Text(mark, style), lines)
+        console.print(table)
+        reached = f"reached: {verdict.level}" if verdict.level else "reached: no rung"
+        console.print(Text(f"  {reached}{'' if verdict.sound else '; not sound as it stands'}\n", "bold"))
+
+
+def _plain(text: str) -> str:
+    """Nothing that a terminal would obey."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)

@@ -1,0 +1,177 @@
+"""The lines of a track's table: the runs of one submission that differ in their seeds alone, taken together.
+
+Runs belong together where author, configs, data, hardware and commit agree; rows of a list say too little for that, and stand
+alone. A run that is there twice, with the same seed and the same figures, counts once.
+"""
+
+import dataclasses
+import hashlib
+import math
+import re
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+from marin.speedrun.rows import Row
+from marin.speedrun.statistics import Spread, spread_of
+from marin.speedrun.tracks import Cost, Metric, Track
+from marin.speedrun.verdict import RUNGS, Finding, Outcome, Rung, RungVerdict, Verdict
+
+METRIC_KEYS: tuple[Metric, ...] = ("bits_per_byte", "core", "loss")
+COST_KEYS: tuple[Cost, ...] = ("training_hardware_flops", "model_flops", "training_time", "total_tokens")
+
+__all__ = ["Entry", "Spread", "entries_of"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One line of a track's table. `values` are means over the runs that state the figure; `None` is "not stated"."""
+
+    key: str  # stable and URL-safe
+    track: str
+    name: str
+    author: str
+    affiliation: str
+    author_url: str | None
+    description: str
+    date: str | None  # when its last run ended
+    family: str | None
+    optimizer: str | None
+    hardware: str | None
+    model_size: int | None
+    rows: tuple[Row, ...]  # by seed
+    values: dict[str, float | None]
+    spread: Spread | None
+    verdict: Verdict
+    rank: int | None = None
+    on_frontier: bool = False
+    is_record: bool = False
+    details: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it may be ranked: its verdict allows it, and it keeps the track's gates."""
+        return self.verdict.counts and not self.details.get("not_ranked")
+
+
+def entries_of(track: Track, rows: Iterable[Row]) -> list[Entry]:
+    """The entries that rows of a track make, without ranks, in an order fixed by their content."""
+    groups: dict[Hashable, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_identity(row), []).append(row)
+    entries = [_entry(track, members) for members in groups.values()]
+    return sorted(entries, key=lambda entry: (entry.name, entry.key))
+
+
+def _identity(row: Row) -> tuple[str | None, ...]:
+    family = row.run_name.rpartition("/")[0] or re.sub(r"#\d+$", "", row.run_name)
+    if row.configuration is None:
+        return (row.run_name, row.digest, row.evaluation_set, row.evaluation_digest)
+    return (family, row.configuration, row.evaluation_set, row.evaluation_digest)
+
+
+def _entry(track: Track, members: list[Row]) -> Entry:
+    rows = _distinct_runs(members)
+    first = rows[0]
+    name = _common_name(rows)
+    identity = "\0".join(str(part) for part in (name, *_identity(first)))
+    values: dict[str, float | None] = {
+        key: _mean([row.value(key) for row in rows]) for key in (*METRIC_KEYS, *COST_KEYS)
+    }
+    values["mfu"] = _mean([row.mfu for row in rows])
+    return Entry(
+        key=f"{slug(name)}-{hashlib.sha256(identity.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}",
+        track=track.key,
+        name=name,
+        author=first.author,
+        affiliation=first.affiliation,
+        author_url=first.author_url,
+        description=first.description,
+        date=max((row.date for row in rows if row.date is not None), default=None),
+        family=name.rpartition("/")[0] or None,
+        optimizer=first.optimizer,
+        hardware=first.hardware,
+        model_size=first.model_size,
+        rows=tuple(rows),
+        values=values,
+        spread=_spread(track, rows),
+        verdict=merge_verdicts([row.verdict for row in rows]),
+        details=_details(track, rows, values),
+    )
+
+
+def _distinct_runs(members: list[Row]) -> list[Row]:
+    ordered = sorted(members, key=lambda row: (row.seed is None, row.seed or 0, row.run_name, row.source, row.digest))
+    kept: dict[Hashable, Row] = {}
+    for row in ordered:
+        same = (row.seed, row.bits_per_byte, row.core, row.loss) if row.seed is not None else id(row)
+        kept.setdefault(same, row)
+    return list(kept.values())
+
+
+def _common_name(rows: list[Row]) -> str:
+    names = sorted({re.sub(r"#\d+$", "", row.run_name) for row in rows})
+    if len(names) == 1:
+        return rows[0].run_name if len(rows) == 1 else names[0]
+    return names[0].rpartition("/")[0] or names[0]
+
+
+def slug(text: str) -> str:
+    """Letters, digits and hyphens of a text, for an address."""
+    kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())
+    return "-".join(part for part in kept.split("-") if part)[:60].strip("-") or "entry"
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [float(value) for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def _spread(track: Track, rows: list[Row]) -> Spread | None:
+    known = [value for value in (row.metric(track.metric) for row in rows) if value is not None]
+    if not known:
+        return None
+    return spread_of(known, noise=track.noise, stated_runs=rows[0].stated_runs, stated_sd=rows[0].stated_sd)
+
+
+def _details(track: Track, rows: list[Row], values: dict[str, float | None]) -> dict[str, Any]:
+    reasons = []
+    for gate in track.gates:
+        if gate.of == "mean":
+            value = values[gate.field]
+            if value is None or not gate.holds(value):
+                reasons.append(f"{gate} does not hold: {'not stated' if value is None else f'{value:.6g}'}")
+        else:
+            missed = [row for row in rows if (figure := row.value(gate.field)) is None or not gate.holds(figure)]
+            if missed:
+                figure = missed[0].value(gate.field)
+                reasons.append(
+                    f"{gate} does not hold for {len(missed)} of {len(rows)} runs: {'not stated' if figure is None else f'{figure:.6g}'}"
+                )
+    return {
+        "not_ranked": reasons,
+        "runs": [row.details for row in rows],
+        "sources": [row.source for row in rows],
+        "digests": [row.digest for row in rows],
+    }
+
+
+def merge_verdicts(verdicts: list[Verdict]) -> Verdict:
+    """The verdict on runs together: a rung failed by one is failed, and passed only where all passed it."""
+    if len(verdicts) == 1:
+        return verdicts[0]
+    rungs = []
+    for name in RUNGS:
+        if any(found.rung == name for verdict in verdicts for found in verdict.rungs):
+            rungs.append(_merge_rung(name, [verdict[name] for verdict in verdicts]))
+    challenged = next((verdict.challenged for verdict in verdicts if verdict.challenged is not None), None)
+    withdrawn = next((verdict.withdrawn for verdict in verdicts if verdict.withdrawn is not None), None)
+    return Verdict(rungs=tuple(rungs), challenged=challenged, withdrawn=withdrawn)
+
+
+def _merge_rung(name: Rung, found: list[RungVerdict]) -> RungVerdict:
+    outcomes = {rung.outcome for rung in found}
+    outcome: Outcome = "failed" if "failed" in outcomes else "open" if "open" in outcomes else "passed"
+    findings: dict[Finding, None] = {}
+    for rung in found:
+        findings |= dict.fromkeys(rung.findings)
+    return RungVerdict(rung=name, outcome=outcome, findings=tuple(findings))

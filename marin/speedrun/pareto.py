@@ -1,0 +1,77 @@
+"""The Pareto frontier of cost and quality, and how it came to be.
+
+Points are (cost, quality) with less being better in both; a metric of which more is better is given with its sign turned. An
+unknown value (`None`) is on no frontier and dominates nothing.
+"""
+
+import bisect
+import dataclasses
+from collections.abc import Sequence
+
+Point = tuple[float | None, float | None]
+
+
+def dominates(a: Point, b: Point) -> bool:
+    """Whether `a` is at least as good as `b` in cost and quality and better in one."""
+    if a[0] is None or a[1] is None or b[0] is None or b[1] is None:
+        return False
+    return a[0] <= b[0] and a[1] <= b[1] and a != b
+
+
+def pareto_frontier(points: Sequence[Point]) -> list[bool]:
+    """For each point: whether nothing dominates it. Equal points share the fate."""
+    known = sorted({(cost, quality) for cost, quality in points if cost is not None and quality is not None})
+    frontier: set[Point] = set()
+    best = float("inf")
+    for cost, quality in known:  # by cost, then by quality: only a strictly better quality earns a place
+        if quality < best:
+            frontier.add((cost, quality))
+            best = quality
+    return [point in frontier for point in points]
+
+
+@dataclasses.dataclass(frozen=True)
+class FrontierChange:
+    """One date at which the frontier changed: who came onto it, who was pushed off, and who was on it then, by cost."""
+
+    date: str
+    joined: tuple[str, ...]
+    left: tuple[str, ...]
+    members: tuple[str, ...]
+
+
+def frontier_history(points: Sequence[tuple[str, str, float, float]]) -> tuple[FrontierChange, ...]:
+    """The frontier after each date that changed it, oldest first, from (date, key, cost, quality)."""
+    corners: list[tuple[float, float]] = []  # by cost; quality falls
+    keys: dict[tuple[float, float], list[str]] = {}
+    changes = []
+    ordered = sorted(points)
+    position = 0
+    while position < len(ordered):
+        date = ordered[position][0]
+        before = {key for corner in corners for key in keys[corner]}
+        while position < len(ordered) and ordered[position][0] == date:
+            _, key, cost, quality = ordered[position]
+            position += 1
+            _add_corner(corners, keys, (cost, quality), key)
+        members = tuple(key for corner in corners for key in sorted(keys[corner]))
+        joined, left = sorted(set(members) - before), sorted(before - set(members))
+        if joined or left:
+            changes.append(FrontierChange(date, tuple(joined), tuple(left), members))
+    return tuple(changes)
+
+
+def _add_corner(
+    corners: list[tuple[float, float]], keys: dict[tuple[float, float], list[str]], point: tuple[float, float], key: str
+) -> None:
+    at = bisect.bisect_left(corners, point)
+    if at < len(corners) and corners[at] == point:
+        keys[point].append(key)
+        return
+    if at > 0 and corners[at - 1][1] <= point[1]:
+        return
+    end = at
+    while end < len(corners) and corners[end][1] >= point[1]:
+        end += 1
+    corners[at:end] = [point]
+    keys[point] = [key]

@@ -1,0 +1,179 @@
+"""What an entry claims, and whether its runs show it: gates, records, and the statistics rung of its verdict.
+
+A record is an entry that was better than all before it when it came, by the test of its track, with as many runs as the track
+asks for. On tracks of least cost the test is about the gate, and the cost is compared as stated: timing is checked by running
+the previous record again on the same hardware, which no file can show.
+"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from marin.speedrun.entries import Entry
+from marin.speedrun.statistics import Sample, Test, beats, beats_bound, missing_seeds, sample_of, too_close
+from marin.speedrun.tracks import METRICS, Gate, Track
+from marin.speedrun.verdict import Finding, Outcome, RungVerdict, Severity, Verdict
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d UTC)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """One thing that an entry's mean says, and whether its runs show it. `against` is an entry's key, or a gate."""
+
+    what: str
+    against: str
+    p_value: float | None
+    shown: bool
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """An entry's claims, in the light of the record of its day."""
+
+    claims: tuple[Claim, ...]
+    is_record: bool
+
+
+def sample_of_entry(track: Track, entry: Entry) -> Sample | None:
+    values = [value for value in (row.metric(track.metric) for row in entry.rows) if value is not None]
+    if not values:
+        return None
+    return sample_of(values, stated_runs=entry.rows[0].stated_runs, stated_sd=entry.rows[0].stated_sd)
+
+
+def timeline(track: Track, entries: Sequence[Entry]) -> tuple[tuple[str, ...], dict[str, Judged]]:
+    """The keys of the records, oldest first, and the claims of every entry by its key.
+
+    An entry without a date that can be read takes no part in the history; it is compared with the last record.
+    """
+    dated = [entry for entry in entries if sortable_date(entry.date)]
+    undated = [entry for entry in entries if not sortable_date(entry.date)]
+    dated.sort(key=lambda entry: (entry.date or "", *_standing(track, entry), entry.key))
+    records: list[Entry] = []
+    judged: dict[str, Judged] = {}
+    for entry in dated:
+        found = judge(track, entry, records[-1] if records else None)
+        judged[entry.key] = found
+        if found.is_record:
+            records.append(entry)
+    for entry in undated:
+        found = judge(track, entry, records[-1] if records else None)
+        judged[entry.key] = dataclasses.replace(found, is_record=False)
+    return tuple(entry.key for entry in records), judged
+
+
+def sortable_date(date: str | None) -> bool:
+    """Whether a date has the form whose order as text is that of time."""
+    return date is not None and _DATE.fullmatch(date) is not None
+
+
+def _standing(track: Track, entry: Entry) -> tuple[float, float]:
+    quality, cost = entry.values[track.metric], entry.values[track.cost]
+    better = float("inf") if quality is None else -quality if track.higher_is_better else quality
+    paid = float("inf") if cost is None else cost
+    return (paid, better) if track.objective == "least cost" else (better, paid)
+
+
+def judge(track: Track, entry: Entry, record: Entry | None) -> Judged:
+    """What an entry claims against the gates and against the record of its day."""
+    sample = sample_of_entry(track, entry)
+    if sample is None or not entry.counts:
+        return Judged((), is_record=False)
+    claims = [
+        _gate_claim(track, sample, gate) for gate in track.gates if gate.of == "mean" and gate.field == track.metric
+    ]
+    if record is None:
+        ahead = True
+    elif track.objective == "least cost":
+        ours, theirs = entry.values[track.cost], record.values[track.cost]
+        ahead = ours is not None and theirs is not None and ours < theirs
+    else:
+        ahead = _standing(track, entry)[0] < _standing(track, record)[0]
+        theirs_sample = sample_of_entry(track, record)
+        if ahead and theirs_sample is not None:
+            claims.append(_record_claim(track, sample, theirs_sample, record))
+    enough = sample.n >= track.min_runs
+    costed = track.objective == "best quality" or entry.values[track.cost] is not None
+    is_record = ahead and enough and costed and all(claim.shown for claim in claims)
+    return Judged(tuple(claims), is_record)
+
+
+def _gate_claim(track: Track, sample: Sample, gate: Gate) -> Claim:
+    test = beats_bound(sample, gate.bound, higher_is_better=track.higher_is_better, noise=track.noise)
+    return _claim(track, test, str(gate), f"{gate.bound:g}", f"the bound {gate.bound:g}")
+
+
+def _record_claim(track: Track, sample: Sample, theirs: Sample, record: Entry) -> Claim:
+    test = beats(sample, theirs, higher_is_better=track.higher_is_better, noise=track.noise)
+    return _claim(
+        track, test, f"better {METRICS[track.metric].name} than the record", record.key, f"{record.name[:80]}"
+    )
+
+
+def _claim(track: Track, test: Test, what: str, against: str, named: str) -> Claim:
+    shown = test.passes(track.p_value)
+    head = f"the mean is {abs(test.difference):.3g} {'better' if test.difference > 0 else 'worse'} than {named}"
+    if test.p_value is None:
+        text = f"{head}, which cannot be told from chance: {test.reason}"
+    else:
+        errors = test.difference / test.standard_error if test.standard_error else float("inf")
+        text = f"{head}, {errors:.2f} standard errors, p = {test.p_value:.2g}: {'shown' if shown else 'not shown'} at p < {track.p_value:g}"
+    return Claim(what, against, test.p_value, shown, text)
+
+
+# --- the statistics rung ------------------------------------------------------------------------------------------
+
+
+def with_statistics(track: Track, entry: Entry, judged: Judged) -> Entry:
+    """The entry with its claims in `details` and the statistics rung in its verdict."""
+    rung = statistics_rung(track, entry, judged)
+    rungs = tuple(found for found in entry.verdict.rungs if found.rung != "statistics")
+    return dataclasses.replace(
+        entry,
+        verdict=Verdict(rungs=(*rungs, rung), challenged=entry.verdict.challenged, withdrawn=entry.verdict.withdrawn),
+        is_record=judged.is_record,
+        details=entry.details | {"claims": [dataclasses.asdict(claim) for claim in judged.claims]},
+    )
+
+
+def statistics_rung(track: Track, entry: Entry, judged: Judged) -> RungVerdict:
+    """Whether its runs support what an entry says, with reasons."""
+    sample = sample_of_entry(track, entry)
+    if sample is None:
+        return _rung("open", [("unchecked", f"no {METRICS[track.metric].name} is stated")])
+    found: list[tuple[Severity, str]] = []
+    outcome: Outcome = "open" if entry.spread is None or entry.spread.standard_error is None else "passed"
+    if outcome == "open":
+        found.append(
+            ("unchecked", "one run and no noise model of the track: how much of the figure is chance is not known")
+        )
+    if sample.n < track.min_runs:
+        outcome = "open"
+        found.append((
+            "warning", f"{sample.n} run{'s' if sample.n != 1 else ''}: a record of this track needs at least {track.min_runs}"
+        ))  # fmt: skip
+    for claim in judged.claims:
+        if claim.p_value is None:
+            outcome = "open" if outcome == "passed" else outcome
+        elif not claim.shown:
+            outcome = "failed"
+        found.append(("note" if claim.shown else "warning", claim.text))
+    probability = too_close(sample, track.noise)
+    if probability is not None and sample.sd is not None and track.noise is not None:
+        outcome = "failed"
+        found.append(("error", (
+            f"the {sample.n} runs lie closer together (sd {sample.sd:.2g}) than runs with different seeds do (sd {track.noise.sd:.2g}; "
+            f"p = {probability:.1g}): copies, or chosen from more"
+        )))  # fmt: skip
+    gaps = missing_seeds([row.seed for row in entry.rows if row.seed is not None])
+    if gaps:
+        named = ", ".join(map(str, gaps[:5])) + (" and more" if len(gaps) > 5 else "")
+        found.append(("warning", f"seeds {named} are not there: were those runs left out?"))
+    return _rung(outcome, found)
+
+
+def _rung(outcome: Outcome, found: list[tuple[Severity, str]]) -> RungVerdict:
+    findings = tuple(Finding("statistics", severity, "runs", message) for severity, message in found)
+    return RungVerdict(rung="statistics", outcome=outcome, findings=findings)

@@ -1,0 +1,249 @@
+"""How sure one can be: means with intervals, one-sided tests, and how many runs a claim needs.
+
+One rule throughout. The standard deviation of a sample is the larger of what its own runs show and what the track's noise
+model says; its degrees of freedom are those of both. Where the runs and the model have the same spread, the larger of the two
+is at least their pooled estimate, so a test at p passes by chance at most as often as p, from one run on. Without a noise model
+there are only the sample's own runs, and one run can show nothing.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from marin.errors import ConfigError
+from marin.speedrun.distributions import expected_best_of, f_cdf, t_cdf, t_power, t_quantile
+
+SUSPICIOUSLY_CLOSE = 0.001
+MOST_RUNS = 100_000
+_EQUAL = 1e-12  # a spread below this part of the mean is rounding, not chance
+
+
+@dataclasses.dataclass(frozen=True)
+class Noise:
+    """How much runs that differ in their seeds alone differ in a metric.
+
+    `runs` is how many runs it was measured from; None where the source does not say. The standard deviation is then taken as known.
+    """
+
+    sd: float
+    runs: int | None
+    source: str
+
+    @property
+    def df(self) -> float:
+        return math.inf if self.runs is None else float(self.runs - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """Several runs of one configuration: `low` to `high` is the 95 % interval of their mean.
+
+    `sd` is that of the runs themselves; the standard error and the interval use the larger of it and the noise model's. `None`
+    where one run and no noise model leave it unknown. `noise_from` is "runs" or the source of the noise model.
+    """
+
+    n: int
+    mean: float
+    sd: float | None
+    standard_error: float | None
+    low: float | None
+    high: float | None
+    noise_from: str | None
+
+    @property
+    def half_width(self) -> float | None:
+        return None if self.high is None else self.high - self.mean
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """What a test needs of several runs; `sd` is None for one run."""
+
+    n: int
+    mean: float
+    sd: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Test:
+    """A one-sided test: how likely a difference this large is where there is none. `p_value` is None where it cannot be said."""
+
+    difference: float  # positive is in favour of the claim
+    standard_error: float | None
+    df: float | None
+    p_value: float | None
+    reason: str | None = None
+
+    __test__ = False  # not one of pytest's
+
+    def passes(self, p_value: float) -> bool:
+        return self.p_value is not None and self.p_value < p_value
+
+
+# --- samples ------------------------------------------------------------------------------------------------------
+
+
+def sample_of(values: Sequence[float], *, stated_runs: int = 1, stated_sd: float | None = None) -> Sample:
+    """The sample of the values of several runs; or of one value that is itself a mean of `stated_runs` runs."""
+    n = len(values)
+    mean = math.fsum(values) / n
+    if n == 1:
+        return Sample(max(1, stated_runs), mean, stated_sd if stated_runs > 1 else None)
+    return Sample(n, mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1)))
+
+
+def deviation(sample: Sample, noise: Noise | None) -> tuple[float, float] | None:
+    """The standard deviation to reckon with and its degrees of freedom; None where nothing is known of it."""
+    own = None if sample.sd is None or sample.n < 2 else (sample.sd, float(sample.n - 1))
+    if noise is None:
+        return own if own is None or own[0] > _EQUAL * abs(sample.mean) else None
+    if own is None:
+        return (noise.sd, noise.df) if noise.df > 0 else None
+    return max(own[0], noise.sd), own[1] + noise.df
+
+
+def spread_of(
+    values: Sequence[float],
+    *,
+    noise: Noise | None,
+    stated_runs: int = 1,
+    stated_sd: float | None = None,
+    level: float = 0.95,
+) -> Spread:
+    """Mean, standard error and two-sided interval of the values of several runs."""
+    sample = sample_of(values, stated_runs=stated_runs, stated_sd=stated_sd)
+    found = deviation(sample, noise)
+    if found is None:
+        return Spread(sample.n, sample.mean, sample.sd, None, None, None, None)
+    sd, df = found
+    error = sd / math.sqrt(sample.n)
+    half = t_quantile(0.5 + level / 2, df) * error
+    source = "runs" if noise is None or sd == sample.sd else noise.source
+    return Spread(sample.n, sample.mean, sample.sd, error, sample.mean - half, sample.mean + half, source)
+
+
+# --- tests --------------------------------------------------------------------------------------------------------
+
+
+def beats_bound(sample: Sample, bound: float, *, higher_is_better: bool, noise: Noise | None) -> Test:
+    """The one-sample, one-sided test that the true mean is better than `bound`."""
+    difference = sample.mean - bound if higher_is_better else bound - sample.mean
+    found = deviation(sample, noise)
+    if found is None:
+        return Test(difference, None, None, None, _why_untestable(sample))
+    return _test(difference, found[0] / math.sqrt(sample.n), found[1])
+
+
+def beats(candidate: Sample, record: Sample, *, higher_is_better: bool, noise: Noise | None) -> Test:
+    """The two-sample, one-sided test that the candidate's true mean is better than the record's (Welch's)."""
+    difference = candidate.mean - record.mean if higher_is_better else record.mean - candidate.mean
+    ours, theirs = deviation(candidate, noise), deviation(record, noise)
+    if ours is None or theirs is None:
+        return Test(difference, None, None, None, _why_untestable(candidate if ours is None else record))
+    a, b = ours[0] ** 2 / candidate.n, theirs[0] ** 2 / record.n
+    rest = a * a / ours[1] + b * b / theirs[1]
+    return _test(difference, math.sqrt(a + b), math.inf if rest == 0 else (a + b) ** 2 / rest)
+
+
+def _test(difference: float, error: float, df: float) -> Test:
+    if error <= 0:  # a noise model of zero: every difference is real
+        return Test(difference, error, df, 0.0 if difference > 0 else 1.0)
+    return Test(difference, error, df, t_cdf(-difference / error, df))
+
+
+def _why_untestable(sample: Sample) -> str:
+    if sample.n < 2:
+        return "one run without a noise model says nothing of chance: run it with more seeds"
+    if sample.sd is None:
+        return f"the spread of its {sample.n} runs is not stated"
+    return f"its {sample.n} runs have the same value, which runs with different seeds do not"
+
+
+# --- remarks on the choice of runs --------------------------------------------------------------------------------
+
+
+def too_close(sample: Sample, noise: Noise | None) -> float | None:
+    """How likely runs are to lie as close together as these by chance, or None where that is not unlikely.
+
+    Copies, rounded figures, or a choice among more runs lie closer than runs with different seeds do.
+    """
+    if noise is None or sample.sd is None or sample.n < 2 or noise.sd <= 0 or noise.df <= 0:
+        return None
+    probability = f_cdf((sample.sd / noise.sd) ** 2, sample.n - 1, noise.df)
+    return probability if probability < SUSPICIOUSLY_CLOSE else None
+
+
+def p_if_best_of(p_value: float, attempts: int) -> float:
+    """What a p-value is worth where the claim is the best of `attempts` (Šidák)."""
+    return -math.expm1(attempts * math.log1p(-p_value)) if p_value < 1 else 1.0
+
+
+def missing_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
+    """Seeds between the least and the greatest that are not there: left out, or never run."""
+    have = set(seeds)
+    if len(have) < 2 or max(have) - min(have) > 10 * len(have):
+        return ()
+    return tuple(seed for seed in range(min(have), max(have)) if seed not in have)
+
+
+# --- planning -----------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How many runs a claim needs, and what chance it then has."""
+
+    runs: int
+    power: float
+    best_of_runs: float  # by how much the luckiest single run beats the mean, on average
+
+
+def plan_runs(
+    effect: float, *, sd: float, p_value: float = 0.01, power: float = 0.9, noise_runs: int | None = None,
+    known: bool = False, against: int | None = None,
+) -> Plan:  # fmt: skip
+    """The fewest runs with which a true improvement of `effect` passes a one-sided test at `p_value` with probability `power`.
+
+    Args:
+        sd: standard deviation between runs that differ in their seeds.
+        noise_runs: how many other runs `sd` was measured from; with `known`, `sd` is taken as exact.
+        against: how many runs the record has; None for a claim against a fixed bound.
+    Raises:
+        ConfigError: if a figure makes no sense, or no number of runs up to 100,000 is enough.
+    """
+    for name, value in (("effect", effect), ("sd", sd)):
+        if not (value > 0 and math.isfinite(value)):
+            raise ConfigError(f"`{name}` is {value:g}: give a positive number, in the units of the metric")
+    for name, value in (("p", p_value), ("power", power)):
+        if not 0 < value < 1:
+            raise ConfigError(f"`{name}` is {value:g}: give a probability between 0 and 1")
+    if p_value >= power:
+        raise ConfigError(f"`power` is {power:g}, not above p ({p_value:g}): no run at all has that power")
+    if against is not None and against < 1:
+        raise ConfigError(f"`against` is {against}: give the number of runs that the record has, at least 1")
+
+    def power_of(n: int) -> float:
+        extra = math.inf if known else max(0, (noise_runs or 1) - 1)
+        df = n - 1 + extra + (0 if against is None else against - 1)
+        if df <= 0:
+            return 0.0
+        error = sd * math.sqrt(1 / n + (0 if against is None else 1 / against))
+        return t_power(effect / error, df, p_value)
+
+    best = power_of(MOST_RUNS)
+    if best < power:
+        why = (
+            f"the record's own {against} run{'s' if against != 1 else ''} leave too much doubt"
+            if against
+            else "the effect is too small"
+        )
+        raise ConfigError(
+            f"no number of runs up to {MOST_RUNS:,} shows an effect of {effect:g} at sd {sd:g} with power {power:g}: {why}"
+        )
+    low, high = 0, 1
+    while power_of(high) < power:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power_of(middle) >= power else (middle, high)
+    return Plan(high, power_of(high), sd * expected_best_of(high))

@@ -1,0 +1,259 @@
+"""The contest's tracks: what a run must be to stand on one, what it is ranked by, and what a record must show.
+
+A track is one declarative object; adding a track is adding an object to `TRACKS`. Everything that a reader of a track
+needs is in it: objective, gates, data, hardware, fewest runs, noise and the text of its page.
+
+`why_not` says whether a run is of the track at all: its metric, its data, its hardware. Gates are about the whole entry, so
+that an entry that misses one stays on the track's page, without a rank and with the reason, and a gate is never met by leaving out
+the one run of five that missed it.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING, Literal
+
+from marin.speedrun.statistics import Noise
+
+if TYPE_CHECKING:
+    from marin.speedrun.rows import Row
+
+Metric = Literal["bits_per_byte", "core", "loss"]
+Cost = Literal["training_hardware_flops", "model_flops", "training_time", "total_tokens"]
+Objective = Literal["pareto", "least cost", "best quality"]
+
+C4_EN = "paloma/c4_en"
+PYTHON_DOCS = "python_docs/heldout"
+FINEWEB_VALIDATION = "fineweb/validation"
+NOT_EVALUATED = "not evaluated"
+
+
+@dataclasses.dataclass(frozen=True)
+class MetricInfo:
+    """How a metric is called and which way is better."""
+
+    name: str
+    unit: str
+    higher_is_better: bool
+
+
+METRICS: dict[Metric, MetricInfo] = {
+    "bits_per_byte": MetricInfo("Bits per byte", "bits per byte", higher_is_better=False),
+    "core": MetricInfo("CORE", "", higher_is_better=True),
+    "loss": MetricInfo("Validation loss", "nats per token", higher_is_better=False),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Gate:
+    """A bound that every entry must keep.
+
+    `of` is "mean" where the mean of the runs counts, and a record must show it by the track's test; "every run" where each run
+    must keep it by itself.
+    """
+
+    field: Metric | Cost
+    relation: Literal[">", "<", ">=", "<="]
+    bound: float
+    of: Literal["mean", "every run"] = "mean"
+
+    def holds(self, value: float) -> bool:
+        match self.relation:
+            case ">":
+                return value > self.bound
+            case ">=":
+                return value >= self.bound
+            case "<":
+                return value < self.bound
+            case "<=":
+                return value <= self.bound
+
+    def __str__(self) -> str:
+        name = METRICS[self.field].name if self.field in METRICS else self.field.replace("_", " ")
+        return f"{name} {self.relation} {self.bound:g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Hardware:
+    """What a run must have been made on; `None` leaves it open. `devices` are parts of names that the catalogue uses."""
+
+    text: str
+    platform: Literal["cpu", "gpu", "tpu"] | None = None
+    devices: tuple[str, ...] | None = None
+    chips: int | None = None
+
+    def why_not(self, row: "Row") -> str | None:
+        if self.platform is not None and row.platform != self.platform:
+            return f"the platform is {row.platform or 'not stated'}, the track's is {self.platform}"
+        if self.chips is not None and row.num_chips != self.chips:
+            return f"{'the chips are not stated' if row.num_chips is None else f'{row.num_chips} chips'}, the track has {self.chips}"
+        name = (row.hardware or "").lower()
+        if self.devices is not None and not any(device.lower() in name for device in self.devices):
+            return f"the hardware is {row.hardware or 'not stated'}, the track's is {self.text}"
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """What a run must have been scored on, and trained on where `training` names a part of the data set's path."""
+
+    text: str
+    evaluation_set: str | None = None
+    evaluation_digest: str | None = None
+    training: tuple[str, ...] | None = None
+
+    def why_not(self, row: "Row") -> str | None:
+        if self.evaluation_set is not None and row.evaluation_set != self.evaluation_set:
+            return f"the evaluation set is {row.evaluation_set}, the track's is {self.evaluation_set}"
+        if self.evaluation_digest is not None and row.evaluation_digest != self.evaluation_digest:
+            return "the evaluation set has another digest than the track's"
+        stated = (row.training_data or "").lower()
+        if self.training is not None and stated and not any(name in stated for name in self.training):
+            return f"the training data is {row.training_data}, the track's is {self.text}"
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Track:
+    """One contest. `text` is paragraphs of plain text for its page."""
+
+    key: str
+    title: str
+    text: tuple[str, ...]
+    metric: Metric
+    cost: Cost
+    objective: Objective
+    data: Data
+    hardware: Hardware
+    gates: tuple[Gate, ...] = ()
+    metric_version: str | None = None
+    min_runs: int = 1
+    noise: Noise | None = None
+    p_value: float = 0.01
+
+    @property
+    def higher_is_better(self) -> bool:
+        return METRICS[self.metric].higher_is_better
+
+    def why_not(self, row: "Row") -> str | None:
+        """Why the run is not of this track, or None if it is."""
+        if row.metric(self.metric) is None:
+            return f"no {METRICS[self.metric].name} is stated"
+        if self.metric_version is not None and row.core_version != self.metric_version:
+            return f"the version of {METRICS[self.metric].name} is {row.core_version or 'not stated'}, the track's is {self.metric_version}"
+        return self.data.why_not(row) or self.hardware.why_not(row)
+
+
+CORE_NOISE = Noise(
+    sd=0.0052, runs=7, source="seven identical runs of nanochat's fourth leaderboard row (nanochat pull requests 638 and 655)"
+)  # fmt: skip
+BITS_NOISE = Noise(
+    sd=5e-5, runs=None, source="repeated d24 runs on 8xH100 (nanochat pull requests 638, 655 and 830), not of this track's models"
+)  # fmt: skip
+
+FINEWEB_EDU = Track(
+    key="fineweb-edu",
+    title="FineWeb-Edu",
+    text=(
+        "Train on FineWeb-Edu and predict C4-EN: fewest bits per byte for the hardware FLOPs that the training took. Any size, any "
+        "budget, any hardware. A run is on the frontier when no other is at least as cheap and at least as good.",
+        "Cost is training time x chips x their peak FLOP/s, so that a low utilization is paid for.",
+    ),
+    metric="bits_per_byte",
+    cost="training_hardware_flops",
+    objective="pareto",
+    data=Data("FineWeb-Edu, scored on Paloma's C4-EN", evaluation_set=C4_EN, training=("fineweb-edu", "fineweb_edu")),
+    hardware=Hardware("any"),
+    noise=BITS_NOISE,
+)
+
+TIME_TO_GPT2 = Track(
+    key="time-to-gpt2",
+    title="Time to GPT-2",
+    text=(
+        "The shortest training on one node of eight H100 to a CORE score above that of GPT-2 (1.5 billion parameters, 2019). CORE is "
+        "version 1, with the baselines that GPT-2's 0.256525 was computed with.",
+        "One run says little: identical runs differ by a standard deviation of about 0.005 in CORE. The change must be principled and "
+        "hold at other depths (d12 to d26), and the evidence for that is shown with the row.",
+    ),
+    metric="core",
+    cost="training_time",
+    objective="least cost",
+    data=Data("any; CORE version 1"),
+    hardware=Hardware("8 x H100", devices=("h100",), chips=8),
+    gates=(Gate("core", ">", 0.256525),),
+    metric_version="v1",
+    min_runs=5,
+    noise=CORE_NOISE,
+)
+
+LOSS_3_28 = Track(
+    key="loss-3.28",
+    title="3.28 loss",
+    text=(
+        "The shortest training on one node of eight H100 to a mean cross-entropy of 3.28 nats per token on the first 10,485,760 tokens of "
+        "FineWeb's validation part.",
+        "The clock stops during validation. The mean over the runs must be at most 3.28 with p < 0.01.",
+    ),
+    metric="loss",
+    cost="training_time",
+    objective="least cost",
+    data=Data("FineWeb", evaluation_set=FINEWEB_VALIDATION),
+    hardware=Hardware("8 x H100", devices=("h100",), chips=8),
+    gates=(Gate("loss", "<=", 3.28),),
+    min_runs=4,
+    noise=Noise(sd=0.0013, runs=None, source="the rule of modded-nanogpt's third track"),
+)
+
+SINGLE_GPU = Track(
+    key="single-gpu",
+    title="Single GPU",
+    text=(
+        "The FineWeb-Edu contest for those who have one GPU: fewest bits per byte on C4-EN for the time it took, whatever the GPU.",
+    ),
+    metric="bits_per_byte",
+    cost="training_time",
+    objective="pareto",
+    data=Data("FineWeb-Edu, scored on Paloma's C4-EN", evaluation_set=C4_EN, training=("fineweb-edu", "fineweb_edu")),
+    hardware=Hardware("one GPU", platform="gpu", chips=1),
+    noise=BITS_NOISE,
+)
+
+CPU_10_MINUTES = Track(
+    key="cpu-10-minutes",
+    title="CPU, 10 minutes",
+    text=(
+        "Lowest bits per byte on the embedded corpus after at most 600 seconds of training time on the processor at hand. The number of "
+        "steps is fixed before the run, so that it fits; nothing stops at the clock.",
+        "Processors differ: the hardware stands beside each row, and a record on a faster machine is a record of the track all the same.",
+    ),
+    metric="bits_per_byte",
+    cost="training_time",
+    objective="best quality",
+    data=Data("the held-out documents of the embedded corpus python_docs", evaluation_set=PYTHON_DOCS),
+    hardware=Hardware("a processor, without accelerators", platform="cpu"),
+    gates=(Gate("training_time", "<=", 600.0, of="every run"),),
+    min_runs=3,
+    noise=None,
+)
+
+TRACKS: tuple[Track, ...] = (FINEWEB_EDU, TIME_TO_GPT2, LOSS_3_28, SINGLE_GPU, CPU_10_MINUTES)
+
+
+def other_track(evaluation_set: str, evaluation_digest: str | None, metric: Metric) -> Track:
+    """Where rows stand that are of no track: those of one evaluation set, since only they can be compared."""
+    suffix = "" if evaluation_digest is None else f"-{evaluation_digest[:8]}"
+    named = evaluation_set != NOT_EVALUATED
+    return Track(
+        key=f"other-{_slug(evaluation_set)}{suffix}{'' if metric == 'bits_per_byte' else f'-{metric}'}",
+        title=f"Other runs: {evaluation_set}" if named else "Other runs: not evaluated",
+        text=("Runs that are of no track: other data, other hardware, or figures that are not stated.",),
+        metric=metric,
+        cost="training_hardware_flops",
+        objective="pareto",
+        data=Data("any", evaluation_set=evaluation_set, evaluation_digest=evaluation_digest),
+        hardware=Hardware("any"),
+    )
+
+
+def _slug(text: str) -> str:
+    kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())
+    return "-".join(part for part in kept.split("-") if part)[:60] or "unnamed"

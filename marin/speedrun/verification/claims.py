@@ -1,0 +1,151 @@
+"""What a results file claims about its metric and its model, against what is known outside of it.
+
+Bits per byte can be compared where they are of the same documents, counted in the same bytes, by the same formula. The sets below
+are known by digest, so a set that was cut, and bytes that were counted otherwise, are found. A model's config with keys
+that a plain Llama has not got is of an architecture whose parameters and FLOPs only its code knows.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+from marin.speedrun.results import RunInfo
+from marin.speedrun.verdict import Finding, Severity
+
+C4_EN = "paloma/c4_en"
+_BYTES_A_TOKEN = (0.4, 24.0)  # from a byte-level model with many documents' ends to the longest vocabularies
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownSet:
+    """A set of evaluation documents that this repository can make again."""
+
+    name: str
+    digest: str
+    num_bytes: int
+    num_documents: int
+
+
+KNOWN_SETS = (
+    KnownSet("python_docs/heldout", "34e8108935b6ec14d6b3eb233af599832722c82930e838a277958106f7ed7067", 353_495, 535),
+)
+
+# Of our LlamaConfig, and of the Llama configs of every era of the public contest.
+LLAMA_CONFIG_KEYS = frozenset({
+    "activation_function", "attn_backend", "cross_entropy_block_size", "flash_attention_block_size", "gradient_checkpointing",
+    "head_dim", "hidden_dim", "hybrid_norm", "initializer_range", "input_embedding_norm", "intermediate_dim", "layer_norm_epsilon",
+    "max_seq_len", "num_heads", "num_kv_heads", "num_layers", "qk_norm", "reference_checkpoint", "rope", "scan_layers", "seq_len",
+    "sliding_window", "tie_word_embeddings", "tokenizer", "upcast_attn", "use_attention_sink", "use_bias", "use_flash_attention",
+    "use_layer_norm_weight", "use_qk_norm", "use_sliding_window",
+})  # fmt: skip
+
+
+def check_claims(info: RunInfo) -> list[Finding]:
+    return [*_check_model(info), *_check_metric(info), *_check_set(info)]
+
+
+def _check_model(info: RunInfo) -> Iterator[Finding]:
+    own = sorted(set(info.model or {}) - LLAMA_CONFIG_KEYS)
+    if own:
+        named = ", ".join(repr(key[:40]) for key in own[:4]) + (" and more" if len(own) > 4 else "")
+        yield _found(
+            "unchecked",
+            "model_config",
+            f"the model has settings of its own ({named}): its parameters and FLOPs are not recomputable",
+        )
+    elif info.model:
+        yield _found(
+            "note",
+            "model_config",
+            "taken for a Llama, whose settings it has: a results file does not name the class of its model",
+        )
+
+
+def _check_metric(info: RunInfo) -> Iterator[Finding]:
+    block = info.evaluation
+    if block is None:
+        return
+    if info.c4_en_bpb is not None and block.name != C4_EN:
+        yield _found(
+            "error",
+            "eval/paloma/c4_en/bpb",
+            f"bits per byte on C4-EN are stated, but the evaluation is of {block.name[:60]!r}",
+        )
+    elif (
+        info.c4_en_bpb is not None
+        and block.levanter_bits_per_byte is not None
+        and not _close(info.c4_en_bpb, block.levanter_bits_per_byte)
+    ):
+        what = (
+            "the sum over all bytes"
+            if block.bits_per_byte is not None and _close(info.c4_en_bpb, block.bits_per_byte)
+            else "another figure"
+        )
+        yield _found(
+            "error", "eval/paloma/c4_en/bpb",
+            f"{info.c4_en_bpb:.6g} is {what}, the published rows have the mean over batches, here {block.levanter_bits_per_byte:.6g}",
+            block.levanter_bits_per_byte,
+        )  # fmt: skip
+    version = (block.model_extra or {}).get("metric_version")
+    if version not in (None, 1):
+        yield _found(
+            "error",
+            "evaluation.metric_version",
+            f"measured with version {str(version)[:20]!r} of the metric, figures here are of version 1",
+        )
+    if info.digests and info.digests.evaluation_set and block.digest and info.digests.evaluation_set != block.digest:
+        yield _found(
+            "error", "digests.evaluation_set", "the digest of the evaluation set is not that of the evaluation"
+        )
+    one, other = block.bits_per_byte, block.levanter_bits_per_byte
+    if one and other and one > 0 and not 0.7 < other / one < 1.5:
+        yield _found(
+            "error",
+            "evaluation.levanter_bits_per_byte",
+            f"two ways to average the same losses give {one:.4g} and {other:.4g}: they are not of one evaluation",
+        )
+    if block.bytes and block.tokens and block.bytes > 0 and block.tokens > 0:
+        ratio = block.bytes / block.tokens
+        if not _BYTES_A_TOKEN[0] <= ratio <= _BYTES_A_TOKEN[1]:
+            yield _found(
+                "error",
+                "evaluation.bytes",
+                f"{block.bytes:,} bytes in {block.tokens:,} tokens: no tokenizer has {ratio:.3g} bytes a token",
+            )
+
+
+def _check_set(info: RunInfo) -> Iterator[Finding]:
+    block = info.evaluation
+    if block is None:
+        return
+    for known in KNOWN_SETS:
+        if block.digest == known.digest:
+            if block.bytes is not None and block.bytes != known.num_bytes:
+                right = None if block.bits_per_byte is None else block.bits_per_byte * block.bytes / known.num_bytes
+                message = f"evaluation.bytes is {block.bytes:,}, the set {known.name} of this digest has {known.num_bytes:,}: bytes were miscounted"
+                yield _found("error", "evaluation.bytes", message, right)
+            if block.documents is not None and block.documents != known.num_documents:
+                message = f"evaluation.documents is {block.documents:,}, the set {known.name} of this digest has {known.num_documents:,}"
+                yield _found("error", "evaluation.documents", message, known.num_documents)
+            if block.name != known.name:
+                yield _found(
+                    "error",
+                    "evaluation.name",
+                    f"the set is called {block.name[:60]!r}, that of this digest is {known.name}",
+                )
+        elif block.name == known.name:
+            said = f"{block.digest[:16]}..." if block.digest else "none"
+            yield _found(
+                "error",
+                "evaluation.digest",
+                f"the digest of {known.name} is {known.digest[:16]}..., this one is {said}: another version of the set",
+            )
+
+
+def _close(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-9)
+
+
+def _found(severity: Severity, field: str, message: str, corrected: float | None = None) -> Finding:
+    finite = corrected if corrected is not None and math.isfinite(corrected) else None
+    return Finding("arithmetic", severity, field, message, finite)

@@ -1,0 +1,134 @@
+"""Runs that are known already, and whether another is one of them under a new name.
+
+What two runs cannot share: the page of the run, the log, the head of its chain, a training time with all digits. What they
+seldom share, and what thus wants an explanation: figures that are another run's rounded, or changed by a little. Seeds of one experiment
+do come close to each other: so figures alone hold a run only if it is somebody else's, or on another device, and has no log of its own.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable, Iterator
+
+from marin.speedrun.results import RunInfo
+from marin.speedrun.verdict import Finding, Rung
+from marin.speedrun.verification.curves import Curves, compare_curves
+from marin.speedrun.verification.texts import same_name
+
+_FIGURES = ("training_time", "training_hardware_flops", "model_flops", "c4_en_bpb")
+_CLOSE_QUALITY = 2e-3  # relative; seeds of one config differ by about so much
+_CLOSE_TIME = 2e-2
+_ALL_DIGITS = 9  # significant digits from which a time is of one run alone
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownRun:
+    """A run that was verified before, and where it stands."""
+
+    source: str
+    info: RunInfo
+    curves: Curves | None = None
+
+
+def known_authors(known: Iterable[KnownRun]) -> frozenset[str]:
+    return frozenset(run.info.author.name for run in known)
+
+
+def check_against(info: RunInfo, curves: Curves | None, known: Iterable[KnownRun], *, has_log: bool) -> list[Finding]:
+    """What says that the run is one of `known`; each of them is named once, by the strongest sign."""
+    found: list[Finding] = []
+    for other in known:
+        sign = next(_signs(info, curves, other, has_log), None)
+        if sign is not None:
+            found.append(sign)
+    return found[:8]
+
+
+def _signs(info: RunInfo, curves: Curves | None, other: KnownRun, has_log: bool) -> Iterator[Finding]:
+    mine, theirs = info.digests, other.info.digests
+    for field in ("metrics_log", "log_head"):
+        one, two = (mine and getattr(mine, field)), (theirs and getattr(theirs, field))
+        if one and one == two:
+            yield _error("log", f"digests.{field}", f"the log is that of {other.source}: one run counts once")
+    if curves is not None and other.curves is not None:
+        yield from compare_curves(curves, other.curves, other.source)
+    if info.wandb_run_link and _page(info.wandb_run_link) == _page(other.info.wandb_run_link):
+        yield _error("arithmetic", "wandb_run_link", f"the run's page is that of {other.source}: one run counts once")
+    time, their_time = info.training_time, other.info.training_time
+    if time and time == their_time and _digits(time) >= _ALL_DIGITS:
+        device = "" if _device(info) == _device(other.info) else ", with another device"
+        yield _error(
+            "arithmetic",
+            "training_time",
+            f"training_time is that of {other.source} to the last digit{device}: no two runs take the same time",
+        )
+    rounded = [field for field in _FIGURES if _is_rounding(getattr(info, field), getattr(other.info, field))]
+    if "training_time" in rounded and len(rounded) > 1:
+        yield _held(f"{' and '.join(rounded)} are those of {other.source}, rounded")
+    if has_log:
+        return
+    same_author = same_name(info.author.name, other.info.author.name)
+    if same_author and _device(info) == _device(other.info):
+        return
+    if info.model_size == other.info.model_size and info.total_tokens == other.info.total_tokens and info.model_size:
+        quality, their_quality = _quality(info), _quality(other.info)
+        if (
+            quality
+            and their_quality
+            and time
+            and their_time
+            and math.isclose(quality, their_quality, rel_tol=_CLOSE_QUALITY)
+        ):
+            by = abs(quality - their_quality) / their_quality
+            if quality == their_quality:
+                yield _held(
+                    f"bits per byte are those of {other.source} to the last digit, and no log says that this is another run"
+                )
+            elif math.isclose(time, their_time, rel_tol=_CLOSE_TIME):
+                yield _held(
+                    f"every figure is within {_CLOSE_TIME:.0%} of {other.source} (quality within {by:.2%}), and no log says that this is another run"
+                )
+
+
+def _error(rung: Rung, field: str, message: str) -> Finding:
+    return Finding(rung, "error", field, message)
+
+
+def _held(message: str) -> Finding:
+    return Finding("arithmetic", "unchecked", "duplicate", f"{message}: hand in the log, or say how it came about")
+
+
+def _page(link: str | None) -> str | None:
+    """A link without what may differ for one page: scheme, www, query, what follows the run's name."""
+    if not link:
+        return None
+    plain = re.sub(r"^https?://(www\.)?", "", link.strip()).split("?")[0].split("#")[0].rstrip("/").lower()
+    run = re.match(r".*/runs/[^/]+", plain)
+    return run.group(0) if run else plain
+
+
+def _quality(info: RunInfo) -> float | None:
+    if info.c4_en_bpb is not None:
+        return info.c4_en_bpb
+    return info.evaluation.bits_per_byte if info.evaluation else None
+
+
+def _device(info: RunInfo) -> tuple[object, ...]:
+    resources = info.resources or {}
+    device = resources.get("device")
+    fray = device if isinstance(device, dict) else {}
+    names = (resources.get("accelerator_type"), resources.get("tpu_type"), fray.get("variant"), info.device_name)
+    return tuple(str(name) for name in names)
+
+
+def _digits(value: float) -> int:
+    """Significant decimal digits of a figure as it is written."""
+    return len(repr(float(value)).split("e")[0].replace(".", "").replace("-", "").strip("0"))
+
+
+def _is_rounding(value: float | None, known: float | None) -> bool:
+    """Whether `value` is `known` with fewer digits, at least three of them."""
+    if not value or not known or value == known:
+        return False
+    digits = _digits(value)
+    return 3 <= digits < _digits(known) - 2 and float(f"{known:.{digits - 1}e}") == value

@@ -1,0 +1,172 @@
+"""Whether a results file says what its log says: every figure that follows from the log is computed again.
+
+The function that makes results (`figures_of_log`) makes them here too, and each is held against the claim: numbers to nine digits,
+as sums may be rounded otherwise, and everything else exactly. The digests in the results name the log byte for byte.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from marin.errors import ResultsError
+from marin.speedrun import strict_json
+from marin.speedrun.results import RunInfo
+from marin.speedrun.run_results import check_steps, digests_of_log, figures_of_log
+from marin.speedrun.verdict import Finding, Severity
+from marin.speedrun.verification.run_log import RunLog
+
+_DIGITS = 1e-9
+_WALL_TIME = 1e-3  # seconds: stamps have milliseconds, and their differences are sums of them
+
+
+def finding(severity: Severity, field: str, message: str, corrected: float | None = None) -> Finding:
+    return Finding("log", severity, field, message, corrected)
+
+
+def check_agreement(info: RunInfo, log: RunLog) -> list[Finding]:
+    """What of the claim differs from the log; one finding alone where the log is not that of a whole run."""
+    try:
+        check_steps(log.record)
+    except ResultsError as error:
+        return [finding("error", "steps", str(error))]
+    return [*_check_figures(info, log), *_check_digests(info, log), *_check_chain(log), *_check_evaluation(info, log)]
+
+
+def _check_figures(info: RunInfo, log: RunLog) -> Iterator[Finding]:
+    per_token = info.model_flops_per_token
+    stated = log.run.model_flops_per_token
+    if stated is not None and per_token is not None and not _same(per_token, stated):
+        yield finding(
+            "error",
+            "model_flops_per_token",
+            f"model_flops_per_token is {per_token:.8g}, the log's run.json says {stated:.8g}",
+            stated,
+        )
+    try:
+        figures = figures_of_log(log.record, per_token or stated or math.nan)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
+        yield finding(
+            "error", "metrics.jsonl", f"no results can be made from the log ({type(error).__name__}: {error})"
+        )
+        return
+    for field, value in figures.items():
+        claimed = getattr(info, field)
+        if claimed is None and field not in info.model_fields_set:
+            continue  # a file from before there was such a figure
+        if _same(claimed, value):
+            continue
+        shown = "model_config" if field == "model" else field
+        number = float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+        missing = claimed is None or value is None
+        yield finding(
+            "warning" if missing else "error",
+            shown,
+            f"{shown} is {_show(claimed)}, from the log it is {_show(value)}",
+            number,
+        )
+
+
+def _check_digests(info: RunInfo, log: RunLog) -> Iterator[Finding]:
+    claimed = info.digests.model_dump() if info.digests else {}
+    found = digests_of_log(log.record.info, log.files.run, log.files.metrics)
+    what = {"metrics_log": "metrics.jsonl", "run": "run.json", "log_head": "the log's hash chain"}
+    for field, value in found.items():
+        stated = claimed.get(field)
+        if stated is None and field == "metrics_log":
+            yield finding("unchecked", "digests.metrics_log", "the results do not name their log by its digest")
+        elif stated is None and field == "log_head":
+            yield finding(
+                "unchecked",
+                "digests.log_head",
+                "the results do not name the head of the log's hash chain: made before there was one",
+            )
+        elif stated is not None and stated != value:
+            yield finding(
+                "error", f"digests.{field}",
+                f"the results name {what.get(field, f'a {field}')} {str(stated)[:16]}..., the log that is given has {str(value)[:16]}...",
+            )  # fmt: skip
+
+
+def _check_chain(log: RunLog) -> Iterator[Finding]:
+    links = log.links
+    if links.first_linked is None:
+        yield finding(
+            "unchecked", "chain", "the log has no hash chain: it was written before there was one, or it was taken out"
+        )
+    elif links.broken is not None:
+        yield finding(
+            "error", "chain",
+            f"the hash chain breaks at line {links.broken}: run.json or a line up to there was changed, dropped, added or moved",
+        )  # fmt: skip
+    elif links.first_linked > 1:
+        yield finding(
+            "unchecked",
+            "chain",
+            f"the hash chain begins at line {links.first_linked}: the lines before it were written without",
+        )
+
+
+def _check_evaluation(info: RunInfo, log: RunLog) -> Iterator[Finding]:
+    """The evaluation is made after training, so the log does not hold it; its own file may be handed in beside the log."""
+    if log.files.evaluation is not None:
+        name = f"{log.name}/evaluation.json"
+        try:
+            content = strict_json.parse_json(log.files.evaluation, name)
+        except ResultsError as error:
+            yield finding("error", "evaluation", str(error))
+            return
+        content = content if isinstance(content, dict) else {}
+        claims = {
+            "evaluation": info.evaluation and info.evaluation.model_dump(exclude_none=True),
+            "compressors": info.compressors and info.compressors.model_dump(exclude_none=True),
+            "sample": info.sample,
+        }
+        for field, claimed in claims.items():
+            if claimed != content.get(field):
+                yield finding(
+                    "error", field, f"{field} is {_show(claimed)}, in {name} it is {_show(content.get(field))}"
+                )
+    block = info.evaluation
+    if (
+        block is None
+        or not block.bits_per_byte
+        or not block.bytes
+        or not block.tokens
+        or block.tokens < 0
+        or block.bytes < 0
+    ):
+        return
+    tail = [step["loss"] for step in log.record.steps()]
+    tail = tail[-max(1, len(tail) // 10) :]
+    expected = math.fsum(tail) / len(tail) * block.tokens / (math.log(2) * block.bytes)
+    if math.isfinite(expected) and block.bits_per_byte < 0.5 * expected:
+        yield finding(
+            "error", "evaluation.bits_per_byte",
+            f"{block.bits_per_byte:.4g} bits per byte, but the last losses of training are {expected:.3g} bits per byte of that text",
+        )  # fmt: skip
+    elif math.isfinite(expected) and block.bits_per_byte < 0.75 * expected:
+        yield finding(
+            "warning", "evaluation.bits_per_byte",
+            f"{block.bits_per_byte:.4g} bits per byte, well below the last losses of training ({expected:.3g})",
+        )  # fmt: skip
+
+
+def _same(claimed: Any, value: Any) -> bool:
+    if isinstance(claimed, bool) or isinstance(value, bool):
+        return claimed is value
+    if isinstance(claimed, float | int) and isinstance(value, float | int):
+        return math.isclose(claimed, value, rel_tol=_DIGITS)
+    if isinstance(claimed, dict) and isinstance(value, dict) and "goodput" in value:
+        return claimed.keys() == value.keys() and all(
+            math.isclose(claimed[k], value[k], rel_tol=1e-6, abs_tol=_WALL_TIME) for k in value
+        )
+    return bool(claimed == value)
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return f"{hashlib.sha256(repr(value).encode('utf-8', 'replace')).hexdigest()[:8]} ({len(value)} entries)"
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    return repr(value)[:80]

@@ -1,0 +1,237 @@
+"""Whether the times in a log are those of one clock: steps and named pauses must fill the wall clock between the lines.
+
+The engine stamps each line with the time of day when it is written, and a step's line is written when the step ends. Between two
+steps of one process the stamps thus advance by the step's time and the pauses between, up to a line that is written a
+little late. Late lines do not add up, so what stays is time on neither the clock nor a named pause: work that was
+done off the clock, a slow step that was dropped or shortened, or a computer that slept.
+"""
+
+import datetime
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from marin.data.batch_schedule import BatchSchedule
+from marin.errors import ConfigError
+from marin.speedrun.verdict import Finding
+from marin.speedrun.verification.log_agreement import finding
+from marin.speedrun.verification.run_log import RunLog
+from marin.tracking.run_record import PAUSES
+
+_LATE = 0.05  # seconds that a line may be late, and what two clocks differ by over a short run
+_DRIFT = 1e-3  # time servers slew a clock by at most 500 parts per million
+_BACKWARDS = 0.01
+_CLOCKS_OF_MACHINES = 300.0  # seconds that the clocks of two machines may differ by
+_EDGE = 3  # of so many lines at either end of a process, the one that was least late counts
+_LONG_BEFORE_FIRST = 300.0
+_AHEAD = 86_400.0
+
+
+def check_times(log: RunLog, now: datetime.datetime, committed: float | None) -> list[Finding]:
+    """Args:
+    now: against which a log is from the future.
+    committed: when the commit that the run names was made, in seconds since 1970, where that is known.
+    """
+    return [*_check_order(log, now, committed), *_check_processes(log), *_check_pauses(log), *_check_rows(log)]
+
+
+def _processes(log: RunLog) -> list[list[dict[str, Any]]]:
+    found: list[list[dict[str, Any]]] = []
+    for event in log.record.events:
+        if event["event"] == "start" or not found:
+            found.append([])
+        found[-1].append(event)
+    return found
+
+
+def _check_order(log: RunLog, now: datetime.datetime, committed: float | None) -> Iterator[Finding]:
+    events = log.record.events
+    starts = log.lines_of("start")
+    if events[0]["event"] != "start":
+        yield finding(
+            "error", "start", f"the log begins with {events[0]['event']!r}, a run begins with the start of a process"
+        )
+    if starts and starts[0]["from_step"]:
+        yield finding(
+            "error", "start", f"the log begins at step {starts[0]['from_step']}: it is the tail of a resumed run alone"
+        )
+    ends = [number for number, event in enumerate(events) if event["event"] == "end"]
+    if len(ends) > 1 or any(event["event"] in ("step", "start") for event in events[ends[0] :]):
+        yield finding("error", "end", "the log goes on after its end")
+    begin, last = events[0]["time"], events[-1]["time"]
+    if last > now.timestamp() + _AHEAD:
+        yield finding("error", "time", f"the last line is of {_day(last)}, which has not come yet")
+    if committed is not None and begin < committed - _CLOCKS_OF_MACHINES:
+        yield finding("error", "time", f"the run began {_day(begin)}, before its commit was made {_day(committed)}")
+
+
+def _check_processes(log: RunLog) -> Iterator[Finding]:
+    before = -math.inf
+    expected: int | None = None
+    for number, events in enumerate(_processes(log)):
+        first = events[0]["time"]
+        if first < before - _CLOCKS_OF_MACHINES:
+            yield finding(
+                "error",
+                "time",
+                f"process {number} of the run began {before - first:,.0f} s before the one before it ended",
+            )
+        for one, other in itertools.pairwise(events):
+            if other["time"] < one["time"] - _BACKWARDS:
+                what = f"{other['event']} {other.get('step', '')}".strip()
+                yield finding(
+                    "error",
+                    "time",
+                    f"time runs backwards by {one['time'] - other['time']:.3g} s before the line of {what}",
+                )
+                break
+        before = max(event["time"] for event in events)
+        expected = events[0].get("from_step", 0) if events[0]["event"] == "start" else expected
+        steps = [event["step"] for event in events if event["event"] == "step"]
+        wrong = next((i for i, step in enumerate(steps) if step != (expected or 0) + i), None)
+        if wrong is not None:
+            yield finding(
+                "error", "steps", f"step {(expected or 0) + wrong} is missing: the next line is of step {steps[wrong]}"
+            )
+        else:
+            yield from _check_clock(events)
+
+
+def _check_clock(events: list[dict[str, Any]]) -> Iterator[Finding]:
+    counted = 0.0  # seconds on the clock or in a pause
+    offsets: list[float] = []
+    steps: list[int] = []
+    for event in events:
+        if event["event"] == "pause":
+            counted += event["seconds"]
+        elif event["event"] == "step":
+            counted += event["step_time"]
+            offsets.append(event["time"] - counted)
+            steps.append(event["step"])
+    if not offsets:
+        return
+    idle = offsets[0] - events[0]["time"]  # from the start line to the beginning of the clock
+    if idle < -_LATE:
+        yield finding("error", "step_time", f"step {steps[0]} took {-idle:.3g} s longer than its process had run")
+    elif idle > _LONG_BEFORE_FIRST:
+        yield finding("warning", "time", f"{idle:,.0f} s pass between the start of a process and its first step")
+    edge = max(1, min(_EDGE, len(offsets) // 2))
+    moved = min(offsets[-edge:]) - min(offsets[:edge])
+    allowed = _LATE + _DRIFT * counted + 2e-6 * len(offsets)
+    if moved > allowed:
+        least = offsets[-1]
+        jumps = []  # how much of the lost time is lost for good at each step
+        for index in range(len(offsets) - 1, 0, -1):
+            earlier = min(least, offsets[index - 1])
+            jumps.append((least - earlier, steps[index]))
+            least = earlier
+        most, where = max(jumps)
+        yield finding(
+            "error", "training_time",
+            f"{moved:.3g} s lie on neither the clock nor a named pause, of which {most:.3g} s before the end of step {where}:"
+            " work off the clock, or a slow step dropped or shortened (or the computer slept: run it again)",
+        )  # fmt: skip
+    elif moved < -allowed:
+        yield finding(
+            "error", "step_time", f"steps and pauses take {-moved:.3g} s more than passed between their lines"
+        )
+
+
+def _check_pauses(log: RunLog) -> Iterator[Finding]:
+    train = log.run.config.train
+    every, last = _positive(train.get("steps_per_eval")), log.lines_of("end")[-1]["steps"]
+    counts: dict[str, int] = {}
+    for pause in log.lines_of("pause"):
+        reason, step = pause["reason"], pause.get("step")
+        counts[reason] = counts.get(reason, 0) + 1
+        if reason not in PAUSES:
+            yield finding(
+                "error",
+                "pause",
+                f"a pause of {pause['seconds']:.3g} s for {reason[:60]!r}: the clock stops for {', '.join(PAUSES)} alone",
+            )
+            return
+        if reason == "evaluation" and step is not None and (not every or (step + 1) % every or step + 1 == last):
+            planned = f"one every {every} steps" if every else "none"
+            yield finding(
+                "error",
+                "pause",
+                f"an evaluation of {pause['seconds']:.3g} s after step {step}, where the config plans {planned}",
+            )
+            return
+    processes = len(log.lines_of("start"))
+    for reason, allowed in (("evaluation", 1), ("checkpoint", 2)):  # a kill may come between a pause and its event
+        events = len(log.lines_of(reason))
+        if counts.get(reason, 0) > events + allowed * processes:
+            yield finding(
+                "error",
+                "pause",
+                f"{counts[reason]} pauses for {reason}, but {events} lines of one: the clock stopped for something else",
+            )
+    if counts.get("hf export") and train.get("steps_per_hf_export") == -1:
+        yield finding("error", "pause", "pauses for an export, which the config does not plan")
+
+
+def _check_rows(log: RunLog) -> Iterator[Finding]:
+    """Tokens and MFU of each step."""
+    config, run = log.run.config, log.run
+    try:
+        schedule = BatchSchedule.of(config.train.get("train_batch_size"))
+    except ConfigError:
+        schedule = None
+    length = (
+        _positive(config.train.get("train_seq_len"))
+        or _positive(config.model.get("max_seq_len"))
+        or _positive(config.model.get("seq_len"))
+    )
+    planned = _positive(config.train.get("num_train_steps"))
+    ends = log.lines_of("end")[-1]["steps"]
+    if planned is not None and ends != planned:
+        yield finding(
+            "error", "num_train_steps", f"the run ends after {ends} steps, its config plans {planned}", planned
+        )
+    if schedule is None or length is None:
+        yield finding(
+            "unchecked",
+            "tokens",
+            "run.json states no batch size or no sequence length, so a step's tokens cannot be counted",
+        )
+    per_second = run.num_chips * run.device_flops
+    skips = bool(config.train.get("skip_bad_steps"))
+    for event in log.lines_of("step"):
+        step, tokens, seconds = event["step"], event["tokens"], event["step_time"]
+        if schedule and length and tokens != (want := schedule.size_at(step) * length):
+            yield finding(
+                "error",
+                "tokens",
+                f"step {step} has {tokens:,} tokens, its batch has {schedule.size_at(step)} x {length} = {want:,}",
+            )
+            return
+        if not math.isfinite(event["loss"]) and not skips:
+            yield finding("error", "loss", f"the loss of step {step} is not finite, at which the engine stops")
+            return
+        mfu = event.get("mfu_model_flops")
+        if mfu is None or run.model_flops_per_token is None or not math.isfinite(mfu):
+            continue
+        work = 3 * run.model_flops_per_token * tokens / per_second
+        wrong = seconds <= 0 or abs(work / seconds - mfu) > 1e-5 + work / seconds * (1e-4 + 1e-6 / seconds)
+        if wrong:
+            stated = f"{work / seconds:.5f}" if seconds > 0 else "nothing"
+            yield finding(
+                "error",
+                "mfu_model_flops",
+                f"step {step} took {seconds:.6g} s, of which its MFU is {stated}, but the line says {mfu:.5f}",
+            )
+            return
+
+
+def _positive(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _day(seconds: float) -> str:
+    try:
+        return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:.4g} s after 1970"

@@ -1,0 +1,46 @@
+"""The runs of one submission beside each other: each must be a run of its own.
+
+Seeds that leave numbers out are a sign that other runs were made and left out too, the best of which are shown. A log cannot say
+what was left out, so such a submission is asked, not refused.
+"""
+
+import json
+from collections.abc import Sequence
+
+from marin.speedrun.results import RunInfo
+from marin.speedrun.verdict import Finding
+
+_SEED_KEYS = ("seed", "data_seed")
+
+
+def check_seeds(runs: Sequence[RunInfo]) -> list[list[Finding]]:
+    """Findings for each run, those of its kin before it considered."""
+    found: list[list[Finding]] = [[] for _ in runs]
+    first: dict[tuple[str, object], int] = {}
+    seeds: dict[str, list[tuple[int, int]]] = {}
+    for number, run in enumerate(runs):
+        if run.seed is None:
+            continue
+        key = _experiment(run)
+        data_seed = (run.train_config or {}).get("data_seed")
+        before = first.setdefault((key, (run.seed, repr(data_seed))), number)
+        seeds.setdefault(key, []).append((run.seed, number))
+        if before != number:
+            message = f"seed {run.seed} of the same config is run {before}'s already: a seed counts once"
+            found[number].append(Finding("arithmetic", "error", "seed", message))
+    for entries in seeds.values():
+        used = sorted({seed for seed, _ in entries})
+        if used[0] > 0 and len(entries) == 1:
+            found[entries[0][1]].append(Finding(
+                "statistics", "warning", "seed", f"one run, of seed {used[0]}: those below may be runs that were left out, as the best of many"
+            ))  # fmt: skip
+        elif used != list(range(used[0], used[0] + len(used))):
+            message = f"seeds {', '.join(map(str, used[:12]))}: those between may be runs that were left out, as the best of many"
+            for _, number in entries:
+                found[number].append(Finding("statistics", "warning", "seed", message))
+    return found
+
+
+def _experiment(run: RunInfo) -> str:
+    train = {key: value for key, value in (run.train_config or {}).items() if key not in _SEED_KEYS}
+    return json.dumps([run.model, train, run.resources, run.tokenized_dataset], sort_keys=True)

@@ -1,0 +1,261 @@
+"""Signed statements about a submission, as in-toto Statements in DSSE envelopes, signed with SSH keys and checked offline.
+
+A statement names the results file and the logs by their SHA-256 (its subject) and says one of
+
+    claim           this is my submission
+    re-evaluation   I scored the checkpoint again: bits per byte of each run
+    re-run          I trained it again from the same commit: bits per byte and training time of each of my runs
+
+`ssh-keygen -Y` signs and checks; whose word counts says a file of allowed signers (ssh-keygen(1), ALLOWED SIGNERS), which is that
+of the repository and never one that a submission brings. A statement by anyone else is shown and lifts nothing, and so does
+one that its claimant signed. See https://github.com/in-toto/attestation and https://github.com/secure-systems-lab/dsse.
+"""
+
+import base64
+import binascii
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from marin.errors import ConfigError, ResultsError
+from marin.speedrun import results, strict_json
+from marin.speedrun.results import Number
+from marin.speedrun.verification.submission import LogFiles, Statement, Submission
+
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+NAMESPACE = "marin-speedrun"
+Kind = Literal["claim", "re-evaluation", "re-run"]
+_PREDICATES: dict[str, Kind] = {
+    "urn:marin:speedrun:claim:v1": "claim",
+    "urn:marin:speedrun:re-evaluation:v1": "re-evaluation",
+    "urn:marin:speedrun:re-run:v1": "re-run",
+}
+ALLOWED_SIGNERS = pathlib.Path(__file__).parents[3] / "experiments" / "speedrun" / "allowed_signers"
+_TIMEOUT = 20.0
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True, allow_inf_nan=False, populate_by_name=True)
+
+
+class Measured(_Record):
+    """What a signer found for one run of the submission; `run` counts from 0 in its results file."""
+
+    run: int = Field(ge=0)
+    bits_per_byte: Number = Field(gt=0)
+    evaluation_digest: str | None = None
+    training_time: Number | None = None
+    seed: int | None = None
+
+
+class Predicate(_Record):
+    """`confirmed` is the signer's own judgement; the figures are held against the claim as well."""
+
+    date: str = ""
+    confirmed: bool = True
+    commit: str | None = None
+    measured: list[Measured] = Field(default_factory=list, max_length=500)
+
+
+class _Subject(_Record):
+    name: str
+    digest: dict[str, str]
+
+
+class _Statement(_Record):
+    type: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
+    subject: list[_Subject] = Field(min_length=1, max_length=2_000)
+    predicate_type: str = Field(alias="predicateType")
+    predicate: Predicate
+
+
+@dataclasses.dataclass(frozen=True)
+class Checked:
+    """A statement and what came of checking it: `signer` is None, with the reason in `problem`, where it does not count."""
+
+    name: str
+    kind: Kind | None
+    signer: str | None
+    problem: str | None
+    predicate: Predicate | None
+
+
+def subjects(submission: Submission) -> dict[str, str]:
+    """SHA-256 of what a statement is about, by name."""
+    found = {results.FILE_NAME: submission.results_digest}
+    for log in submission.logs:
+        if isinstance(log, LogFiles):
+            for part, content in (("run.json", log.run), ("metrics.jsonl", log.metrics)):
+                found[f"{log.name}/{part}".removeprefix("./")] = hashlib.sha256(content).hexdigest()
+    return found
+
+
+def make_statement(submission: Submission, kind: Kind, predicate: Predicate) -> bytes:
+    """The statement's bytes, to be signed; equal inputs give equal bytes."""
+    uri = next(uri for uri, name in _PREDICATES.items() if name == kind)
+    value = {
+        "_type": STATEMENT_TYPE,
+        "subject": [
+            {"name": name, "digest": {"sha256": digest}} for name, digest in sorted(subjects(submission).items())
+        ],
+        "predicateType": uri,
+        "predicate": predicate.model_dump(mode="json", exclude_none=True),
+    }
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def envelope(statement: bytes, key: str | os.PathLike[str]) -> bytes:
+    """The statement in a DSSE envelope, signed with an SSH key: a private key's file, or a public one whose key an agent holds.
+
+    Raises:
+        ConfigError: if there is no such key, or it does not sign.
+    """
+    signature = _sign(_pae(statement), pathlib.Path(key))
+    value = {
+        "payloadType": PAYLOAD_TYPE,
+        "payload": base64.b64encode(statement).decode(),
+        "signatures": [{"keyid": "", "sig": base64.b64encode(signature).decode()}],
+    }
+    return (json.dumps(value, indent=2) + "\n").encode()
+
+
+def check_statements(submission: Submission, allowed_signers: str | os.PathLike[str] | None) -> list[Checked]:
+    """Every statement of a submission with what its signature is worth; one by its claimant does not count for more than a claim."""
+    found = [_check(statement, submission, allowed_signers) for statement in submission.statements]
+    claimants = {item.signer for item in found if item.kind == "claim" and item.signer}
+    return [
+        dataclasses.replace(item, signer=None, problem=f"signed by {item.signer}, whose submission it is")
+        if item.kind != "claim" and item.signer in claimants
+        else item
+        for item in found
+    ]
+
+
+def _check(statement: Statement, submission: Submission, allowed: str | os.PathLike[str] | None) -> Checked:
+    try:
+        message, payload, signature = _open(statement)
+        parsed = _Statement.model_validate(strict_json.parse_json(payload, statement.name))
+    except ResultsError as error:
+        return Checked(statement.name, None, None, str(error), None)
+    except ValidationError as error:
+        return Checked(statement.name, None, None, f"no in-toto statement of ours: {results.explain(error)}", None)
+    kind = _PREDICATES.get(parsed.predicate_type)
+    if kind is None:
+        return Checked(
+            statement.name, None, None, f"its predicate {parsed.predicate_type[:80]!r} is not one of ours", None
+        )
+    named = {subject.name: subject.digest.get("sha256") for subject in parsed.subject}
+    for name, digest in subjects(submission).items():
+        if named.get(name) != digest:
+            other = f"it is about another {name}" if name in named else f"it does not name {name}"
+            return Checked(statement.name, kind, None, other, parsed.predicate)
+    signer, problem = _signer(message, signature, allowed)
+    return Checked(statement.name, kind, signer, problem, parsed.predicate)
+
+
+def _open(statement: Statement) -> tuple[bytes, bytes, bytes]:
+    """What was signed, the statement in it, and the signature."""
+    value = strict_json.parse_json(statement.content, statement.name)
+    if not isinstance(value, dict) or "payload" not in value:
+        if statement.signature is None:
+            raise ResultsError(f"{statement.name}: not signed: there is neither an envelope nor {statement.name}.sig")
+        return statement.content, statement.content, statement.signature
+    try:
+        payload = base64.b64decode(value["payload"], validate=True)
+        signature = base64.b64decode(value["signatures"][0]["sig"], validate=True)
+    except (KeyError, IndexError, TypeError, ValueError, binascii.Error):
+        raise ResultsError(f"{statement.name}: not a DSSE envelope with a payload and a signature") from None
+    if value.get("payloadType") != PAYLOAD_TYPE:
+        raise ResultsError(f"{statement.name}: its payload is not {PAYLOAD_TYPE}")
+    return _pae(payload), payload, signature
+
+
+def _pae(payload: bytes) -> bytes:
+    """DSSE's pre-authentication encoding, which is what is signed."""
+    kind = PAYLOAD_TYPE.encode()
+    return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
+
+
+# --- ssh-keygen ---------------------------------------------------------------------------------------------------
+
+
+def _sign(message: bytes, key: pathlib.Path) -> bytes:
+    if not key.is_file():
+        raise ConfigError(f"{key}: no such key: make one with `ssh-keygen -t ed25519 -f {key}`")
+    done = _ssh_keygen(["-Y", "sign", "-n", NAMESPACE, "-f", str(key)], message)
+    if done.returncode != 0 or not done.stdout:
+        raise ConfigError(f"{key} does not sign: {_last_line(done)}")
+    return done.stdout
+
+
+def _signer(message: bytes, signature: bytes, allowed: str | os.PathLike[str] | None) -> tuple[str | None, str | None]:
+    """The principal whose signature it is, or None and the reason."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="marin-signature-") as folder:
+            place = pathlib.Path(folder, "statement.sig")
+            place.write_bytes(signature)
+            novalidate = _ssh_keygen(["-Y", "check-novalidate", "-n", NAMESPACE, "-s", str(place)], message)
+            if novalidate.returncode != 0:
+                return None, "its signature is not of these bytes"
+            if allowed is None or not os.path.isfile(allowed):
+                return None, "signed, but there is no file of allowed signers to hold the key against"
+            principals = _ssh_keygen(["-Y", "find-principals", "-s", str(place), "-f", os.fspath(allowed)], b"")
+            names = principals.stdout.decode("utf-8", "replace").splitlines()
+            if principals.returncode != 0 or not names:
+                key = novalidate.stdout.decode("utf-8", "replace").strip()[-80:]
+                return None, f"signed by a key that is not among the allowed signers ({key})"
+            verified = _ssh_keygen(
+                ["-Y", "verify", "-f", os.fspath(allowed), "-I", names[0], "-n", NAMESPACE, "-s", str(place)], message
+            )
+            if verified.returncode != 0:
+                return None, f"the signature of {names[0]} does not verify: {_last_line(verified)}"
+            return names[0], None
+    except (ConfigError, OSError) as error:
+        return None, str(error)
+
+
+def _ssh_keygen(arguments: list[str], message: bytes) -> "subprocess.CompletedProcess[bytes]":
+    program = shutil.which("ssh-keygen")
+    if program is None:
+        raise ConfigError("ssh-keygen is not installed: install OpenSSH 8.9 or later to sign and to check signatures")
+    try:
+        return subprocess.run([program, *arguments], input=message, capture_output=True, timeout=_TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"ssh-keygen did not answer within {_TIMEOUT:g} s: does the key need a passphrase?") from None
+
+
+def _last_line(done: "subprocess.CompletedProcess[bytes]") -> str:
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1][:200] if lines else f"ssh-keygen ended with status {done.returncode}"
+
+
+# --- what they lift -----------------------------------------------------------------------------------------------
+
+
+def closeness(kind: Kind) -> float:
+    """By how much, relative, bits per byte found by somebody else may differ: a checkpoint scores the same, a run has another seed."""
+    return 1e-4 if kind == "re-evaluation" else 1e-2
+
+
+def judged(claimed: float | None, found: list[Measured], kind: Kind) -> tuple[bool, str]:
+    """Whether figures that a signer found confirm a claim, and the comparison in words."""
+    if not found:
+        return False, "it states no figure of this run"
+    mean = math.fsum(item.bits_per_byte for item in found) / len(found)
+    if claimed is None:
+        return False, f"found {mean:.4f} bits per byte where none are claimed"
+    agrees = math.isclose(mean, claimed, rel_tol=closeness(kind))
+    return (
+        agrees,
+        f"found {mean:.4f} bits per byte in {len(found)} run{'s' if len(found) > 1 else ''}, claimed are {claimed:.4f}",
+    )

@@ -1,0 +1,72 @@
+"""How often the contest's rule takes chance for a record: simulated contests in which no entry is better than the first."""
+
+import random
+
+import pytest
+
+from marin.speedrun.statistics import Noise, Sample, beats, beats_bound, sample_of
+from marin.speedrun.tracks import BITS_NOISE, CORE_NOISE
+
+KNOWN = [CORE_NOISE, BITS_NOISE]
+
+
+def _runs(source: random.Random, n: int, sd: float) -> Sample:
+    return sample_of([source.gauss(0.0, sd) for _ in range(n)])
+
+
+def _contest_rate(noise: Noise | None, runs: tuple[int, ...], *, contests: int, entries: int, seed: int) -> float:
+    """Records after the first, as a part of all entries after the first, each with a number of runs drawn from `runs`."""
+    source = random.Random(seed)
+    sd = 1.0 if noise is None else noise.sd
+    false = 0
+    for _ in range(contests):
+        record = _runs(source, source.choice(runs), sd)
+        for _ in range(entries - 1):
+            entry = _runs(source, source.choice(runs), sd)
+            if beats(entry, record, higher_is_better=True, noise=noise).passes(0.01):
+                record, false = entry, false + 1
+    return false / (contests * (entries - 1))
+
+
+@pytest.mark.parametrize("noise", KNOWN, ids=["core", "bits"])
+def test_contests_of_equal_entries_have_less_than_one_percent_of_false_records(noise: Noise) -> None:
+    assert _contest_rate(noise, (1, 2, 3, 5), contests=200, entries=25, seed=1) < 0.01
+
+
+def test_contests_without_a_noise_model_have_less_than_one_percent_of_false_records() -> None:
+    assert _contest_rate(None, (3, 5), contests=100, entries=25, seed=2) < 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("noise", "runs"),
+    [(CORE_NOISE, (1, 2, 5)), (BITS_NOISE, (1,)), (BITS_NOISE, (1, 2, 5)), (None, (3, 5)), (None, (10,))],
+)
+def test_many_contests_of_equal_entries_have_less_than_one_percent_of_false_records(
+    noise: Noise | None, runs: tuple[int, ...]
+) -> None:
+    rate = _contest_rate(noise, runs, contests=10_000, entries=20, seed=3)
+    print(f"{noise and noise.sd}, {runs} runs: false records {rate:.3%} of 190,000 entries")
+    assert rate < 0.01
+
+
+def test_runs_that_only_just_miss_a_gate_pass_it_in_less_than_one_percent() -> None:
+    source = random.Random(4)
+    for n in (1, 4, 7):
+        passed = sum(
+            beats_bound(_runs(source, n, CORE_NOISE.sd), 0.0, higher_is_better=True, noise=CORE_NOISE).passes(0.01)
+            for _ in range(4000)
+        )
+        assert passed / 4000 < 0.01
+
+
+def test_the_luckiest_of_ten_single_runs_beats_a_bare_comparison_but_not_the_rule() -> None:
+    source = random.Random(7)
+    bare = ruled = 0
+    for _ in range(1000):
+        record = _runs(source, 5, CORE_NOISE.sd)
+        luckiest = sample_of([max(source.gauss(0.0, CORE_NOISE.sd) for _ in range(10))])
+        bare += luckiest.mean > record.mean
+        ruled += beats(luckiest, record, higher_is_better=True, noise=CORE_NOISE).passes(0.01)
+    assert bare / 1000 > 0.95
+    assert ruled / 1000 < 0.1
