@@ -50,7 +50,12 @@ def test_training_under_a_budget_ends_after_the_last_step_that_fits(budget, step
 def test_training_under_a_budget_killed_and_resumed_stops_at_the_same_total_and_state(
     make_config, second_steps, monkeypatch
 ):
-    options = {"num_train_steps": 12, "budget": Budget(training_time=8.5), "steps_per_export": 3, "steps_per_hf_export": -1}
+    options = {
+        "num_train_steps": 12,
+        "budget": Budget(training_time=8.5),
+        "steps_per_export": 3,
+        "steps_per_hf_export": -1,
+    }
     whole = train_lm(make_config("whole", **options))
     config = make_config("killed", **options)
     laps = itertools.count()

@@ -79,7 +79,9 @@ def bind(directory: pathlib.Path, run: int = 0) -> None:
     edit_run(directory, lambda entry: entry["digests"].update(digests), run)
 
 
-def edit_log(directory: pathlib.Path, change: Callable[[list[Event]], list[Event]], run: int = 0, *, careful: bool = False) -> None:
+def edit_log(
+    directory: pathlib.Path, change: Callable[[list[Event]], list[Event]], run: int = 0, *, careful: bool = False
+) -> None:
     """Changes the lines of a log; `careful` makes the chain again, binds the results to it and states what now follows from it."""
     write_log(directory, change(log_events(directory, run)), run, chained=careful)
     if careful:
@@ -100,7 +102,9 @@ def restate(directory: pathlib.Path, run: int = 0) -> None:
     path.write_bytes(dump_results(infos))
 
 
-def edit_run_json(directory: pathlib.Path, change: Callable[[dict[str, Any]], object], run: int = 0, *, careful: bool = False) -> None:
+def edit_run_json(
+    directory: pathlib.Path, change: Callable[[dict[str, Any]], object], run: int = 0, *, careful: bool = False
+) -> None:
     path = directory / "logs" / str(run) / "run.json"
     value = json.loads(path.read_text())
     change(value)

