@@ -21,11 +21,13 @@ class Origin:
     """The base branch as it stands in this working tree, and pull requests made from it."""
 
     def __init__(self, folder: pathlib.Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.path, self.count = folder, folder / "origin", 0
         ignore = shutil.ignore_patterns("__pycache__")
-        for name in ("marin", "experiments"):
+        for name in ("marin", "experiments", "scripts"):
             shutil.copytree(ROOT / name, self.path / name, ignore=ignore)
-        shutil.copy(ROOT / "pyproject.toml", self.path)
+        for name in ("pyproject.toml", ".gitignore", "requirements.lock"):
+            shutil.copy(ROOT / name, self.path)
         git(self.path, "init", "--quiet", "--initial-branch=main")
         git(self.path, "add", ".")
         git(self.path, "commit", "--quiet", "-m", "base")
