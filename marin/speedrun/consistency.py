@@ -272,8 +272,7 @@ def _device_of(info: RunInfo) -> tuple[_Device | None, list[Finding]]:
         return None, [_unchecked("resources", "the hardware is not stated")]
     override = resources.get("device_flops_override")
     if isinstance(override, int | float) and not isinstance(override, bool):
-        note = f"the peak of {name} was typed in by the author ({override:.4g} FLOP/s), not taken from the catalogue"
-        return _Device(name, count, float(override), "override"), [_warning("device_flops", note)]
+        return _typed_in(name, count, float(override))
     if name.lower() == "auto":
         if info.device_name:
             name = info.device_name[:_LONGEST_NAME]
@@ -285,6 +284,21 @@ def _device_of(info: RunInfo) -> tuple[_Device | None, list[Finding]]:
         return _Device(name, count, entry.peak("bf16"), entry.source), []
     except HardwareError as error:
         return _Device(name, count, None, ""), [_unchecked("device_flops", f"the peak is not recomputable: {error}")]
+
+
+def _typed_in(name: str, count: int, override: float) -> tuple[_Device, list[Finding]]:
+    """A device whose peak the author typed in: for one that the catalogue has, it must be the catalogue's."""
+    said = f"the peak of {name} was typed in by the author ({override:.4g} FLOP/s), not taken from the catalogue"
+    try:
+        entry = hardware.lookup_device(name)
+    except HardwareError:
+        return _Device(name, count, override, "override"), [_unchecked("device_flops", said)]
+    peaks = sorted(entry.peak_flops.values())  # fp8 trains at another peak than bf16
+    if any(_close(override, peak, _PEAK_TOLERANCE) for peak in peaks):
+        return _Device(name, count, override, "override"), [_note("device_flops", said)]
+    known = entry.peak_flops.get("bf16", peaks[0])
+    message = f"{said}, where it is {known:.4g} FLOP/s ({entry.source})"
+    return _Device(name, count, override, "override"), [_error("device_flops", message, known)]
 
 
 def _check_cost(info: RunInfo, device: _Device | None) -> list[Finding]:

@@ -23,6 +23,7 @@ FILE_NAME = "speedrun_results.json"
 C4_EN_BPB = "eval/paloma/c4_en/bpb"
 MAX_BYTES = 2 * 2**20
 MAX_RUNS = 500
+MAX_VALUES = 100_000
 
 _MAX_LISTED_ERRORS = 5
 _NEXT_STEP = "copy the file again from the run directory, unedited, or run `results_from_run` again"
@@ -194,7 +195,7 @@ def load_results(path: str | os.PathLike[str]) -> list[RunInfo]:
     Raises:
         ResultsError: if the file is not strict JSON of this schema; says where, what was expected and what to do.
     """
-    return parse_results(strict_json.read_json(path, MAX_BYTES), os.fspath(path))
+    return parse_results(strict_json.read_json(path, MAX_BYTES, MAX_VALUES), os.fspath(path))
 
 
 def parse_results(value: Any, path: str) -> list[RunInfo]:

@@ -57,7 +57,10 @@ def results_from_run(
         validity=validity,
         compressors=compressors,
         sample=sample,
-        digests=Digests(**digests_of_log(record.info, run, metrics), evaluation_set=evaluation.digest),
+        digests=Digests(
+            **digests_of_log(record.info, run, metrics, log_chain.head_of(run, metrics)),
+            evaluation_set=evaluation.digest,
+        ),
         **figures,
     )
 
@@ -117,11 +120,12 @@ def figures_of_log(record: RunRecord, model_flops_per_token: float) -> dict[str,
     }
 
 
-def digests_of_log(info: dict[str, Any], run: bytes, metrics: bytes) -> dict[str, str | None]:
+def digests_of_log(info: dict[str, Any], run: bytes, metrics: bytes, head: str) -> dict[str, str | None]:
     """What binds a results file to its log, by the attributes of `Digests`.
 
     Args:
         run, metrics: the bytes of `run.json` and `metrics.jsonl`.
+        head: of the hash chain over both.
     """
     return {
         "config": info["digests"]["config"],
@@ -129,7 +133,7 @@ def digests_of_log(info: dict[str, Any], run: bytes, metrics: bytes) -> dict[str
         "tokenizer": info["digests"]["tokenizer"],
         "run": hashlib.sha256(run).hexdigest(),
         "metrics_log": hashlib.sha256(metrics).hexdigest(),
-        "log_head": log_chain.head_of(run, metrics),
+        "log_head": head,
     }
 
 

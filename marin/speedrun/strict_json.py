@@ -16,6 +16,7 @@ from marin.errors import ResultsError
 from marin.storage import files
 
 MAX_BYTES = 10 * 2**20
+MAX_VALUES = 1_000_000
 MAX_DEPTH = 40
 _MAX_DIGITS = 40  # an integer of more digits has no meaning in a results file and is slow to convert
 
@@ -24,16 +25,16 @@ class _RefusedError(ValueError):
     """Raised inside the parser's hooks, which do not know the path."""
 
 
-def read_json(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Any:
+def read_json(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES, max_values: int = MAX_VALUES) -> Any:
     """The value in a JSON file.
 
     Raises:
         ResultsError: if the file cannot be read, or is not strict JSON within the size and depth limits.
     """
-    return parse_json(read_limited(os.fspath(path), max_bytes), os.fspath(path), max_bytes)
+    return parse_json(read_limited(os.fspath(path), max_bytes), os.fspath(path), max_bytes, max_values)
 
 
-def parse_json(data: bytes, path: str, max_bytes: int = MAX_BYTES) -> Any:
+def parse_json(data: bytes, path: str, max_bytes: int = MAX_BYTES, max_values: int = MAX_VALUES) -> Any:
     """The value in `data`; `path` is only named in errors.
 
     Raises:
@@ -41,6 +42,9 @@ def parse_json(data: bytes, path: str, max_bytes: int = MAX_BYTES) -> Any:
     """
     if len(data) > max_bytes:
         raise ResultsError(f"{path}: over {max_bytes / 2**20:g} MiB: {_EXPECTED}")
+    # Commas and brackets, those in texts too: many small values take far more time and memory than their bytes.
+    if sum(map(data.count, (b",", b"[", b"{"))) > max_values:
+        raise ResultsError(f"{path}: over {max_values:,} values: {_EXPECTED}")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -84,7 +88,10 @@ def parse_line(line: bytes, where: str) -> dict[str, Any]:
         ResultsError: naming `where`.
     """
     try:
-        value = _LINES.decode(line.decode("utf-8"))
+        text = line.decode("utf-8")
+        value, end = _LINES.raw_decode(text)
+        if end != len(text):
+            raise _RefusedError("more than one value on a line")
     except RecursionError:
         raise ResultsError(f"{where}: values are nested too deep for a line of a log") from None
     except ValueError as error:  # not UTF-8, not JSON, or refused

@@ -3,6 +3,7 @@
 `run.json` says what ran and is written once. `metrics.jsonl` is append-only, one JSON object a line, each with an `event`:
 
     start      a process began: host, devices, compile_time, and the step it began from, `from_step`
+    clock      the clock of the process starts: all that follows is steps and pauses
     step       one training step: step, loss, grad_norm, learning_rate, tokens, step_time, data_wait (seconds in which the
                loop waited for the batch, part of the time of this step or the one before), and what was watched
     pause      time that training does not count: reason (one of `PAUSES`), step, seconds

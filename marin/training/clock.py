@@ -27,6 +27,8 @@ class TrainingClock:
         self.recent: collections.deque[float] = collections.deque(maxlen=8)
 
     def start(self) -> None:
+        """Starts the clock, and writes a line that says so, against which the first step can be checked."""
+        self._writer.append("clock")
         self._last, self._paused = time.perf_counter(), 0.0
 
     def lap(self) -> float:

@@ -18,7 +18,7 @@ from marin.speedrun.verification.texts import same_name
 _FIGURES = ("training_time", "training_hardware_flops", "model_flops", "c4_en_bpb")
 _CLOSE_QUALITY = 2e-3  # relative; seeds of one config differ by about so much
 _CLOSE_TIME = 2e-2
-_ALL_DIGITS = 9  # significant digits from which a time is of one run alone
+_ALL_DIGITS = 7  # significant digits from which a time is of one run alone
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,11 +19,11 @@ from marin.speedrun.verification.log_agreement import finding
 from marin.speedrun.verification.run_log import RunLog
 from marin.tracking.run_record import PAUSES
 
-_LATE = 0.05  # seconds that a line may be late, and what two clocks differ by over a short run
+_LATE = 0.1  # seconds that a line may be late, and what two clocks differ by over a short run
 _DRIFT = 1e-3  # time servers slew a clock by at most 500 parts per million
 _BACKWARDS = 0.01
 _CLOCKS_OF_MACHINES = 300.0  # seconds that the clocks of two machines may differ by
-_EDGE = 3  # of so many lines at either end of a process, the one that was least late counts
+_FIRST, _LAST = 3, 2  # of so many lines at the ends of a process, the one that was least late counts
 _LONG_BEFORE_FIRST = 300.0
 _AHEAD = 86_400.0
 
@@ -103,12 +103,15 @@ def _check_clock(events: list[dict[str, Any]]) -> Iterator[Finding]:
     offsets: list[float] = []
     steps: list[int] = []
     for event in events:
-        if event["event"] == "pause":
-            counted += event["seconds"]
-        elif event["event"] == "step":
-            counted += event["step_time"]
-            offsets.append(event["time"] - counted)
-            steps.append(event["step"])
+        if event["event"] == "clock" and not offsets:  # logs of earlier versions have no such line
+            counted = 0.0
+            offsets.append(event["time"])
+            steps.append(events[0].get("from_step", 0))
+        elif event["event"] in ("pause", "step"):
+            counted += event["seconds" if event["event"] == "pause" else "step_time"]
+            if event["event"] == "step" or offsets:
+                offsets.append(event["time"] - counted)
+                steps.append(event.get("step", 0))
     if not offsets:
         return
     idle = offsets[0] - events[0]["time"]  # from the start line to the beginning of the clock
@@ -116,8 +119,7 @@ def _check_clock(events: list[dict[str, Any]]) -> Iterator[Finding]:
         yield finding("error", "step_time", f"step {steps[0]} took {-idle:.3g} s longer than its process had run")
     elif idle > _LONG_BEFORE_FIRST:
         yield finding("warning", "time", f"{idle:,.0f} s pass between the start of a process and its first step")
-    edge = max(1, min(_EDGE, len(offsets) // 2))
-    moved = min(offsets[-edge:]) - min(offsets[:edge])
+    moved = min(offsets[-_LAST:]) - min(offsets[: min(_FIRST, len(offsets) - 1) or 1])
     allowed = _LATE + _DRIFT * counted + 2e-6 * len(offsets)
     if moved > allowed:
         least = offsets[-1]
@@ -129,7 +131,7 @@ def _check_clock(events: list[dict[str, Any]]) -> Iterator[Finding]:
         most, where = max(jumps)
         yield finding(
             "error", "training_time",
-            f"{moved:.3g} s lie on neither the clock nor a named pause, of which {most:.3g} s before the end of step {where}:"
+            f"{moved:.3g} s lie on neither the clock nor a named pause, of which {most:.3g} s before the line of step {where}:"
             " work off the clock, or a slow step dropped or shortened (or the computer slept: run it again)",
         )  # fmt: skip
     elif moved < -allowed:

@@ -28,7 +28,7 @@ EVALUATION_FILE = "evaluation.json"
 LOGS, STATEMENTS = "logs", "statements"
 NOTICES = ("challenge.json", "withdrawn.json")
 
-MAX_LOG_BYTES = 32 * 2**20
+MAX_LOG_BYTES = 16 * 2**20
 MAX_RUN_BYTES = 2 * 2**20
 MAX_STATEMENTS = 64
 MAX_STATEMENT_BYTES = 256 * 2**10
@@ -91,7 +91,9 @@ class Submission:
             )
         content = strict_json.read_limited(str(place), results.MAX_BYTES)
         shown = str(directory / results.FILE_NAME)
-        runs = results.parse_results(strict_json.parse_json(content, shown, results.MAX_BYTES), shown)
+        runs = results.parse_results(
+            strict_json.parse_json(content, shown, results.MAX_BYTES, results.MAX_VALUES), shown
+        )
         evidence = [_read_log(directory, number, len(runs)) for number in range(len(runs))]
         problems = [] if is_store(directory) else tree_problems(directory)
         statements, unread = _read_statements(directory)

@@ -141,8 +141,13 @@ def _check_all(info: RunInfo) -> Iterator[Finding]:
             )
 
 
+_ANY_SIGN = re.compile(r"[<&=@|{%$#\x00\t\r:]|\.\.|^\s*[+\-]")  # most texts have none, and need no closer look
+
+
 def _program_in(text: str) -> str | None:
     head = text[:20_000]
+    if not _ANY_SIGN.search(head):
+        return None
     if _MARKUP.search(head):
         return "markup"
     if _TEMPLATE.search(head):

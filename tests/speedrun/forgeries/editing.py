@@ -10,7 +10,7 @@ from typing import Any
 from marin.speedrun.results import dump_results, load_results
 from marin.speedrun.run_results import digests_of_log, figures_of_log
 from marin.tracking import RunRecord
-from marin.tracking.log_chain import LogChain
+from marin.tracking.log_chain import LogChain, head_of
 
 Event = dict[str, Any]
 
@@ -75,7 +75,8 @@ def bind(directory: pathlib.Path, run: int = 0) -> None:
     """Names the log as it is in the results."""
     folder = directory / "logs" / str(run)
     info = json.loads((folder / "run.json").read_text())
-    digests = digests_of_log(info, (folder / "run.json").read_bytes(), (folder / "metrics.jsonl").read_bytes())
+    run, metrics = (folder / "run.json").read_bytes(), (folder / "metrics.jsonl").read_bytes()
+    digests = digests_of_log(info, run, metrics, head_of(run, metrics))
     edit_run(directory, lambda entry: entry["digests"].update(digests), run)
 
 

@@ -154,6 +154,7 @@ def write_run(directory: pathlib.Path, plan: Plan, rng: random.Random, begin: fl
             clock.now += rng.uniform(0.01, 2.0)  # mirrors and the prefetcher begin
             if plan.wandb:
                 writer.append("mirror", wandb_url=plan.wandb)
+            writer.append("clock")
             kill = kills.pop(0) if kills else None
             saved = _train(writer, clock, plan, info, schedule, first, kill, rng)
             writer.close()

@@ -44,7 +44,10 @@ def _check(directory: pathlib.Path, expected: Expected, name: str) -> None:
     matching = [f for f in findings if f.rung == expected.rung and all(word in f.message for word in expected.words)]
     assert matching, (name, expected.words, [(f.rung, f.severity, f.message) for f in findings if f.severity != "note"])
     finding = matching[0]
-    assert finding.severity in ("error", "warning", "unchecked")
+    if finding.severity == "warning":  # asked for: what was left out cannot be seen, and a model may write anything
+        assert finding.rung == "statistics" or finding.field == "sample", name
+    else:
+        assert finding.severity in ("error", "unchecked"), name
     if finding.severity == "error" and finding.rung != "submission":
         assert not verdict.counts and not verdict.sound, name
     if finding.severity == "unchecked":

@@ -1,0 +1,177 @@
+"""Signed statements: whose word lifts which rung, and whose does not."""
+
+import base64
+import json
+import pathlib
+import random
+import shutil
+import subprocess
+
+import pytest
+from forgeries.honest import Plan, write_submission
+
+from marin.errors import ConfigError
+from marin.speedrun.verdict import Verdict
+from marin.speedrun.verification import Context, Submission, verify_submission
+from marin.speedrun.verification.statements import NAMESPACE, Kind, Measured, Predicate, envelope, make_statement
+
+pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+
+
+class Contest:
+    """A submission with two runs, a trusted judge, and somebody whom nobody knows."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.directory = write_submission(
+            folder / "submission", [Plan(steps=12, seed=seed) for seed in (0, 1)], random.Random(1)
+        )
+        self.keys = {name: folder / name for name in ("judge", "author", "stranger")}
+        for name, key in self.keys.items():
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(key)], check=True)
+        self.allowed = folder / "allowed_signers"
+        self.allowed.write_text("".join(
+            f'{name}@example.org namespaces="{NAMESPACE}" {self.keys[name].with_suffix(".pub").read_text()}' for name in ("judge", "author")
+        ))  # fmt: skip
+
+    def bits(self, run: int) -> float:
+        value = json.loads((self.directory / "speedrun_results.json").read_text())
+        return value["runs"][run]["run_info"]["evaluation"]["bits_per_byte"]
+
+    def measured(self, factor: float = 1.0, runs: tuple[int, ...] = (0, 1)) -> list[Measured]:
+        return [Measured(run=run, bits_per_byte=self.bits(run) * factor) for run in runs]
+
+    def state(
+        self, kind: Kind, by: str, measured: list[Measured], name: str = "s", confirmed: bool = True
+    ) -> pathlib.Path:
+        content = make_statement(
+            Submission.read(self.directory), kind, Predicate(measured=measured, confirmed=confirmed)
+        )
+        place = self.directory / "statements" / f"{name}.json"
+        place.parent.mkdir(exist_ok=True)
+        place.write_bytes(envelope(content, self.keys[by]))
+        return place
+
+    def verdicts(self) -> list[Verdict]:
+        return [verdict for _, verdict in verify_submission(self.directory, Context(allowed_signers=self.allowed))]
+
+    def why(self, rung: str = "re-evaluated", run: int = 0) -> str:
+        verdict = self.verdicts()[run]
+        assert verdict[rung].outcome == "open"
+        return " ".join(finding.message for finding in verdict[rung].findings)
+
+
+@pytest.fixture
+def contest(tmp_path: pathlib.Path) -> Contest:
+    return Contest(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "rung"), [("re-evaluation", "re-evaluated"), ("re-run", "re-run")])
+def test_statement_of_a_listed_signer_lifts_its_rung_for_the_runs_it_names(
+    contest: Contest, kind: Kind, rung: str
+) -> None:
+    contest.state(kind, "judge", contest.measured(runs=(1,)))
+    first, second = contest.verdicts()
+    assert (first[rung].outcome, first.level) == ("open", "log")
+    assert (second[rung].outcome, second.level) == ("passed", rung)
+    assert "judge@example.org found" in second[rung].findings[0].message
+
+
+def test_statement_of_a_stranger_lifts_nothing(contest: Contest) -> None:
+    contest.state("re-run", "stranger", contest.measured())
+    assert "not among the allowed signers" in contest.why("re-run")
+
+
+def test_statement_of_the_claimant_lifts_nothing(contest: Contest) -> None:
+    contest.state("claim", "author", [], "claim")
+    contest.state("re-run", "author", contest.measured(), "rerun")
+    assert "whose submission it is" in contest.why("re-run")
+
+
+def test_allowed_signers_of_the_submission_itself_are_not_asked(contest: Contest) -> None:
+    contest.state("re-run", "stranger", contest.measured())
+    line = f"stranger@example.org {contest.keys['stranger'].with_suffix('.pub').read_text()}"
+    (contest.directory / "allowed_signers").write_text(line)
+    assert contest.verdicts()[0]["re-run"].outcome == "open"
+
+
+@pytest.mark.parametrize(("factor", "confirmed"), [(1.02, True), (0.97, True), (1.0, False)])
+def test_statement_that_does_not_confirm_fails_the_rung(contest: Contest, factor: float, confirmed: bool) -> None:
+    contest.state("re-evaluation", "judge", contest.measured(factor), confirmed=confirmed)
+    verdict = contest.verdicts()[0]
+    assert verdict["re-evaluated"].outcome == "failed"
+    assert not verdict.counts
+    assert "not confirmed" in verdict["re-evaluated"].findings[0].message
+
+
+def test_statement_about_another_log_or_results_file_does_not_count(contest: Contest) -> None:
+    contest.state("re-evaluation", "judge", contest.measured())
+    path = contest.directory / "speedrun_results.json"
+    path.write_text(path.read_text().replace("A small Llama.", "A large Llama."))
+    assert "about another speedrun_results.json" in contest.why()
+
+
+def test_statement_whose_payload_was_changed_does_not_count(contest: Contest) -> None:
+    place = contest.state("re-evaluation", "judge", contest.measured(0.9))
+    value = json.loads(place.read_text())
+    payload = json.loads(base64.b64decode(value["payload"]))
+    payload["predicate"]["measured"] = [measured.model_dump(exclude_none=True) for measured in contest.measured()]
+    value["payload"] = base64.b64encode(json.dumps(payload).encode()).decode()
+    place.write_text(json.dumps(value))
+    assert "not of these bytes" in contest.why()
+
+
+def test_statement_with_a_signature_beside_it_counts(contest: Contest) -> None:
+    content = make_statement(Submission.read(contest.directory), "re-run", Predicate(measured=contest.measured()))
+    place = contest.directory / "statements" / "rerun.json"
+    place.parent.mkdir()
+    place.write_bytes(content)
+    assert all(verdict["re-run"].outcome == "open" for verdict in contest.verdicts())
+    subprocess.run(
+        ["ssh-keygen", "-q", "-Y", "sign", "-n", NAMESPACE, "-f", str(contest.keys["judge"]), str(place)], check=True
+    )
+    assert all(verdict["re-run"].outcome == "passed" for verdict in contest.verdicts())
+
+
+def test_signature_for_another_purpose_does_not_count(contest: Contest) -> None:
+    content = make_statement(Submission.read(contest.directory), "re-run", Predicate(measured=contest.measured()))
+    place = contest.directory / "statements" / "rerun.json"
+    place.parent.mkdir()
+    place.write_bytes(content)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-Y", "sign", "-n", "git", "-f", str(contest.keys["judge"]), str(place)], check=True
+    )
+    assert all(verdict["re-run"].outcome == "open" for verdict in contest.verdicts())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{}",
+        b"[]",
+        b'{"payload":"!","signatures":[]}',
+        b"\xff",
+        b'{"payload":1}',
+        b'{"payload":"e30=","signatures":[{"sig":"e30="}]}',
+    ],
+)
+def test_statement_that_is_none_is_named_and_lifts_nothing(contest: Contest, content: bytes) -> None:
+    (contest.directory / "statements").mkdir()
+    (contest.directory / "statements" / "x.json").write_bytes(content)
+    verdict = contest.verdicts()[0]
+    assert verdict.level == "log"
+    assert any("statements/x.json" in finding.message for finding in verdict["parsed"].findings)
+
+
+def test_envelope_with_a_missing_key_says_how_to_make_one(contest: Contest) -> None:
+    with pytest.raises(ConfigError, match="ssh-keygen -t ed25519"):
+        envelope(b"{}", contest.directory / "none")
+
+
+@pytest.mark.parametrize(("name", "field"), [("challenge.json", "challenged"), ("withdrawn.json", "withdrawn")])
+def test_notices_stand_beside_the_rungs(contest: Contest, name: str, field: str) -> None:
+    (contest.directory / name).write_text(json.dumps({"reason": "the timer", "by": "Bob", "date": "2026-11-22"}))
+    verdict = contest.verdicts()[0]
+    assert getattr(verdict, field) == "the timer (Bob, 2026-11-22)"
+    assert verdict.counts == (field == "challenged")
+    (contest.directory / name).write_text("no JSON")
+    assert "no reason can be read" in getattr(contest.verdicts()[0], field)
