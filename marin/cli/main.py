@@ -29,6 +29,7 @@ COMMANDS = {  # name -> what it does, in one line; the module is marin.cli.<name
     "submit": "gather, check and place a finished run, and write its pull request",
     "verify": "say how far a submission can be trusted, rung by rung, and why",
     "sign": "sign a submission, or what you found when you checked another's",
+    "power": "say how many runs a claim needs",
     "leaderboard": "build the leaderboard page from a directory of results",
 }
 

@@ -8,8 +8,8 @@ import dataclasses
 import hashlib
 import math
 import re
-from collections.abc import Hashable, Iterable
-from typing import Any
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, overload
 
 from marin.speedrun.rows import Row
 from marin.speedrun.statistics import Spread, spread_of
@@ -20,6 +20,33 @@ METRIC_KEYS: tuple[Metric, ...] = ("bits_per_byte", "core", "loss")
 COST_KEYS: tuple[Cost, ...] = ("training_hardware_flops", "model_flops", "training_time", "total_tokens")
 
 __all__ = ["Entry", "Spread", "entries_of"]
+
+Evidence = dict[tuple[str, str], list[dict[str, Any]]]
+
+
+class StatedRuns(Sequence[dict[str, Any]]):
+    """What is stated about each run of an entry, parsed when somebody looks."""
+
+    def __init__(self, rows: tuple[Row, ...]) -> None:
+        self._rows = rows
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(index, slice):
+            return [row.details for row in self._rows[index]]
+        return self._rows[index].details
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StatedRuns) and self._rows == other._rows
+
+    def __hash__(self) -> int:
+        return hash(tuple(row.digest for row in self._rows))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,27 +80,30 @@ class Entry:
         return self.verdict.counts and not self.details.get("not_ranked")
 
 
-def entries_of(track: Track, rows: Iterable[Row]) -> list[Entry]:
-    """The entries that rows of a track make, without ranks, in an order fixed by their content."""
+def entries_of(track: Track, rows: Iterable[Row], evidence: Evidence | None = None) -> list[Entry]:
+    """The entries that rows of a track make, without ranks, in an order fixed by their content.
+
+    Args:
+        evidence: what each author's families reach at every depth; shown by tracks that ask for it.
+    """
     groups: dict[Hashable, list[Row]] = {}
     for row in rows:
-        groups.setdefault(_identity(row), []).append(row)
-    entries = [_entry(track, members) for members in groups.values()]
+        groups.setdefault(_identity(track, row), []).append(row)
+    entries = [_entry(track, members, (evidence or {}) if track.other_depths else {}) for members in groups.values()]
     return sorted(entries, key=lambda entry: (entry.name, entry.key))
 
 
-def _identity(row: Row) -> tuple[str | None, ...]:
-    family = row.run_name.rpartition("/")[0] or re.sub(r"#\d+$", "", row.run_name)
-    if row.configuration is None:
-        return (row.run_name, row.digest, row.evaluation_set, row.evaluation_digest)
-    return (family, row.configuration, row.evaluation_set, row.evaluation_digest)
+def _identity(track: Track, row: Row) -> tuple[str | None, ...]:
+    family = family_of(row)
+    own = (row.run_name, row.digest) if row.configuration is None else (family, row.configuration)
+    return own if track.data.evaluation_set is None else (*own, row.evaluation_set, row.evaluation_digest)
 
 
-def _entry(track: Track, members: list[Row]) -> Entry:
+def _entry(track: Track, members: list[Row], evidence: Evidence) -> Entry:
     rows = _distinct_runs(members)
     first = rows[0]
     name = _common_name(rows)
-    identity = "\0".join(str(part) for part in (name, *_identity(first)))
+    identity = "\0".join(str(part) for part in (name, *_identity(track, first)))
     values: dict[str, float | None] = {
         key: _mean([row.value(key) for row in rows]) for key in (*METRIC_KEYS, *COST_KEYS)
     }
@@ -95,15 +125,17 @@ def _entry(track: Track, members: list[Row]) -> Entry:
         values=values,
         spread=_spread(track, rows),
         verdict=merge_verdicts([row.verdict for row in rows]),
-        details=_details(track, rows, values),
+        details=_details(track, rows, values) | {"evidence": evidence.get((first.author, family_of(first)), [])},
     )
 
 
 def _distinct_runs(members: list[Row]) -> list[Row]:
+    if len(members) == 1:
+        return members
     ordered = sorted(members, key=lambda row: (row.seed is None, row.seed or 0, row.run_name, row.source, row.digest))
     kept: dict[Hashable, Row] = {}
     for row in ordered:
-        same = (row.seed, row.bits_per_byte, row.core, row.loss) if row.seed is not None else id(row)
+        same = (row.run_name, row.digest) if row.seed is None else (row.seed, row.bits_per_byte, row.core, row.loss)
         kept.setdefault(same, row)
     return list(kept.values())
 
@@ -117,11 +149,12 @@ def _common_name(rows: list[Row]) -> str:
 
 def slug(text: str) -> str:
     """Letters, digits and hyphens of a text, for an address."""
-    kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())
-    return "-".join(part for part in kept.split("-") if part)[:60].strip("-") or "entry"
+    return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")[:60].strip("-") or "entry"
 
 
 def _mean(values: list[float | None]) -> float | None:
+    if len(values) == 1:
+        return None if values[0] is None else float(values[0])
     known = [float(value) for value in values if value is not None]
     return math.fsum(known) / len(known) if known else None
 
@@ -149,7 +182,7 @@ def _details(track: Track, rows: list[Row], values: dict[str, float | None]) -> 
                 )
     return {
         "not_ranked": reasons,
-        "runs": [row.details for row in rows],
+        "runs": StatedRuns(tuple(rows)),
         "sources": [row.source for row in rows],
         "digests": [row.digest for row in rows],
     }
@@ -175,3 +208,33 @@ def _merge_rung(name: Rung, found: list[RungVerdict]) -> RungVerdict:
     for rung in found:
         findings |= dict.fromkeys(rung.findings)
     return RungVerdict(rung=name, outcome=outcome, findings=tuple(findings))
+
+
+DEPTHS = range(12, 27)
+
+
+def evidence_at_depths(rows: Iterable[Row]) -> Evidence:
+    """For each author and family: what its runs reach at every depth, to be shown where a change must hold at others too.
+
+    Figures are means over the runs of a depth; `None` is "not stated".
+    """
+    groups: dict[tuple[str, str], dict[int, list[Row]]] = {}
+    for row in rows:
+        if row.depth is not None and row.depth in DEPTHS:
+            groups.setdefault((row.author, family_of(row)), {}).setdefault(row.depth, []).append(row)
+    evidence = {}
+    for key, depths in groups.items():
+        evidence[key] = [
+            {
+                "depth": depth, "runs": len({row.digest for row in found}), "core_metric": _mean([row.core for row in found]),
+                "bits_per_byte": _mean([row.bits_per_byte for row in found]),
+                "training_time": _mean([row.training_time for row in found]),
+            }
+            for depth, found in sorted(depths.items())
+        ]  # fmt: skip
+    return evidence
+
+
+def family_of(row: Row) -> str:
+    """The submission that a run belongs to: its name without the last part, or without its number in the file."""
+    return row.run_name.rpartition("/")[0] or re.sub(r"#\d+$", "", row.run_name)

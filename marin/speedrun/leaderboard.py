@@ -5,17 +5,23 @@ row whose figures contradict each other is listed with the reasons, and takes no
 Every order is fixed by the content, never by the file system.
 """
 
+import contextlib
 import dataclasses
+import functools
+import gc
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from marin.speedrun.copies import merge_copies, note_repeats
-from marin.speedrun.entries import Entry, entries_of
+from marin.speedrun.copies import hold_copied_results, merge_copies, note_repeats
+from marin.speedrun.entries import Entry, Evidence, entries_of, evidence_at_depths
+from marin.speedrun.importers import read_list, read_results_tree
 from marin.speedrun.pareto import FrontierChange, frontier_history, pareto_frontier
-from marin.speedrun.records import sortable_date, timeline, with_statistics
-from marin.speedrun.rows import C4_EN, NOT_EVALUATED, Row, Unreadable, read_results_tree, read_rows_file
+from marin.speedrun.records import placed, sortable_date, timeline
+from marin.speedrun.row_store import RowStore
+from marin.speedrun.rows import C4_EN, NOT_EVALUATED, Row, Unreadable
 from marin.speedrun.tracks import TRACKS, Cost, Track, other_track
+from marin.speedrun.verification import Context
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,53 +48,97 @@ class Board:
 
     tracks: tuple[TrackBoard, ...]
     unreadable: tuple[Unreadable, ...]
-    sections: tuple[Section, ...] = ()
+    all_rows: tuple[Row, ...] = ()
+
+    @functools.cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """The rows by evaluation set."""
+        return sections_of(self.all_rows)
 
     @property
     def rows(self) -> tuple[Row, ...]:
         return tuple(row for section in self.sections for row in section.rows)
 
+    def track(self, key: str) -> TrackBoard:
+        """The board of one track."""
+        return next(board for board in self.tracks if board.track.key == key)
 
-def collect(results_dirs: Sequence[str | os.PathLike[str]], rows_files: Sequence[str | os.PathLike[str]] = ()) -> Board:
+
+@contextlib.contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Rows are many and hold no cycles: looking for some among them takes a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_without_collecting()
+def collect(
+    results_dirs: Sequence[str | os.PathLike[str]],
+    rows_files: Sequence[str | os.PathLike[str]] = (),
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    context: Context | None = None,
+    tracks: Sequence[Track] = TRACKS,
+) -> Board:
     """The board of every results file below the directories and every row of the lists.
 
+    Args:
+        rows_files: other people's records; see `marin.speedrun.importers.read_list`.
+        cache: a directory of our own where verified rows are kept by the digest of what was verified.
+        context: what submissions are held against, such as the keys whose statements count.
     Raises:
         ResultsError: if a directory or list does not exist. Whatever is wrong inside them stands on the board instead.
     """
+    store = None if cache is None else RowStore(cache, context)
     rows: list[Row] = []
     unreadable: list[Unreadable] = []
-    for item in _read(results_dirs, rows_files):
+    for directory in results_dirs:
+        _sort_out(read_results_tree(directory, context, store), rows, unreadable)
+    for path in rows_files:
+        read = functools.partial(_read_list, path)
+        _sort_out(read() if store is None else store.rows_of_list(path, read), rows, unreadable)
+    if store is not None:
+        store.save()
+    return build_board(rows, unreadable, tracks)
+
+
+def _read_list(path: str | os.PathLike[str]) -> list[Row | Unreadable]:
+    return list(read_list(path))
+
+
+def _sort_out(found: Iterable[Row | Unreadable], rows: list[Row], unreadable: list[Unreadable]) -> None:
+    for item in found:
         if isinstance(item, Row):
             rows.append(item)
         else:
             unreadable.append(item)
-    return build_board(rows, unreadable)
-
-
-def _read(
-    results_dirs: Sequence[str | os.PathLike[str]], rows_files: Sequence[str | os.PathLike[str]]
-) -> Iterator[Row | Unreadable]:
-    for directory in results_dirs:
-        yield from read_results_tree(directory)
-    for path in rows_files:
-        yield from read_rows_file(path)
 
 
 def build_board(rows: Iterable[Row], unreadable: Iterable[Unreadable] = (), tracks: Sequence[Track] = TRACKS) -> Board:
     """Merges copies, notes what is listed twice, and ranks each evaluation set."""
+    merged = hold_copied_results(note_repeats(merge_copies(rows)))
+    merged.sort(key=lambda row: (row.run_name, row.source, row.digest, row.evaluation_set, row.evaluation_digest or ""))
+    return Board(
+        tracks=build_tracks(merged, tracks),
+        unreadable=tuple(sorted(unreadable, key=lambda item: (item.source, item.reason))),
+        all_rows=tuple(merged),
+    )
+
+
+def sections_of(rows: Iterable[Row]) -> tuple[Section, ...]:
+    """The rows by evaluation set, each set ranked."""
     by_set: dict[tuple[str, str | None], list[Row]] = {}
-    for row in note_repeats(merge_copies(rows)):
+    for row in rows:
         by_set.setdefault((row.evaluation_set, row.evaluation_digest), []).append(row)
     sections = [Section(name, digest, rank_rows(members)) for (name, digest), members in by_set.items()]
-    sections.sort(key=lambda section: (
+    return tuple(sorted(sections, key=lambda section: (
         section.evaluation_set != C4_EN, section.evaluation_set == NOT_EVALUATED, section.evaluation_set, section.evaluation_digest or ""
-    ))  # fmt: skip
-    rows = [row for section in sections for row in section.rows]
-    return Board(
-        tracks=build_tracks(rows, tracks),
-        unreadable=tuple(sorted(unreadable, key=lambda item: (item.source, item.reason))),
-        sections=tuple(sections),
-    )
+    )))  # fmt: skip
 
 
 def build_tracks(rows: Sequence[Row], tracks: Sequence[Track] = TRACKS) -> tuple[TrackBoard, ...]:
@@ -99,25 +149,27 @@ def build_tracks(rows: Sequence[Row], tracks: Sequence[Track] = TRACKS) -> tuple
         for track in homes or [other_track(row.evaluation_set, row.evaluation_digest, row.main_metric)]:
             members.setdefault(track, []).append(row)
     first = len(tracks)
-    boards = [rank_track(track, found) for track, found in members.items()]
+    evidence = evidence_at_depths(rows)
+    boards = [rank_track(track, found, evidence) for track, found in members.items()]
     return tuple(boards[:first] + sorted(boards[first:], key=lambda board: board.track.key))
 
 
-def rank_track(track: Track, rows: Iterable[Row]) -> TrackBoard:
+def rank_track(track: Track, rows: Iterable[Row], evidence: Evidence | None = None) -> TrackBoard:
     """Entries of a track, ranked by its objective: those that its gates or their verdict exclude follow, without a rank."""
-    entries = entries_of(track, rows)
+    entries = entries_of(track, rows, evidence)
     records, judged = timeline(track, entries)
-    entries = [with_statistics(track, entry, judged[entry.key]) for entry in entries]
-    entries.sort(key=lambda entry: (not entry.counts, *_figures(track, entry), entry.name, entry.key))
+    counts = {entry.key: entry.counts for entry in entries}
+    figures = {entry.key: _figures(track, entry) for entry in entries}
+    entries.sort(key=lambda entry: (not counts[entry.key], figures[entry.key], entry.name, entry.key))
     places = pareto_frontier([_point(track, entry) for entry in entries])
     ranked: list[Entry] = []
     for place, (entry, on_frontier) in enumerate(zip(entries, places, strict=True), start=1):
-        figure = _figures(track, entry)[0]
         rank = None
-        if entry.counts and figure < float("inf"):
+        if counts[entry.key] and figures[entry.key][0] < float("inf"):
             before = ranked[-1] if ranked else None
-            rank = before.rank if before and figure == _figures(track, before)[0] else place
-        ranked.append(dataclasses.replace(entry, rank=rank, on_frontier=on_frontier))
+            tied = before is not None and figures[entry.key][0] == figures[before.key][0]
+            rank = before.rank if before is not None and tied else place
+        ranked.append(placed(track, entry, judged[entry.key], rank, on_frontier))
     by_key = {entry.key: entry for entry in ranked}
     return TrackBoard(track, tuple(ranked), tuple(by_key[key] for key in records))
 

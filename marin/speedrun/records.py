@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 
 from marin.speedrun.entries import Entry
-from marin.speedrun.statistics import Sample, Test, beats, beats_bound, missing_seeds, sample_of, too_close
+from marin.speedrun.statistics import Sample, Test, beats, beats_bound, missing_seeds, too_close
 from marin.speedrun.tracks import METRICS, Gate, Track
-from marin.speedrun.verdict import Finding, Outcome, RungVerdict, Severity, Verdict
+from marin.speedrun.verdict import Finding, Outcome, RungVerdict, Severity
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d UTC)?")
 
@@ -36,11 +36,9 @@ class Judged:
     is_record: bool
 
 
-def sample_of_entry(track: Track, entry: Entry) -> Sample | None:
-    values = [value for value in (row.metric(track.metric) for row in entry.rows) if value is not None]
-    if not values:
-        return None
-    return sample_of(values, stated_runs=entry.rows[0].stated_runs, stated_sd=entry.rows[0].stated_sd)
+def sample_of_entry(entry: Entry) -> Sample | None:
+    spread = entry.spread
+    return None if spread is None else Sample(spread.n, spread.mean, spread.sd)
 
 
 def timeline(track: Track, entries: Sequence[Entry]) -> tuple[tuple[str, ...], dict[str, Judged]]:
@@ -78,7 +76,7 @@ def _standing(track: Track, entry: Entry) -> tuple[float, float]:
 
 def judge(track: Track, entry: Entry, record: Entry | None) -> Judged:
     """What an entry claims against the gates and against the record of its day."""
-    sample = sample_of_entry(track, entry)
+    sample = sample_of_entry(entry)
     if sample is None or not entry.counts:
         return Judged((), is_record=False)
     claims = [
@@ -91,7 +89,7 @@ def judge(track: Track, entry: Entry, record: Entry | None) -> Judged:
         ahead = ours is not None and theirs is not None and ours < theirs
     else:
         ahead = _standing(track, entry)[0] < _standing(track, record)[0]
-        theirs_sample = sample_of_entry(track, record)
+        theirs_sample = sample_of_entry(record)
         if ahead and theirs_sample is not None:
             claims.append(_record_claim(track, sample, theirs_sample, record))
     enough = sample.n >= track.min_runs
@@ -126,13 +124,15 @@ def _claim(track: Track, test: Test, what: str, against: str, named: str) -> Cla
 # --- the statistics rung ------------------------------------------------------------------------------------------
 
 
-def with_statistics(track: Track, entry: Entry, judged: Judged) -> Entry:
-    """The entry with its claims in `details` and the statistics rung in its verdict."""
+def placed(track: Track, entry: Entry, judged: Judged, rank: int | None, on_frontier: bool) -> Entry:
+    """The entry with its rank, with its claims in `details`, and with the statistics rung in its verdict."""
     rung = statistics_rung(track, entry, judged)
     rungs = tuple(found for found in entry.verdict.rungs if found.rung != "statistics")
     return dataclasses.replace(
         entry,
-        verdict=Verdict(rungs=(*rungs, rung), challenged=entry.verdict.challenged, withdrawn=entry.verdict.withdrawn),
+        verdict=entry.verdict.model_copy(update={"rungs": (*rungs, rung)}),
+        rank=rank,
+        on_frontier=on_frontier,
         is_record=judged.is_record,
         details=entry.details | {"claims": [dataclasses.asdict(claim) for claim in judged.claims]},
     )
@@ -140,7 +140,7 @@ def with_statistics(track: Track, entry: Entry, judged: Judged) -> Entry:
 
 def statistics_rung(track: Track, entry: Entry, judged: Judged) -> RungVerdict:
     """Whether its runs support what an entry says, with reasons."""
-    sample = sample_of_entry(track, entry)
+    sample = sample_of_entry(entry)
     if sample is None:
         return _rung("open", [("unchecked", f"no {METRICS[track.metric].name} is stated")])
     found: list[tuple[Severity, str]] = []

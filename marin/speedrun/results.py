@@ -56,6 +56,7 @@ class Evaluation(_Record):
     digest: str | None = Field(default=None, description="SHA-256 of the evaluation documents")
     bits_per_byte: Number | None = Field(default=None, description="sum of nats / (ln 2 x sum of bytes)")
     levanter_bits_per_byte: Number | None = Field(default=None, description="token-weighted mean over batches")
+    loss: Number | None = Field(default=None, description="sum of nats / number of predicted tokens")
     bytes: int | None = None
     tokens: int | None = None
     documents: int | None = None
@@ -159,6 +160,10 @@ class RunInfo(_Record):
     c4_en_bpb: Number | None = Field(default=None, validation_alias=C4_EN_BPB, serialization_alias=C4_EN_BPB)
     evaluation: Evaluation | None = None
     validity: Validity | None = Field(default=None, description="null: the model was not probed")
+    core_metric: Number | None = Field(default=None, description="mean centered accuracy of the tasks of CORE")
+    core_version: str | None = Field(
+        default=None, description="v1 or v2: the baselines that accuracies were centered with"
+    )
     compressors: Compressors | None = None
     sample: str | None = Field(default=None, description="text that the trained model wrote")
 

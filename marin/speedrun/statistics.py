@@ -224,10 +224,14 @@ def plan_runs(
 
     def power_of(n: int) -> float:
         extra = math.inf if known else max(0, (noise_runs or 1) - 1)
-        df = n - 1 + extra + (0 if against is None else against - 1)
+        ours, theirs = 1 / n, 0.0 if against is None else 1 / against
+        df = n - 1 + extra
+        if against is not None and not known:  # as in Welch's test
+            rest = against - 1 + extra
+            df = 0.0 if df <= 0 or rest <= 0 else (ours + theirs) ** 2 / (ours**2 / df + theirs**2 / rest)
         if df <= 0:
             return 0.0
-        error = sd * math.sqrt(1 / n + (0 if against is None else 1 / against))
+        error = sd * math.sqrt(ours + theirs)
         return t_power(effect / error, df, p_value)
 
     best = power_of(MOST_RUNS)

@@ -128,6 +128,7 @@ class Track:
     min_runs: int = 1
     noise: Noise | None = None
     p_value: float = 0.01
+    other_depths: bool = False  # whether an entry shows what its change does at other depths
 
     @property
     def higher_is_better(self) -> bool:
@@ -183,6 +184,7 @@ TIME_TO_GPT2 = Track(
     metric_version="v1",
     min_runs=5,
     noise=CORE_NOISE,
+    other_depths=True,
 )
 
 LOSS_3_28 = Track(

@@ -65,13 +65,14 @@ def test_board_ranks_by_bits_per_byte_within_an_evaluation_set(tmp_path: pathlib
     _add(tmp_path, "tie", **_quality(1.3, description="tie"))
     _add(tmp_path, "docs", **_quality(None, evaluation=docs, description="docs"))  # type: ignore[arg-type]
     _add(tmp_path, "other", **_quality(None, evaluation=docs | {"digest": "d2"}, description="other"))  # type: ignore[arg-type]
+    # The figure of one text with the evaluation of another: listed with both, and ranked in neither.
     _add(tmp_path, "both", **_quality(1.5, evaluation=docs, description="both"))
     _add(tmp_path, "none", **_quality(None, description="none"))  # type: ignore[arg-type]
     board = collect([tmp_path])
     shape = [(s.evaluation_set, s.evaluation_digest, [(r.run_name, r.rank) for r in s.rows]) for s in board.sections]
     assert shape == [
-        (C4_EN, None, [("b", 1), ("tie", 1), ("a", 3), ("both", 4)]),
-        ("python_docs", "d1", [("both", 1), ("docs", 1)]),
+        (C4_EN, None, [("b", 1), ("tie", 1), ("a", 3), ("both", None)]),
+        ("python_docs", "d1", [("both", None), ("docs", 1)]),
         ("python_docs", "d2", [("other", 1)]),
         (NOT_EVALUATED, None, [("none", None)]),
     ]

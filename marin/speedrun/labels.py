@@ -1,0 +1,97 @@
+"""What a run is called by in tables and filters: its hardware, platform, optimizer and depth, in every era's spelling.
+
+Labels are read from what the file says and never guessed: what it does not say is `None`.
+"""
+
+import re
+from typing import Any
+
+from marin import hardware
+from marin.errors import HardwareError
+from marin.speedrun.results import RunInfo
+
+_OPTIMIZERS = (
+    "C-AdamC", "AdamC", "AdamH", "AdaMuon", "NorMuon", "MuonH", "Muon", "AdEMAMix", "Adamax", "Cautious", "Lion", "SOAP", "Scion", "Kron",
+    "Sophia", "MARS", "ADOPT", "AdamW",
+)  # fmt: skip
+_ORDER = {name.lower(): place for place, name in enumerate(_OPTIMIZERS)}
+_OPTIMIZER_NAMES = re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, _ORDER))})(?![a-z])")
+_LONGEST_NAME = 64
+
+
+def optimizer_name(info: RunInfo, run_name: str) -> str | None:
+    """By the run's own words where they name one, else by what its config holds; None where neither says it."""
+    found = _OPTIMIZER_NAMES.findall(f"{run_name} {info.description}".lower())
+    if found:
+        return _OPTIMIZERS[min(_ORDER[name] for name in found)]
+    config = (info.train_config or {}).get("optimizer_config")
+    if not isinstance(config, dict):
+        return None
+    if "muon_epsilon" in config:
+        return "Muon"
+    return "AdamW" if {"beta1", "beta2", "epsilon", "weight_decay"} <= config.keys() else None
+
+
+def platform_and_chips(info: RunInfo) -> tuple[str | None, int | None]:
+    """Processor, GPU or TPU, and how many chips; `None` for what the file does not say."""
+    resources = info.resources or {}
+    device = resources.get("device")
+    device = device if isinstance(device, dict) else {}
+    kind = str(device.get("kind") or device.get("type") or "")
+    if "tpu_type" in resources or kind == "tpu":
+        platform = "tpu"
+        try:
+            name = str(resources.get("tpu_type") or device.get("variant") or device.get("topology") or "")[
+                :_LONGEST_NAME
+            ]
+            chips: int | None = hardware.tpu_chips(name) * _count(resources, "slice_count", "replicas")
+        except HardwareError:
+            chips = None
+    elif "gpu_count" in resources or kind == "gpu":
+        platform = "gpu"
+        chips = _count(resources | device, "gpu_count", "count") * _count(resources, "replicas")
+    elif "num_cpus" in resources or kind == "cpu" or info.platform == "cpu":
+        platform, chips = "cpu", 1
+    else:
+        return info.platform, info.num_chips
+    return platform, info.num_chips if info.num_chips is not None else chips
+
+
+def _count(resources: dict[str, Any], *names: str) -> int:
+    for name in names:
+        value = resources.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return 1
+
+
+def describe_hardware(info: RunInfo) -> str | None:
+    """Such as "4 x A100", "v5p-32" or "2 x v4-128"; None where the file does not say."""
+    resources = info.resources or {}
+    device = resources.get("device")
+    device = device if isinstance(device, dict) else {}
+    count: object = None
+    if isinstance(resources.get("tpu_type"), str):
+        name, count = resources["tpu_type"], resources.get("slice_count")
+    elif isinstance(resources.get("accelerator_type"), str):
+        name, count = resources["accelerator_type"], resources.get("gpu_count")
+        name = info.device_name or name if name == "auto" else name
+    elif device:
+        name = next((device[key] for key in ("variant", "type", "kind") if isinstance(device.get(key), str)), "")
+        name, count = ("GPU" if name == "auto" else name), device.get("count")
+    elif info.device_name and info.device_name != "cpu":
+        name, count = info.device_name, info.num_chips
+    elif "num_cpus" in resources or info.platform == "cpu":
+        name = "CPU"
+    else:
+        return None
+    return f"{count} x {name}" if isinstance(count, int) and count > 1 else name or None
+
+
+def depth_of(info: RunInfo) -> int | None:
+    """The number of layers."""
+    for key in ("depth", "num_layers", "n_layer"):
+        value = (info.model or {}).get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None

@@ -1,0 +1,319 @@
+"""Tracks, entries by seeds, gates and records, as a results file makes them."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import pytest
+from example_runs import run_info
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from marin.speedrun.leaderboard import TrackBoard, best_under, build_board, frontier_changes
+from marin.speedrun.rows import Row, rows_of
+from marin.speedrun.statistics import Noise
+from marin.speedrun.tracks import (
+    CPU_10_MINUTES,
+    FINEWEB_EDU,
+    LOSS_3_28,
+    SINGLE_GPU,
+    TIME_TO_GPT2,
+    TRACKS,
+    Data,
+    Gate,
+    Hardware,
+    Track,
+)
+
+NODE = {
+    "resources": {"accelerator_type": "H100", "gpu_count": 8},
+    "num_chips": 8,
+    "num_devices": 8,
+    "device_flops": 989.5e12,
+}
+
+
+def _row(name: str, *, bits: float | None = 1.5, cost: float | None = None, day: int = 1, **changes: Any) -> Row:
+    if cost is not None:
+        changes = {"training_hardware_flops": cost, "training_time": cost / 312e12} | changes
+    run = run_info(**{
+        "eval/paloma/c4_en/bpb": bits, "tokenized_dataset": "tokenized/fineweb-edu-10B",
+        "run_completion_timestamp": f"2026-01-{day:02d} 00:00:00 UTC", "description": name,
+    } | changes)  # fmt: skip
+    return rows_of(run, name, f"{name}/speedrun_results.json")[0]
+
+
+def _node_row(name: str, core: float, seconds: float, *, seed: int = 0, **changes: Any) -> Row:
+    cost = seconds * 8 * 989.5e12
+    changes = NODE | {"core_metric": core, "core_version": "v1", "seed": seed, "train_config": {"seed": seed}} | changes
+    return _row(name, cost=cost, **{"training_time": seconds} | changes)
+
+
+def _track(rows: list[Row], track: Track, **more: Any) -> TrackBoard:
+    return build_board(rows, **more).track(track.key)
+
+
+def test_every_row_stands_on_its_tracks_or_among_the_other_runs() -> None:
+    python_docs = {"name": "python_docs/heldout", "digest": "d", "bits_per_byte": 1.7}
+    rows = [
+        _row("one-gpu"),
+        _row("pod", resources={"tpu_type": "v5p-32", "slice_count": 1}, num_chips=16),
+        _row("processor", bits=None, evaluation=python_docs, resources={"num_cpus": 2}, platform="cpu"),
+        _row("other-text", bits=None, evaluation=python_docs | {"name": "novels"}),
+        _row("other-data", tokenized_dataset="tokenized/dclm"),
+        _row("unscored", bits=None),
+        _node_row("gpt2", 0.3, 3600.0, bits=None),
+        _row("speedy", bits=None, evaluation={"name": "fineweb/validation", "loss": 3.27}, **NODE),
+    ]
+    found = {board.track.key: [entry.name for entry in board.entries] for board in build_board(rows).tracks}
+    assert found == {
+        "fineweb-edu": ["one-gpu", "pod"],
+        "single-gpu": ["one-gpu"],
+        "cpu-10-minutes": ["processor"],
+        "time-to-gpt2": ["gpt2"],
+        "loss-3.28": ["speedy"],
+        "other-novels-d": ["other-text"],
+        "other-paloma-c4-en": ["other-data"],
+        "other-not-evaluated": ["unscored"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("track", "row", "words"),
+    [
+        (FINEWEB_EDU, _row("a", tokenized_dataset="tokenized/dclm"), "training data is tokenized/dclm"),
+        (FINEWEB_EDU, _row("a", bits=None), "no Bits per byte"),
+        (SINGLE_GPU, _row("a", **NODE), "8 chips, the track has 1"),
+        (CPU_10_MINUTES, _row("a"), "evaluation set is paloma/c4_en"),
+        (TIME_TO_GPT2, _node_row("a", 0.3, 60.0, core_version="v2"), "version of CORE is v2"),
+        (TIME_TO_GPT2, _row("a", core_metric=0.3, core_version="v1"), "1 chips, the track has 8"),
+        (LOSS_3_28, _row("a"), "no Validation loss"),
+    ],
+)
+def test_a_track_says_why_a_run_is_not_of_it(track: Track, row: Row, words: str) -> None:
+    assert words in (track.why_not(row) or "")
+
+
+def test_a_new_track_is_a_new_object() -> None:
+    cheap = Track(
+        key="under-1e16", title="Under 1e16 FLOPs", text=("Best bits per byte for at most 1e16 FLOPs.",), metric="bits_per_byte",
+        cost="training_time", objective="best quality", data=Data("C4-EN", evaluation_set="paloma/c4_en"), hardware=Hardware("any"),
+        gates=(Gate("training_hardware_flops", "<=", 1e16, of="every run"),), noise=Noise(0.01, 10, "a test"),
+    )  # fmt: skip
+    rows = [_row("dear", bits=1.0, cost=1e18), _row("cheap", bits=1.2, cost=1e15), _row("worse", bits=1.3, cost=1e14)]
+    board = build_board(rows, tracks=(*TRACKS, cheap)).track("under-1e16")
+    assert [(entry.name, entry.rank) for entry in board.entries] == [("cheap", 1), ("worse", 2), ("dear", None)]
+    assert "1e+16" in board.entries[2].details["not_ranked"][0]
+
+
+def test_every_track_is_complete_and_has_text() -> None:
+    assert len({track.key for track in TRACKS}) == len(TRACKS) == 5
+    for track in TRACKS:
+        assert track.text and all(paragraph.endswith(".") for paragraph in track.text)
+        assert track.min_runs >= 1 and 0 < track.p_value <= 0.01
+        assert track.noise is None or (track.noise.sd > 0 and track.noise.source)
+
+
+# --- entries ------------------------------------------------------------------------------------------------------
+
+
+def test_runs_that_differ_in_their_seeds_are_one_entry_with_a_spread() -> None:
+    values = [1.50, 1.51, 1.49]
+    rows = [
+        _row(
+            f"mine/seed_{seed}",
+            bits=bits,
+            seed=seed,
+            train_config={"train_batch_size": 8, "num_train_steps": 50, "seed": seed},
+        )
+        for seed, bits in enumerate(values)
+    ]
+    other = _row("mine/wide", bits=1.4, train_config={"train_batch_size": 16, "num_train_steps": 25})
+    entries = {entry.name: entry for entry in _track([*rows, other], FINEWEB_EDU).entries}
+    assert set(entries) == {"mine", "mine/wide"}
+    entry = entries["mine"]
+    assert [row.seed for row in entry.rows] == [0, 1, 2]
+    assert entry.spread is not None
+    assert (entry.spread.n, entry.spread.mean, entry.spread.sd) == (3, pytest.approx(1.5), pytest.approx(0.01))
+    assert entry.values["bits_per_byte"] == pytest.approx(1.5)
+
+
+def test_the_same_run_given_twice_counts_once_and_another_author_is_another_entry() -> None:
+    same = dict(seed=1, bits=1.5)
+    rows = [_row("mine#1", **same), _row("mine#2", description="again", **same)]  # type: ignore[arg-type]
+    theirs = _row("mine#3", author={"name": "B", "affiliation": "", "url": None}, cost=3e15, seed=2)
+    entries = _track([*rows, theirs], FINEWEB_EDU).entries
+    assert sorted((entry.author, entry.spread.n) for entry in entries if entry.spread) == [("Ada Example", 1), ("B", 1)]
+
+
+def test_an_entrys_address_stays_when_a_seed_is_added() -> None:
+    train = {"train_batch_size": 8, "num_train_steps": 50}
+    rows = [
+        _row(f"mine#{seed}", seed=seed, bits=1.5 + seed / 100, train_config=train | {"seed": seed})
+        for seed in (1, 2, 3)
+    ]
+    keys = [_track(rows[:n], FINEWEB_EDU).entries[0].key for n in (2, 3)]
+    assert keys[0] == keys[1]
+
+
+# --- gates and records --------------------------------------------------------------------------------------------
+
+
+def _node_entry(name: str, cores: list[float], seconds: float, day: int, **changes: Any) -> list[Row]:
+    return [
+        _node_row(f"{name}/{seed}", core, seconds + seed / 8, seed=seed, day=day, **changes)
+        for seed, core in enumerate(cores)
+    ]
+
+
+def test_time_to_gpt2_ranks_by_time_and_needs_the_mean_above_the_bound_and_the_test_for_a_record() -> None:
+    sure = [0.270, 0.268, 0.272, 0.266, 0.274]
+    rows = [
+        *_node_entry("first", sure, 9000.0, 1),
+        *_node_entry("lucky", [0.2571, 0.2552, 0.2590, 0.2555, 0.2580], 6000.0, 2, description="lucky"),
+        *_node_entry("below", [0.250, 0.252, 0.254, 0.249, 0.251], 5000.0, 3),
+        *_node_entry("faster", [value + 1e-4 for value in sure], 7000.0, 4),
+        *_node_entry("slower", [value + 2e-4 for value in sure], 9500.0, 5),
+        *_node_entry("single", [0.275], 4000.0, 6),
+    ]
+    board = _track(rows, TIME_TO_GPT2)
+    ranks = {entry.name: entry.rank for entry in board.entries}
+    assert ranks == {"single/0": 1, "lucky": 2, "faster": 3, "first": 4, "slower": 5, "below": None}
+    assert [entry.name for entry in board.records] == ["first", "faster"]
+    by_name = {entry.name: entry for entry in board.entries}
+    assert "CORE > 0.256525 does not hold" in by_name["below"].details["not_ranked"][0]
+    assert "not shown at p < 0.01" in by_name["lucky"].details["claims"][0]["text"]
+    assert by_name["lucky"].verdict["statistics"].outcome == "failed"
+    assert "needs at least 5" in by_name["single/0"].verdict["statistics"].findings[0].message
+    assert by_name["faster"].is_record and not by_name["single/0"].is_record
+
+
+def test_an_entry_of_time_to_gpt2_shows_what_its_change_does_at_other_depths() -> None:
+    rows = [
+        _node_row(f"mine/d{depth}-{seed}", core, 3000.0 + seed / 8, seed=seed, model_config={"depth": depth})
+        for depth, core in ((12, 0.15), (24, 0.27), (30, 0.3))
+        for seed in (0, 1)
+    ]
+    board = _track(rows, TIME_TO_GPT2)
+    entry = next(entry for entry in board.entries if entry.values["core"] == 0.27)
+    shown = [
+        (line["depth"], line["runs"], line["core_metric"], line["bits_per_byte"]) for line in entry.details["evidence"]
+    ]
+    assert shown == [(12, 2, pytest.approx(0.15), 1.5), (24, 2, pytest.approx(0.27), 1.5)]
+    assert _track([_row("a")], FINEWEB_EDU).entries[0].details["evidence"] == []
+
+
+def test_a_run_over_the_time_limit_takes_the_rank_of_the_whole_entry() -> None:
+    python_docs = {"name": "python_docs/heldout", "digest": "d", "bits_per_byte": 1.7}
+    rows = []
+    for seed, seconds in enumerate([500.0, 590.0, 600.5]):
+        changes = {
+            "training_time": seconds,
+            "training_hardware_flops": seconds * 1e11,
+            "device_flops": 1e11,
+            "seed": seed,
+        }
+        rows.append(_row(
+            f"mine/{seed}", bits=None, evaluation=python_docs | {"bits_per_byte": 1.7 + seed / 100}, resources={"num_cpus": 2},
+            platform="cpu", device_name="cpu", **changes,
+        ))  # fmt: skip
+    board = _track(rows, CPU_10_MINUTES)
+    assert [(entry.rank, len(entry.rows)) for entry in board.entries] == [(None, 3)]
+    assert "1 of 3 runs: 600.5" in board.entries[0].details["not_ranked"][0]
+    assert _track(rows[:2], CPU_10_MINUTES).entries[0].rank == 1
+
+
+def test_records_of_a_pareto_track_are_better_than_the_record_of_their_day_by_more_than_noise() -> None:
+    rows = [
+        _row("first", bits=1.2, cost=1e18, day=1), _row("noise", bits=1.2 - 1e-5, cost=2e18, day=2),
+        _row("better", bits=1.1, cost=3e18, day=3), _row("undated", bits=1.0, cost=4e18, run_completion_timestamp=None),
+        _row("late", bits=1.15, cost=5e17, day=4),
+    ]  # fmt: skip
+    board = _track(rows, FINEWEB_EDU)
+    assert [entry.name for entry in board.records] == ["first", "better"]
+    assert [entry.rank for entry in board.entries] == [1, 2, 3, 4, 5]
+    noise = next(entry for entry in board.entries if entry.name == "noise")
+    assert "not shown" in noise.details["claims"][0]["text"]
+
+
+def test_frontier_changes_tell_who_was_on_it_at_each_date() -> None:
+    rows = [
+        _row("a", bits=1.2, cost=1e18, day=1), _row("b", bits=1.3, cost=1e17, day=2), _row("c", bits=1.25, cost=1e18, day=3),
+        _row("d", bits=1.1, cost=1e17, day=4),
+    ]  # fmt: skip
+    board = _track(rows, FINEWEB_EDU)
+    names = {entry.key: entry.name for entry in board.entries}
+    told = [
+        (change.date[:10], *([names[key] for key in keys] for keys in (change.joined, change.left, change.members)))
+        for change in frontier_changes(board)
+    ]
+    assert told == [
+        ("2026-01-01", ["a"], [], ["a"]), ("2026-01-02", ["b"], [], ["b", "a"]), ("2026-01-04", ["d"], ["a", "b"], ["d"]),
+    ]  # fmt: skip
+
+
+_ENTRIES = st.lists(
+    st.tuples(st.integers(1, 28), st.sampled_from([1e16, 1e17, 3e17, 1e18]), st.sampled_from([1.0, 1.1, 1.2, 1.3])),
+    max_size=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_ENTRIES)
+def test_the_frontier_after_the_last_change_is_the_frontier_of_all(found: list[tuple[int, float, float]]) -> None:
+    rows = [
+        _row(f"run{i}", bits=bits, cost=cost, day=day, description=str(i)) for i, (day, cost, bits) in enumerate(found)
+    ]
+    board = _track(rows, FINEWEB_EDU)
+    changes = frontier_changes(board)
+    assert set(changes[-1].members if changes else ()) == {entry.key for entry in board.entries if entry.on_frontier}
+    members: set[str] = set()
+    for change in changes:
+        members = (members | set(change.joined)) - set(change.left)
+        assert members == set(change.members)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_ENTRIES, st.sampled_from([1e15, 1e16, 2e17, 1e18, 1e20]))
+def test_best_under_a_budget_is_the_best_of_what_it_buys(found: list[tuple[int, float, float]], budget: float) -> None:
+    rows = [
+        _row(f"run{i}", bits=bits, cost=cost, day=day, description=str(i)) for i, (day, cost, bits) in enumerate(found)
+    ]
+    best = best_under(_track(rows, FINEWEB_EDU), budget)
+    affordable = sorted(bits for _, cost, bits in found if cost <= budget)
+    assert [entry.values["bits_per_byte"] for entry in best] == affordable
+
+
+# --- copies -------------------------------------------------------------------------------------------------------
+
+
+def test_a_copied_result_with_another_device_or_author_is_held_and_the_earlier_stands() -> None:
+    time = {"training_time": 31.42247619945556, "training_hardware_flops": 31.42247619945556 * 312e12}
+    first = _row("hello", day=1, **time)
+    author = {"name": "Mallory", "affiliation": "", "url": None}
+    copy = _row("mine", day=9, author=author, **time)
+    board = _track([first, copy], FINEWEB_EDU)
+    found = {entry.name: (entry.rank, entry.verdict.counts) for entry in board.entries}
+    assert found == {"hello": (1, True), "mine": (None, False)}
+    messages = [finding.message for entry in board.entries for finding in entry.verdict["arithmetic"].findings]
+    assert any("hello by Ada Example" in message for message in messages)
+    tie = dataclasses.replace(copy, date=first.date)
+    assert {entry.rank for entry in _track([first, tie], FINEWEB_EDU).entries} == {None}
+
+
+def test_rows_kept_by_digest_are_the_same_and_are_verified_again_when_a_byte_changed(tmp_path: pathlib.Path) -> None:
+    from marin.speedrun.leaderboard import collect
+    from marin.speedrun.results import write_results
+
+    for name in ("a", "b"):
+        write_results(tmp_path / "tree" / name / "speedrun_results.json", run_info(description=name))
+    plain = collect([tmp_path / "tree"])
+    assert collect([tmp_path / "tree"], cache=tmp_path / "cache") == plain
+    kept = (tmp_path / "cache" / "rows.jsonl").read_bytes()
+    assert collect([tmp_path / "tree"], cache=tmp_path / "cache") == plain
+    assert (tmp_path / "cache" / "rows.jsonl").read_bytes() == kept
+    write_results(tmp_path / "tree" / "b" / "speedrun_results.json", run_info(description="b", model_size=7))
+    changed = collect([tmp_path / "tree"], cache=tmp_path / "cache")
+    assert changed == collect([tmp_path / "tree"]) != plain
+    (tmp_path / "cache" / "rows.jsonl").write_text("nonsense\n")
+    assert collect([tmp_path / "tree"], cache=tmp_path / "cache") == changed
