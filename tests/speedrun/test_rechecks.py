@@ -1,6 +1,5 @@
 """The sandbox for submitted code, against code that tries to get out; and when nothing runs at all."""
 
-import os
 import pathlib
 import random
 import subprocess
@@ -148,7 +147,7 @@ def test_code_of_an_unknown_commit_is_not_taken_from_elsewhere(submission: pathl
     (tmp_path / "work").mkdir()
     with pytest.raises(ConfigError, match="commit"):
         rechecks.prepare(Submission.read(submission), tmp_path / "clone", None, tmp_path / "work", 60.0)
-    assert not os.listdir(tmp_path / "work")
+    assert not (tmp_path / "work" / "code").exists()
 
 
 def test_run_directory_of_another_run_is_refused(submission: pathlib.Path, tmp_path: pathlib.Path):
