@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from marin.errors import ConfigError
 from marin.models.lm import count_parameters
 from marin.nn import Embedding, Linear, RotaryConfig, apply_rotary, attention, rotary_angles
+from marin.nn.remat import check_recomputation, recomputing
 
 # Inputs of the gates: the first channels of the normalized stream.
 _VALUE_GATE_INPUTS, _SMEAR_GATE_INPUTS = 12, 24
@@ -42,7 +43,8 @@ class GptConfig:
         query_key_scale: queries and keys are multiplied by this after their normalization.
         logit_softcap: see `LmModel`.
         cross_entropy_block_size: the most tokens whose logits exist at once in the loss; None for the engine's choice.
-        gradient_checkpointing: recompute each block in the backward pass instead of keeping its activations.
+        gradient_checkpointing: what the backward pass recomputes: True each block, "products" all but the results of
+            products with weights, False nothing (see `marin.nn.remat`).
     """
 
     seq_len: int = 2048
@@ -59,7 +61,7 @@ class GptConfig:
     logit_softcap: float | None = 15.0
     rope: RotaryConfig = RotaryConfig(theta=100_000)
     cross_entropy_block_size: int | None = None
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: bool | str = False
 
     def __post_init__(self) -> None:
         for field in ("seq_len", "hidden_dim", "num_layers", "num_heads"):
@@ -73,6 +75,7 @@ class GptConfig:
             )
         if self.num_heads % self.kv_heads:
             raise ConfigError(f"`num_heads` {self.num_heads} is not a multiple of `num_kv_heads` {self.kv_heads}")
+        check_recomputation(self.gradient_checkpointing)
         if not self.window_pattern or set(self.window_pattern) - {"S", "L"}:
             raise ConfigError(f"`window_pattern` is {self.window_pattern!r}: use letters S and L, such as 'SSSL'")
         least = max(_SMEAR_GATE_INPUTS if self.smear else 1, _VALUE_GATE_INPUTS if self.value_gates else 1)
@@ -271,8 +274,7 @@ class Gpt(eqx.Module):
         def run(block: GptBlock, x_BTD: Array, value_BTKC: Array | None) -> Array:
             return block(x_BTD, value_BTKC, angles, segment_ids_BT)
 
-        if config.gradient_checkpointing:
-            run = eqx.filter_checkpoint(run)
+        run = recomputing(run, config.gradient_checkpointing)
         for layer, (block, table) in enumerate(zip(self.blocks, self.value_embeddings, strict=True)):
             x_BTD = self.residual_scale_L[layer] * x_BTD + self.input_scale_L[layer] * input_BTD
             value_BTKC = None if table is None else table(tokens_BT).reshape(rows, tokens, -1, config.head_dim)

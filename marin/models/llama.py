@@ -27,6 +27,7 @@ from marin.nn import (
     attention,
     rotary_angles,
 )
+from marin.nn.remat import check_recomputation, recomputing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +45,8 @@ class LlamaConfig:
         attn_backend: an attention kernel (`AttentionBackend` or its name), or None for the device's best.
         flash_attention_block_size: queries per block of the JAX_FLASH kernel; None chooses.
         qk_norm: normalize queries and keys of each head.
-        gradient_checkpointing: recompute each block in the backward pass instead of keeping its activations.
+        gradient_checkpointing: what the backward pass recomputes: True each block, "products" all but the results of
+            products with weights, False nothing (see `marin.nn.remat`).
         initializer_range: standard deviation of initial weights.
         reference_checkpoint: a Hugging Face repository of this architecture, for the record.
         tokenizer: the tokenizer that the model is tied to, or None; a dataset of another one is refused.
@@ -70,7 +72,7 @@ class LlamaConfig:
     flash_attention_block_size: int | None = None
     rope: RotaryConfig = RotaryConfig()
     qk_norm: RmsNormConfig | None = None
-    gradient_checkpointing: bool = True
+    gradient_checkpointing: bool | str = True
     initializer_range: float = 0.02
     reference_checkpoint: str = "NousResearch/Llama-2-7b-hf"
     tokenizer: str | None = None
@@ -241,8 +243,7 @@ class LlamaModel(eqx.Module):
         def run(block: LlamaBlock, x_BTD: Array) -> Array:
             return block(x_BTD, segment_ids_BT)
 
-        if self.config.gradient_checkpointing:
-            run = eqx.filter_checkpoint(run)
+        run = recomputing(run, self.config.gradient_checkpointing)
         for block in self.blocks:
             x_BTD = run(block, x_BTD)
         return self.final_norm(x_BTD)
@@ -291,6 +292,7 @@ def check_transformer_shape(config: Any) -> None:
     if config.activation_function not in ACTIVATIONS:
         raise ConfigError(f"`activation_function` is {config.activation_function!r}: use one of {sorted(ACTIVATIONS)}")
     parse_attention_backend(config.attn_backend)
+    check_recomputation(config.gradient_checkpointing)
     if config.qk_norm is not None and not isinstance(config.qk_norm, RmsNormConfig):
         raise ConfigError(f"`qk_norm` is {config.qk_norm!r}: use RmsNormConfig(), or None")
     if not isinstance(config.rope, RotaryConfig):

@@ -19,6 +19,7 @@ Nothing is ever removed: steps that a killed process took beyond its last checkp
 """
 
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -134,11 +135,11 @@ class RunRecord:
 
     def steps(self) -> list[dict[str, Any]]:
         """The steps that led to the final parameters, in order."""
-        return self._split()[0]
+        return list(self._split[0])
 
     def superseded(self) -> list[dict[str, Any]]:
         """Steps that were taken and lost: a kill came before the next checkpoint."""
-        return self._split()[1]
+        return list(self._split[1])
 
     def of(self, event: str) -> list[dict[str, Any]]:
         return [entry for entry in self.events if entry["event"] == event]
@@ -147,6 +148,7 @@ class RunRecord:
     def is_complete(self) -> bool:
         return bool(self.events) and any(entry["event"] == "end" for entry in self.events)
 
+    @functools.cached_property
     def _split(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         kept: list[dict[str, Any]] = []
         lost: list[dict[str, Any]] = []

@@ -10,6 +10,7 @@ half-written has a hidden name that nothing reads, and is removed when the next 
 only one process, or one set of processes of `jax.distributed`, writes to a run.
 """
 
+import functools
 import logging
 import os
 import shutil
@@ -135,7 +136,7 @@ class CheckpointWriter:
 
         if self._orbax is None:
             # Weights and moments hardly get smaller: zstd takes 7 % off them and four times as long as writing them.
-            logging.getLogger("absl").addFilter(_is_not_raised_too)
+            _silence_what_is_raised_too()
             self._orbax = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler(use_compression=False))
         if jax.default_backend() == "cpu":
             # There the device's memory is the host's, and Orbax would keep a view of buffers that the step overwrites.
@@ -194,9 +195,22 @@ class CheckpointWriter:
         )
 
 
-def _is_not_raised_too(record: logging.LogRecord) -> bool:
-    """Orbax logs the tracebacks of background errors that it raises as well, and that we explain."""
-    return not (record.exc_info and "orbax" in record.pathname)
+@functools.cache
+def _silence_what_is_raised_too() -> None:
+    """Of a save that fails one error is raised, which we explain; what its other writes print to standard error is kept away.
+
+    Orbax logs the tracebacks of background errors. Its event loop ends with the first write that fails: of the others that fail
+    asyncio says that nobody asked, and TensorStore cannot tell the loop.
+    """
+    logging.getLogger("absl").addFilter(lambda record: not (record.exc_info and "orbax" in record.pathname))
+    logging.getLogger("asyncio").addFilter(lambda record: "never retrieved" not in record.getMessage())
+    usual = sys.unraisablehook
+
+    def unless_loop_is_closed(unraisable: Any) -> None:
+        if not (isinstance(unraisable.exc_value, RuntimeError) and "loop is closed" in str(unraisable.exc_value)):
+            usual(unraisable)
+
+    sys.unraisablehook = unless_loop_is_closed
 
 
 def _agreed_name() -> str:

@@ -182,12 +182,14 @@ def activation_bytes(model: Any, shapes: Any, num_rows: int, sizes: dict[str, in
     # Of blocks that are recomputed only the inputs are kept; without such blocks everything that the backward pass reads.
     inputs: dict[int, int] = {}
     blocks: dict[tuple[str, ...], Any] = {}
+    keeps_more = False
     for equation in whole.jaxpr.eqns:
         if equation.primitive.name in ("checkpoint", "remat", "remat2"):
             inputs |= {id(variable): size(variable.aval) for variable in equation.invars}
             signature = tuple(str(variable.aval) for variable in equation.invars)
             blocks[signature] = jax.extend.core.ClosedJaxpr(equation.params["jaxpr"], ())
-    between = sum(inputs.values()) if blocks else kept(whole)
+            keeps_more |= equation.params["policy"] is not None
+    between = sum(inputs.values()) if blocks and not keeps_more else kept(whole)
     recomputed = max((kept(block) for block in blocks.values()), default=0)
     head_DV = jax.eval_shape(lambda arrays: eqx.combine(arrays, static).lm_head_DV, arrays)
     block = min(config.loss_block or ACCELERATOR_BLOCK, num_rows * num_tokens // (sizes[SEQUENCE] * sizes[TENSOR]))

@@ -44,7 +44,7 @@ def _or_refused(call: Any, *arguments: Any) -> Any:
         return None
 
 
-@settings(deadline=1000, max_examples=150)
+@settings(deadline=None, max_examples=150)
 @given(st.binary(max_size=300) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_parsers_of_any_bytes_raise_nothing_but_results_error(data: bytes) -> None:
     _or_refused(strict_json.parse_json, data, "x")
@@ -53,7 +53,7 @@ def test_parsers_of_any_bytes_raise_nothing_but_results_error(data: bytes) -> No
     _or_refused(parse_log, LogFiles("logs/0", RUN, data, None))
 
 
-@settings(deadline=1000, max_examples=100)
+@settings(deadline=None, max_examples=100)
 @given(JSON, st.dictionaries(st.sampled_from(sorted(results.RunInfo.model_fields)), JSON, max_size=6))
 def test_parse_results_of_any_value_raises_nothing_but_results_error(value: Any, fields: dict[str, Any]) -> None:
     _or_refused(parse_results, value, "x")
@@ -66,7 +66,7 @@ def submission(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return write_submission(tmp_path_factory.mktemp("s") / "s", [Plan(steps=12, eval_every=4)], random.Random(0))
 
 
-@settings(deadline=1000, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_verify_of_any_change_to_results_and_log_gives_a_verdict_or_results_error(
     submission: pathlib.Path, data: st.DataObject
@@ -75,20 +75,17 @@ def test_verify_of_any_change_to_results_and_log_gives_a_verdict_or_results_erro
     events = [json.loads(line) for line in (submission / "logs" / "0" / "metrics.jsonl").read_text().splitlines()]
     info = json.loads(RUN)
     run = value["runs"][0]["run_info"]
+    owners = [
+        run,
+        run["evaluation"],
+        run["train_config"],
+        run["model_config"],
+        run["resources"],
+        info,
+        info["config"]["train"],
+    ]
     for _ in range(data.draw(st.integers(0, 3))):
-        owner = data.draw(
-            st.sampled_from(
-                [
-                    run,
-                    run["evaluation"],
-                    run["train_config"],
-                    run["model_config"],
-                    run["resources"],
-                    info,
-                    info["config"]["train"],
-                ]
-            )
-        )
+        owner = owners[data.draw(st.integers(0, len(owners) - 1))]
         owner[data.draw(st.sampled_from(sorted(owner)))] = data.draw(JSON | st.integers(-5, 10**20) | st.floats())
     for _ in range(data.draw(st.integers(0, 3))):
         events.insert(data.draw(st.integers(0, len(events))), data.draw(EVENT))

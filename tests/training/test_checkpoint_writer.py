@@ -4,6 +4,8 @@ import errno
 import functools
 import os
 import resource
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -199,3 +201,37 @@ def test_checkpoint_saved_where_a_damaged_one_lies_takes_its_place(tmp_path: Pat
         writer.save(_state(1.0), 1)
     assert _value(tmp_path, 1) == 1.0
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+
+
+FAILING_SAVES = """
+import resource, sys
+from pathlib import Path
+import jax.numpy as jnp
+from marin.errors import CheckpointError
+from marin.training.checkpoint_writer import CheckpointWriter
+writer = CheckpointWriter(Path(sys.argv[1]), keep_every=100)
+state = {f"p{index}": jnp.ones((64, 512)) for index in range(40)}
+writer.save(state, 1)
+writer.wait()
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 15, resource.RLIM_INFINITY))
+for step in (2, 3, 4):
+    try:
+        writer.save(state, step)
+        writer.wait()
+    except CheckpointError as error:
+        print(error)
+"""
+
+
+def test_save_of_many_arrays_that_fails_says_one_thing(tmp_path, repository, plain_environment):
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING_SAVES, str(tmp_path)],
+        env=plain_environment | {"PYTHONPATH": str(repository), "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.stderr == ""
+    assert [line[:24] for line in done.stdout.splitlines() if line.startswith("the checkpoint of step")] == [
+        f"the checkpoint of step {step}" for step in (2, 3, 4)
+    ]

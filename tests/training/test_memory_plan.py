@@ -56,12 +56,23 @@ def test_plan_that_does_not_fit_is_refused_with_what_would_help():
         plan_memory(model, marin_8b.VOCAB_SIZE, _train(GpuConfig(2, "RTX 3080"))).check()
 
 
+DEEP = dataclasses.replace(SMALL, seq_len=512, hidden_dim=128, intermediate_dim=512, num_layers=8)
+ALONE = {"data": 1, "fsdp": 1, "sequence": 1, "tensor": 1}
+
+
+def test_estimate_of_activations_is_smaller_the_more_is_recomputed():
+    def estimate(choice):
+        model = dataclasses.replace(DEEP, gradient_checkpointing=choice)
+        shapes = state_shapes(model, VOCAB, AdamConfig().build(parameter_shapes(model, VOCAB), 10), None).model
+        return activation_bytes(model, shapes, 8, ALONE, StepConfig(Precision("f32"), loss_block=512))
+
+    assert 2 * estimate(True) < estimate("products") < 0.7 * estimate(False)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("recompute", [True, False])
-def test_estimate_of_activations_is_near_what_xla_needs(recompute):
-    model = dataclasses.replace(
-        SMALL, seq_len=512, hidden_dim=128, intermediate_dim=512, num_layers=8, gradient_checkpointing=recompute
-    )
+def test_estimate_of_activations_is_near_what_xla_needs():
+    # XLA on a processor merges what is to be computed again with what was, so only a model without can be compared.
+    model = dataclasses.replace(DEEP, gradient_checkpointing=False)
     rows = 8
     optimizer = AdamConfig().build(parameter_shapes(model, VOCAB), 10)
     state = state_shapes(model, VOCAB, optimizer, None)
@@ -69,10 +80,12 @@ def test_estimate_of_activations_is_near_what_xla_needs(recompute):
     step = make_train_step(optimizer, AdamConfig().schedule(10), config)
     shape = (rows, model.seq_len)
     batch = Batch(*(jax.ShapeDtypeStruct(shape, kind) for kind in (jnp.int32, jnp.int32, jnp.float32, jnp.int32)))
-    needed = jax.jit(step, donate_argnums=0).lower(state, batch).compile().memory_analysis().temp_size_in_bytes
-    sizes = {"data": 1, "fsdp": 1, "sequence": 1, "tensor": 1}
+    # Tests compile without optimizations, and then everything is kept whatever is to be recomputed.
+    usual = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
+    program = jax.jit(step, donate_argnums=0).lower(state, batch).compile(compiler_options=usual)
+    needed = program.memory_analysis().temp_size_in_bytes
     gradients = 4 * model.total_trainable_params(VOCAB)
-    estimate = activation_bytes(model, state.model, rows, sizes, config) + gradients
+    estimate = activation_bytes(model, state.model, rows, ALONE, config) + gradients
     assert 0.5 < estimate / needed < 2.0, (estimate, needed)
 
 

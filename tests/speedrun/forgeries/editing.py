@@ -75,8 +75,8 @@ def bind(directory: pathlib.Path, run: int = 0) -> None:
     """Names the log as it is in the results."""
     folder = directory / "logs" / str(run)
     info = json.loads((folder / "run.json").read_text())
-    run, metrics = (folder / "run.json").read_bytes(), (folder / "metrics.jsonl").read_bytes()
-    digests = digests_of_log(info, run, metrics, head_of(run, metrics))
+    started, lines = (folder / "run.json").read_bytes(), (folder / "metrics.jsonl").read_bytes()
+    digests = digests_of_log(info, started, lines, head_of(started, lines))
     edit_run(directory, lambda entry: entry["digests"].update(digests), run)
 
 

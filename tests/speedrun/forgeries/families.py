@@ -736,7 +736,7 @@ def curve_with_noise(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     directory = bases.copy("plain", to)
     rng = random.Random(variant)
     on_times = variant < 4
-    scale = (1e-4, 1e-3, 3e-3, 5e-3)[variant % 4]
+    scale = (1e-3, 5e-3, 1e-2, 2e-2)[variant % 4]
 
     def change(events: list[Event]) -> list[Event]:
         shift = 0.0
@@ -744,7 +744,7 @@ def curve_with_noise(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
             if event["event"] == "step":
                 old = event["step_time"]
                 new = old * (1 + rng.gauss(0, scale)) if on_times else rng.uniform(0.04, 0.06)
-                event["loss"] += rng.gauss(0, 0.02) if on_times else rng.gauss(0, 1e-4)
+                event["loss"] += rng.gauss(0, 0.02) if on_times else rng.gauss(0, (1e-5, 1e-4, 1e-3, 2e-3)[variant % 4])
                 event["mfu_model_flops"] = round(event["mfu_model_flops"] * old / new, 5)
                 event["step_time"] = round(new, 6)
                 shift += new - old
