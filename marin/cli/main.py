@@ -26,6 +26,7 @@ COMMANDS = {  # name -> what it does, in one line; the module is marin.cli.<name
     "cache": "say what is in a token cache, and whether it is whole",
     "table": "print the results of a sweep as they are now",
     "export": "write a run's model as a folder that transformers loads",
+    "submit": "gather, check and place a finished run, and write its pull request",
     "verify": "say how far a submission can be trusted, rung by rung, and why",
     "sign": "sign a submission, or what you found when you checked another's",
     "power": "say how many runs a claim needs",

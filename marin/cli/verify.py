@@ -4,13 +4,16 @@ import argparse
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from marin.cli import recheck
+
 if TYPE_CHECKING:
     from marin.speedrun.results import RunInfo
     from marin.speedrun.verdict import Verdict
     from marin.speedrun.verification import KnownRun
 
 HELP = """\
-Say of each run of a submission how far it can be trusted, rung by rung, and why. Nothing of the submission is executed.
+Say of each run of a submission how far it can be trusted, rung by rung, and why. Nothing of the submission is executed, but
+for --evaluate and --rerun with --trust-code.
 
 PATH is a directory with speedrun_results.json and the logs of its runs (logs/0/run.json, logs/0/metrics.jsonl), or such a file.
 The exit status is 0 when no rung failed, 1 when one did or the form is not right, 2 on bad usage."""
@@ -34,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repository", metavar="DIR", help="a git clone in which the time of a run's commit is looked up"
     )
+    recheck.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
             raise ConfigError(
                 f"{path}: no such file or directory: give a submission, such as experiments/speedrun/my_run"
             )
+    if recheck.asked_for(args):
+        return recheck.run(args)
     if args.allowed_signers and not pathlib.Path(args.allowed_signers).is_file():
         raise ConfigError(
             f"{args.allowed_signers}: no such file: give an ALLOWED SIGNERS file as ssh-keygen(1) describes it"

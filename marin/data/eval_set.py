@@ -11,7 +11,7 @@ document is checked against its length. Nothing is decoded.
 
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,17 +115,21 @@ class EvalStream:
         Args:
             limit: batches after which to stop.
         """
-        length = self.context_length
         stop = self.num_windows if limit is None else min(self.num_windows, limit * batch_size)
         for start in range(0, stop, batch_size):
-            rows = np.zeros((3, batch_size, length), np.int32)
-            valid = np.zeros((batch_size, length), bool)
-            for row in range(min(batch_size, self.num_windows - start)):
-                begin = (start + row) * length
-                end = min(begin + length, self.num_targets)
-                size = end - begin
-                rows[0, row, :size] = self.tokens[begin:end]
-                rows[1, row, :size] = self.tokens[begin + 1 : end + 1]
-                rows[2, row, :size] = self.segments[begin:end]
-                valid[row, :size] = True
-            yield rows[0], rows[1], rows[2], valid
+            yield self.windows(range(start, min(start + batch_size, self.num_windows)), batch_size)
+
+    def windows(self, numbers: Sequence[int], num_rows: int) -> tuple[np.ndarray, ...]:
+        """The windows of these numbers as a batch of `num_rows` rows, as `batches` gives them."""
+        length = self.context_length
+        rows = np.zeros((3, num_rows, length), np.int32)
+        valid = np.zeros((num_rows, length), bool)
+        for row, number in enumerate(numbers):
+            begin = number * length
+            end = min(begin + length, self.num_targets)
+            size = end - begin
+            rows[0, row, :size] = self.tokens[begin:end]
+            rows[1, row, :size] = self.tokens[begin + 1 : end + 1]
+            rows[2, row, :size] = self.segments[begin:end]
+            valid[row, :size] = True
+        return rows[0], rows[1], rows[2], valid

@@ -26,7 +26,7 @@ from marin.nn.precision import Precision
 
 _LN2 = math.log(2.0)
 # Tokens whose logits exist at once.
-_BLOCK = 2048
+SCORING_BLOCK = 2048
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ def bits_per_byte(
     num_bytes = num_tokens = 0
     levanter_sum = 0.0
     arrays, static = eqx.partition(precision.cast(model), eqx.is_array)
-    score = _scorer(static)
+    score = scorer(static)
     for tokens, targets, segments, valid in stream.batches(batch_size, max_batches):
         loss = np.asarray(score(arrays, tokens, targets, segments), np.float64)
         batch_nats = float(loss[valid].sum())
@@ -87,14 +87,14 @@ def bits_per_byte(
 
 
 @functools.lru_cache(maxsize=4)
-def _scorer(static: Any) -> Any:
-    """The compiled loss of each token, once for a model structure."""
+def scorer(static: Any) -> Any:
+    """The compiled loss of each token, in nats: `score(arrays, tokens, targets, segment_ids)`, once for a model structure."""
 
     @jax.jit
     def score(arrays: Any, tokens_BT: Any, targets_BT: Any, segment_ids_BT: Any) -> Any:
         model = eqx.combine(arrays, static)
         x_BTD = model.activations(tokens_BT, segment_ids_BT)
-        loss_BT = cross_entropy(x_BTD, model.lm_head_DV, targets_BT, block=_BLOCK, softcap=model.logit_softcap)
+        loss_BT = cross_entropy(x_BTD, model.lm_head_DV, targets_BT, block=SCORING_BLOCK, softcap=model.logit_softcap)
         return replicate(loss_BT)  # so that every process of a multi-host run has all of it
 
     return score

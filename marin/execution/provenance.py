@@ -20,15 +20,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from marin.execution.redaction import HIDDEN, SECRET_NAME
 from marin.execution.status import DIFF_NAME
 from marin.execution.task import StepTask
 from marin.storage import files, lease
 from marin.storage.trees import TreeDigest
 
 _LONGEST_DIFF = 1_000_000
-_SECRET_NAME = re.compile(
-    r"(?i)(?:^|_)(?:(?:hf|api|auth|access|bearer|wandb|secret)_(?:token|key)|password|secret|credentials)$"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,14 +168,14 @@ def plain(value: Any) -> Any:
 
 
 def _hidden_or_plain(name: str, value: Any) -> Any:
-    return "<hidden>" if value is not None and _SECRET_NAME.search(name) else plain(value)
+    return HIDDEN if value is not None and SECRET_NAME.search(name) else plain(value)
 
 
 def _without_secrets(parts: Mapping[str, str]) -> dict[str, str]:
     def is_secret(place: str) -> bool:
-        return any(_SECRET_NAME.search(word) for word in re.findall(r"\w+", place))
+        return any(SECRET_NAME.search(word) for word in re.findall(r"\w+", place))
 
-    return {place: "<hidden>" if shown != "None" and is_secret(place) else shown for place, shown in parts.items()}
+    return {place: HIDDEN if shown != "None" and is_secret(place) else shown for place, shown in parts.items()}
 
 
 def _name_of(value: Any) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from marin import hardware
 from marin.data.batch_schedule import BatchSchedule
 from marin.errors import ConfigError, HardwareError
+from marin.speedrun import probes
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding, Severity
 
@@ -49,6 +50,7 @@ def check(run_info: RunInfo) -> list[Finding]:
     findings += _check_cost(run_info, device)
     findings += _check_mfu(run_info, device)
     findings += _check_quality(run_info)
+    findings += probes.check(run_info)
     findings += _check_form(run_info)
     return findings
 
@@ -122,7 +124,11 @@ def _check_signs(info: RunInfo) -> list[Finding]:
 def _check_tokens(info: RunInfo) -> list[Finding]:
     found: list[Finding] = []
     steps = _whole(info.train_config, "num_train_steps")
-    if steps and info.num_train_steps is not None and info.num_train_steps != steps:
+    cut = info.stopped_by == "budget" and bool((info.train_config or {}).get("budget"))
+    if cut and steps and info.num_train_steps is not None and info.num_train_steps < steps:
+        message = f"the run stopped at its budget after {info.num_train_steps} of {steps} steps"
+        found.append(_note("num_train_steps", message))
+    elif steps and info.num_train_steps is not None and info.num_train_steps != steps:
         found.append(
             _error("num_train_steps", f"num_train_steps is {info.num_train_steps}, train_config says {steps}", steps)
         )

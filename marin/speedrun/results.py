@@ -62,6 +62,33 @@ class Evaluation(_Record):
     documents: int | None = None
 
 
+class Probe(_Record):
+    """One validity probe: the worst that was measured, and what is allowed."""
+
+    passed: bool
+    measured: Number | None = None
+    limit: Number | None = None
+    message: str = ""
+
+
+class Validity(_Record):
+    """What the probes at the end of training found (see `marin.evaluation.validity`)."""
+
+    passed: bool = Field(description="whether all probes passed")
+    seed: int | None = Field(default=None, description="where windows, cuts and positions lay")
+    num_cuts: int | None = None
+    num_positions: int | None = None
+    seconds: Number | None = None
+    normalization: Probe = Field(description="probabilities over the whole vocabulary sum to 1")
+    causality: Probe = Field(description="changing later tokens leaves earlier predictions as they were")
+    one_pass: Probe = Field(description="a score depends on what stands before it in its row, and is made once")
+    byte_count: Probe = Field(description="bytes are those of the raw text")
+
+    @property
+    def probes(self) -> dict[str, Probe]:
+        return {name: getattr(self, name) for name in ("normalization", "causality", "one_pass", "byte_count")}
+
+
 class Compressors(_Record):
     """What general compressors need for the same bytes, in bits per byte."""
 
@@ -132,6 +159,7 @@ class RunInfo(_Record):
 
     c4_en_bpb: Number | None = Field(default=None, validation_alias=C4_EN_BPB, serialization_alias=C4_EN_BPB)
     evaluation: Evaluation | None = None
+    validity: Validity | None = Field(default=None, description="null: the model was not probed")
     core_metric: Number | None = Field(default=None, description="mean centered accuracy of the tasks of CORE")
     core_version: str | None = Field(
         default=None, description="v1 or v2: the baselines that accuracies were centered with"
@@ -144,6 +172,9 @@ class RunInfo(_Record):
     seed: int | None = None
     resumed: bool | None = None
     num_resumes: int | None = None
+    stopped_by: str | None = Field(
+        default=None, description='"budget" where the run ended before all of its steps; null for a whole run'
+    )
     git_commit: str | None = None
     git_dirty: bool | None = None
     digests: Digests | None = None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from marin.errors import ResultsError
-from marin.speedrun.results import Author, Compressors, Digests, Evaluation, RunInfo
+from marin.speedrun.results import Author, Compressors, Digests, Evaluation, RunInfo, Validity
 from marin.tracking import log_chain
 from marin.tracking.goodput import wall_time
 from marin.tracking.run_record import METRICS_FILE, RUN_FILE, RunRecord
@@ -43,7 +43,7 @@ def results_from_run(
     directory = Path(run_directory)
     record = RunRecord.open(directory)
     check_steps(record)
-    evaluation, compressors, sample = _read_evaluation(Path(evaluation_directory) / EVALUATION_FILE)
+    evaluation, validity, compressors, sample = _read_evaluation(Path(evaluation_directory) / EVALUATION_FILE)
     figures = figures_of_log(record, submission.model_flops_per_token)
     author = submission.author or {"name": "(none given)", "affiliation": "(none given)", "url": None}
     run, metrics = (directory / RUN_FILE).read_bytes(), (directory / METRICS_FILE).read_bytes()
@@ -54,6 +54,7 @@ def results_from_run(
         counted_flops_per_token=submission.counted_flops_per_token,
         c4_en_bpb=evaluation.levanter_bits_per_byte if evaluation.name == C4_EN_SET else None,
         evaluation=evaluation,
+        validity=validity,
         compressors=compressors,
         sample=sample,
         digests=Digests(
@@ -113,6 +114,7 @@ def figures_of_log(record: RunRecord, model_flops_per_token: float) -> dict[str,
         "seed": info["seeds"]["model"],
         "resumed": len(starts) > 1,
         "num_resumes": len(starts) - 1,
+        "stopped_by": end.get("stopped_by"),
         "git_commit": info["git"]["commit"],
         "git_dirty": info["git"]["dirty"],
     }
@@ -155,10 +157,16 @@ def check_steps(record: RunRecord) -> None:
             raise ResultsError(f"{directory / RUN_FILE} has no `{key}`: it was changed after it was written")
 
 
-def _read_evaluation(path: Path) -> tuple[Evaluation, Compressors, str | None]:
+def _read_evaluation(path: Path) -> tuple[Evaluation, Validity | None, Compressors, str | None]:
     try:
         content = json.loads(path.read_text())
-        return Evaluation(**content["evaluation"]), Compressors(**content["compressors"]), content["sample"]
+        validity = content.get("validity")  # null in evaluations from before models were probed
+        return (
+            Evaluation(**content["evaluation"]),
+            None if validity is None else Validity(**validity),
+            Compressors(**content["compressors"]),
+            content["sample"],
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ResultsError(f"{path} cannot be read ({error}): run the evaluation step again") from None
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import jax
 
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ResultsError
-from marin.evaluation import EvalSet, bits_per_byte, compressor_bits_per_byte
+from marin.evaluation import EvalSet, bits_per_byte, compressor_bits_per_byte, probe_validity
 from marin.execution.attempts import usual_path
 from marin.execution.step import placement, this_output_path
 from marin.inference import sample_text
@@ -89,9 +90,8 @@ def train_speedrun(config: SpeedrunTrainConfig) -> None:
     tokenizer = Tokenizer.load(train.tokenizer)
     eval_set = EvalSet.read(config.evaluation_set, config.evaluation_documents)
     train_lm(train, evaluate=_evaluator(config, eval_set, tokenizer))
-    print(
-        f"trained {train.train.num_train_steps:,} steps in {duration(time.perf_counter() - started)} of wall time in this process"
-    )
+    num_steps = RunRecord.open(str(train.output_path)).of("end")[-1]["steps"]
+    print(f"trained {num_steps:,} steps in {duration(time.perf_counter() - started)} of wall time in this process")
 
 
 def _evaluator(config: SpeedrunTrainConfig, eval_set: EvalSet, tokenizer: Tokenizer) -> Evaluate:
@@ -119,16 +119,16 @@ def _eval_batch_size(per_device: int | None) -> int:
 
 
 def evaluate_speedrun(config: EvaluateConfig) -> None:
-    """Loads the last checkpoint, scores it on every evaluation document, and lets it write a little."""
+    """Loads the last checkpoint, scores it on every evaluation document, probes the score, and lets it write a little."""
     tokenizer = Tokenizer.load(config.tokenizer)
     eval_set = EvalSet.read(config.evaluation_set, config.evaluation_documents)
     use_compile_cache()
     model = load_model(config)
     context = config.model.max_seq_len
     precision = Precision(RunRecord.open(str(config.run)).info["precision"])
-    measured = bits_per_byte(
-        model, eval_set, tokenizer, context, precision=precision, batch_size=_eval_batch_size(config.batch_size)
-    )
+    batch_size = _eval_batch_size(config.batch_size)
+    measured = bits_per_byte(model, eval_set, tokenizer, context, precision=precision, batch_size=batch_size)
+    validity = probe_validity(model, eval_set, tokenizer, context, measured, precision=precision, batch_size=batch_size)
     data = eval_set.text_bytes()[: config.num_bytes_compressed]
     compressors = compressor_bits_per_byte(data)
     sample = sample_text(
@@ -149,6 +149,7 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
             "tokens": measured.num_tokens,
             "documents": measured.num_documents,
         },
+        "validity": validity.as_json(),
         "compressors": compressors,
         "sample": "Return the " + sample,
     }
@@ -157,6 +158,12 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
         f"bits per byte on {measured.num_bytes:,} held-out bytes: {measured.value:.4f}"
         + "".join(f"   {name.replace('_', ' -')} {value:.3f}" for name, value in compressors.items())
     )
+    for name, probe in validity.probes.items():
+        if not probe.passed:
+            print(
+                f"warning: the probe `{name}` failed: {probe.message}; no verdict on these results will pass",
+                file=sys.stderr,
+            )
 
 
 def load_model(config: EvaluateConfig) -> Any:
@@ -213,5 +220,13 @@ def summary(info: RunInfo, path: str) -> str:
         lines.append(
             f"  resumed            {info.num_resumes} times; {duration(info.wasted_time or 0)} of work was done twice"
         )
+    if info.validity is not None:
+        failed = [name for name, probe in info.validity.probes.items() if not probe.passed]
+        outcome = (
+            f"FAILED: {', '.join(failed)}"
+            if failed
+            else f"the predictions are predictions ({info.validity.seconds:.1f} s)"
+        )
+        lines.append(f"  validity probes    {outcome}")
     sample = json.dumps((info.sample or "")[:300], ensure_ascii=False)
     return "\n".join([*lines, f"  the model writes   {sample}", f"  results            {path}"])

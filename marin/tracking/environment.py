@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from marin import hardware
+from marin.execution.redaction import redact
 
 # Packages whose version can change a number that a run reports.
 _PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "tokenizers", "tensorstore", "orbax-checkpoint", "zstandard")
@@ -63,7 +64,7 @@ def capture_environment() -> tuple[dict[str, Any], bytes]:
         "user": _user(),
         "python": platform.python_version(),
         "packages": package_versions(),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "command": redact([Path(sys.argv[0]).name, *sys.argv[1:]]),
     }, diff
 
 

@@ -4,6 +4,7 @@ Training time is the wall time from the start of the first step to the end of th
 logged. Waiting for data counts. Compilation happens before the clock starts.
 """
 
+import collections
 import contextlib
 import signal
 import threading
@@ -16,12 +17,14 @@ from marin.tracking import RunWriter
 
 
 class TrainingClock:
-    """Laps between the ends of steps, less the pauses in between."""
+    """Laps between the ends of steps, less the pauses in between; their `total`, and the `recent` ones."""
 
     def __init__(self, writer: RunWriter) -> None:
         self._writer = writer
         self._last = time.perf_counter()
         self._paused = 0.0
+        self.total = 0.0
+        self.recent: collections.deque[float] = collections.deque(maxlen=8)
 
     def start(self) -> None:
         """Starts the clock, and writes a line that says so, against which the first step can be checked."""
@@ -33,6 +36,8 @@ class TrainingClock:
         end = time.perf_counter()
         seconds = end - self._last - self._paused
         self._last, self._paused = end, 0.0
+        self.total += seconds
+        self.recent.append(seconds)
         return seconds
 
     @contextlib.contextmanager

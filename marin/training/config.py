@@ -16,6 +16,7 @@ from marin.optim import AdamConfig, OptimizerConfig
 from marin.optim.config import OMIT_DEFAULT
 from marin.parallel.mesh import Parallelism, default_parallelism
 from marin.resources import Resources
+from marin.training.budget import Budget
 
 # What `default_speedrun` fixes for every run, so that results compare.
 SPEEDRUN_DATA_SEED = 42
@@ -88,6 +89,8 @@ class SimpleTrainConfig:
             accelerators the parameters too.
         checkpoint_interval: seconds between checkpoints to resume from.
         seed: of the initial weights.
+        budget: end after the last step that fits into so many hardware FLOPs or seconds (see `marin.training.budget`, also
+            for how many steps fit); `num_train_steps` is then the most.
     """
 
     resources: Resources
@@ -130,6 +133,7 @@ class SimpleTrainConfig:
     parallelism: Parallelism | None = placement(default=None, kw_only=True, metadata=OMIT_DEFAULT)
     checkpoint_interval: float = placement(default=600.0, kw_only=True, metadata=OMIT_DEFAULT)
     seed: int = dataclasses.field(default=0, kw_only=True, metadata=OMIT_DEFAULT)
+    budget: Budget | None = dataclasses.field(default=None, kw_only=True, metadata=OMIT_DEFAULT)
 
     def __post_init__(self) -> None:
         if not isinstance(self.resources, Resources):
@@ -181,6 +185,10 @@ class SimpleTrainConfig:
         for field in ("skip_bad_steps", "reset_data_loader_on_init", "allow_partial_checkpoint", "int8", "profiler"):
             if not isinstance(getattr(self, field), bool):
                 raise ConfigError(f"config field `{field}` is {getattr(self, field)!r}: use True or False")
+        if not isinstance(self.budget, Budget | None):
+            raise ConfigError(
+                f"config field `budget` is {self.budget!r}: use Budget(hardware_flops=...), Budget(training_time=...) or None"
+            )
         if not isinstance(self.parallelism, Parallelism | None):
             raise ConfigError(f"config field `parallelism` is {self.parallelism!r}: use Parallelism(...), or None")
         shards = self._batch_shards

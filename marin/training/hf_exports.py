@@ -50,6 +50,10 @@ class HfExporter:
         """Whether the weights after `done` steps are exported."""
         return self._every is not None and done > 0 and (done % self._every == 0 or done == self._last)
 
+    def is_due_at_end(self, done: int) -> bool:
+        """The same where `done` steps turn out to be all."""
+        return self.is_due(done) or (self._every is not None and self._last is not None)
+
     def export(self, state: TrainState, done: int) -> str:
         """Writes the weights after `done` steps, in place of what an earlier process wrote for them; returns where."""
         folder = self._directory / f"step-{done}"

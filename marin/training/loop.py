@@ -27,11 +27,12 @@ from marin.optim import skip_bad_steps
 from marin.parallel import distributed
 from marin.parallel.mesh import ambient, check_batch, num_batch_shards, replicated, run_mesh
 from marin.storage import files
-from marin.tracking import RunWriter, SilentRunWriter
+from marin.tracking import RunRecord, RunWriter, SilentRunWriter
 from marin.tracking.console import TrainingProgress
 from marin.tracking.mirrors import Mirrors, open_mirrors
 from marin.training import checkpoint as checkpoints
 from marin.training.bad_step import keeping_state_before_bad_step
+from marin.training.budget import BudgetWatch
 from marin.training.checkpoint import Checkpoint
 from marin.training.checkpoint_writer import CheckpointWriter
 from marin.training.clock import StopRequest, TrainingClock
@@ -94,6 +95,10 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
     first_step = 0 if restored is None else restored.step
     exporter = HfExporter(config, directory, state)
     exporter.make_up(state, first_step)
+    if first_step and _budget_is_spent(config, directory, first_step):
+        if distributed.is_main():
+            ensure_finished(directory, first_step, "budget")
+        return state
     if first_step >= train.num_train_steps:
         if distributed.is_main():
             ensure_finished(directory, train.num_train_steps)
@@ -166,14 +171,17 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
         host=info["host"].get("cpu_model"),
         devices=[device.device_kind for device in mesh.devices.flat],
     )
+    peak_flops = info["num_chips"] * info["device_flops"]
     progress = TrainingProgress(
         num_steps=train.num_train_steps,
         first_step=first_step,
         tokens_left=config.total_tokens - schedule.offset_at(first_step) * config.model.max_seq_len,
         flops_per_token=model_flops,
-        peak_flops=info["num_chips"] * info["device_flops"],
+        peak_flops=peak_flops,
     )
     clock = TrainingClock(writer)
+    limit = None if train.budget is None else train.budget.seconds(peak_flops)
+    budget = BudgetWatch(limit, _kept_steps(directory, first_step) if limit else [], clock)
     saver = CheckpointWriter(
         directory / "checkpoints", keep_every=train.steps_per_export, record=writer, restored=restored
     )
@@ -215,11 +223,15 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
             state, metrics = compiled[schedule.size_at(step)](state, batch)
             recorder.push(step, metrics, data_wait)
             done = step + 1
-            last = done == train.num_train_steps
+            stopping, due, spent = agreement.any(
+                stop.requested,
+                time.monotonic() - last_save > train.checkpoint_interval,
+                distributed.is_main() and budget.reached(in_flight=1),
+            )
+            last = done == train.num_train_steps or spent
             evaluates = evaluate is not None and train.steps_per_eval and done % train.steps_per_eval == 0 and not last
-            stopping, due = agreement.any(stop.requested, time.monotonic() - last_save > train.checkpoint_interval)
             saves = last or stopping or due or done % train.steps_per_export == 0
-            exports = exporter.is_due(done) and not (stopping and not last)
+            exports = exporter.is_due_at_end(done) if last else exporter.is_due(done) and not stopping
             if evaluates or saves or exports or profiler.ends_after(done):
                 recorder.flush()
             if profiler.ends_after(done):
@@ -238,10 +250,34 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
             if stopping and not last:
                 progress.note(f"stopping: the checkpoint of step {done} is saved")
                 break
-        else:
-            if distributed.is_main():
-                progress.after(finish(writer, train.num_train_steps))
+            if last:
+                cut = done < train.num_train_steps
+                if cut:
+                    progress.note(
+                        f"the budget of {limit or 0:.6g} s of training time is spent after {done:,} of {train.num_train_steps:,} steps"
+                        f" ({budget.spent:.6g} s): the schedule was cut; num_train_steps={done} goes through all of it"
+                    )
+                if distributed.is_main():
+                    progress.after(finish(writer, done, "budget" if cut else None))
+                break
     return state
+
+
+def _kept_steps(directory: Path, first_step: int) -> list[dict[str, Any]]:
+    """The steps of the log that lead to the state after `first_step` steps."""
+    return [step for step in RunRecord.open(directory).steps() if step["step"] < first_step]
+
+
+def _budget_is_spent(config: TrainLmConfig, directory: Path, first_step: int) -> bool:
+    """Whether a run that would continue after `first_step` steps has ended at its budget, or has no room for another."""
+    budget, saved = config.train.budget, read_run_info(directory)
+    if budget is None or saved is None:
+        return False
+    ends = RunRecord.open(directory).of("end")
+    if ends and ends[-1]["steps"] == first_step:
+        return True
+    watch = BudgetWatch(budget.seconds(saved["num_chips"] * saved["device_flops"]), _kept_steps(directory, first_step))
+    return watch.reached(in_flight=0)
 
 
 def _starting_point(

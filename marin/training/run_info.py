@@ -88,21 +88,26 @@ def opening(config: TrainLmConfig, info: dict[str, Any], first_step: int, compil
     )
 
 
-def finish(writer: RunWriter, num_steps: int) -> str:
-    """Writes the line that makes the record complete, and says where the wall time went."""
+def finish(writer: RunWriter, num_steps: int, stopped_by: str | None = None) -> str:
+    """Writes the line that makes the record complete, and says where the wall time went.
+
+    Args:
+        stopped_by: what ended the run before all of its steps, "budget"; None for a whole one.
+    """
     # ru_maxrss is kilobytes on Linux and bytes on macOS.
     unit = 1 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    writer.append("end", steps=num_steps, peak_memory_bytes=peak)
+    reason = {} if stopped_by is None else {"stopped_by": stopped_by}
+    writer.append("end", steps=num_steps, peak_memory_bytes=peak, **reason)
     spent = wall_time(RunRecord.open(writer.directory).events)
     again = f"; {spent.num_lost_steps:,} steps were taken twice" if spent.num_lost_steps else ""
     processes = f" over {spent.num_processes} processes" if spent.num_processes > 1 else ""
     return f"wall time {duration(spent.total)}{processes}: {spent.shares()}{again}"
 
 
-def ensure_finished(directory: Path, num_steps: int) -> None:
+def ensure_finished(directory: Path, num_steps: int, stopped_by: str | None = None) -> None:
     """Writes the `end` that a kill between the last checkpoint and the last line left out."""
     writer = RunWriter(directory)
     if not RunRecord.open(directory).is_complete:
-        finish(writer, num_steps)
+        finish(writer, num_steps, stopped_by)
     writer.close()

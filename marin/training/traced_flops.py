@@ -119,6 +119,13 @@ def count_flops(jaxpr: Any) -> FlopCount:
     return FlopCount(_count(jaxpr, uncounted), tuple(sorted(uncounted)))
 
 
+def primitives(program: Any) -> set[str]:
+    """The names of everything that a traced program calls, also inside of what it calls."""
+    jaxpr = getattr(program, "jaxpr", program)
+    found = {equation.primitive.name for equation in jaxpr.eqns}
+    return found.union(*(primitives(inner) for equation in jaxpr.eqns for inner in _inner_jaxprs(equation.params)))
+
+
 def _shapes(model_config: Any, vocab_size: int) -> tuple[Any, Any]:
     """The model's arrays as shapes, and the rest of it."""
     shapes = eqx.filter_eval_shape(lambda: model_config.build(vocab_size, key=jax.random.key(0)))

@@ -1,0 +1,86 @@
+"""`marin verify --evaluate` and `--rerun`: what executes submitted code, and writes down what came out to be signed."""
+
+import argparse
+import json
+import pathlib
+import tempfile
+
+DEFAULT_TIMEOUT = 24 * 3600.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what runs the submission's code, in a sandbox, never in CI")
+    group.add_argument("--evaluate", metavar="RUN_DIR", help="score the checkpoint in the run's directory again")
+    group.add_argument("--rerun", type=int, metavar="N", help="train again from the same commit, with N seeds")
+    group.add_argument(
+        "--trust-code", action="store_true", help="needed for both: you have read the code and let it run"
+    )
+    group.add_argument(
+        "--data", metavar="PREFIX", help="a store of yours with the corpora, tokenizers and caches that need a network"
+    )
+    group.add_argument(
+        "--statement", metavar="FILE", help="where to write the unsigned statement (default: NAME-KIND.json here)"
+    )
+    group.add_argument("--timeout", type=float, default=DEFAULT_TIMEOUT, metavar="SECONDS", help="default: a day")
+
+
+def asked_for(args: argparse.Namespace) -> bool:
+    return args.evaluate is not None or args.rerun is not None
+
+
+def run(args: argparse.Namespace) -> int:
+    """Returns 0 where the figures found confirm the claim, 1 where they do not."""
+    import datetime
+
+    from marin.cli import checkout
+    from marin.errors import ConfigError
+    from marin.speedrun import rechecks, sandbox
+    from marin.speedrun.verification import Submission
+    from marin.speedrun.verification.statements import Kind, Predicate, judged, make_statement
+    from marin.storage import files
+
+    if not args.trust_code:
+        raise ConfigError("this runs the submission's code: read it, then add --trust-code")
+    if len(args.path) != 1 or (args.evaluate is not None and args.rerun is not None):
+        raise ConfigError("give one submission, and one of --evaluate RUN_DIR and --rerun N")
+    if args.rerun is not None and not 1 <= args.rerun <= 100:
+        raise ConfigError(f"--rerun is {args.rerun}: use a number from 1 to 100")
+    for flag, value in (("--evaluate", args.evaluate), ("--data", args.data)):
+        if value is not None and not pathlib.Path(value).is_dir():
+            raise ConfigError(f"{flag} is {value!r}: no such directory")
+    sandbox.require()
+    repository = pathlib.Path(args.repository) if args.repository else checkout.find_checkout()
+    if repository is None:
+        raise ConfigError("this is not inside a clone of Marin: give --repository DIR")
+    submission = Submission.read(args.path[0])
+    kind: Kind = "re-evaluation" if args.evaluate is not None else "re-run"
+    print(f"sandbox: {sandbox.ISOLATION}")
+    with tempfile.TemporaryDirectory(prefix="marin-recheck-") as folder:
+        data = None if args.data is None else pathlib.Path(args.data).resolve()
+        workspace = rechecks.prepare(submission, repository, data, pathlib.Path(folder).resolve(), args.timeout)
+        if args.evaluate is not None:
+            measured = rechecks.reevaluate(submission, pathlib.Path(args.evaluate), workspace)
+        else:
+            measured = rechecks.rerun(submission, args.rerun, workspace)
+    info = submission.runs[measured[0].run]
+    claimed = info.c4_en_bpb
+    if claimed is None and info.evaluation is not None:
+        claimed = info.evaluation.bits_per_byte
+    confirmed, words = judged(claimed, measured, kind)
+    same_set = info.evaluation is None or all(item.evaluation_digest == info.evaluation.digest for item in measured)
+    if not same_set:
+        confirmed, words = False, f"{words}, on other evaluation documents than the claim's"
+    today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
+    predicate = Predicate(date=today, confirmed=confirmed, commit=info.git_commit, measured=measured)
+    name = submission.directory.resolve().name
+    place = pathlib.Path(args.statement or f"{name}-{kind}.json")
+    figures = place.with_name(f"{place.stem}-measured.json")
+    files.write_bytes(str(place), make_statement(submission, kind, predicate) + b"\n")
+    files.write_json(str(figures), [item.model_dump(mode="json", exclude_none=True) for item in measured])
+    for item in measured:
+        print(f"run {item.run}, seed {item.seed}: {json.dumps(item.bits_per_byte)} bits per byte")
+    print(f"{'confirmed' if confirmed else 'NOT confirmed'}: {words}")
+    print(f"unsigned statement: {place}")
+    refuted = "" if confirmed else " --refuted"
+    print(f"sign it: marin sign {args.path[0]} --key ~/.ssh/id_ed25519 --kind {kind} --measured {figures}{refuted}")
+    return 0 if confirmed else 1

@@ -1,0 +1,230 @@
+"""`marin submit`: everything between a finished run and an opened pull request."""
+
+import argparse
+import pathlib
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from marin.speedrun.results import RunInfo
+    from marin.speedrun.submitting import Gathered, Placed
+    from marin.speedrun.verdict import Verdict
+
+HELP = """\
+Gather the results and logs of a speedrun into its directory, check them, show the row as it will stand on the leaderboard, and
+write the pull request's title and body. With gh on the PATH it offers to open the pull request.
+
+Run it again whenever something changed; nothing is asked when no person is at the terminal. The exit status is 0 when all is
+ready, 1 when a check failed, 2 on bad usage."""
+
+_MOST_SHOWN = 8
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", metavar="DIR", help="such as experiments/speedrun/my_run")
+    parser.add_argument("--prefix", metavar="PATH", help="where the runs lie (default: MARIN_PREFIX, else local_store)")
+    parser.add_argument(
+        "--run", action="append", default=[], metavar="RUN_DIR",
+        help="take exactly this run directory, in place of the newest run of each name; may be given several times",
+    )  # fmt: skip
+    parser.add_argument("--no-gather", action="store_true", help="check what lies in DIR as it is")
+    parser.add_argument(
+        "--rows", action="append", default=[], metavar="FILE",
+        help="the runs.json of the public leaderboard, for the neighbours; may be given several times",
+    )  # fmt: skip
+    parser.add_argument("--approach", metavar="TEXT", help="what is new and why (default: the description)")
+    parser.add_argument("--open", action="store_true", help="open the pull request with gh without asking")
+
+
+def run(args: argparse.Namespace) -> int:
+    from marin.cli import checkout
+    from marin.errors import ConfigError
+    from marin.speedrun import pull_request, submitting
+
+    root = checkout.find_checkout()
+    if root is None:
+        raise ConfigError("this is not inside a clone of Marin: cd into yours, then try again")
+    directory = pathlib.Path(args.directory).resolve()
+    submissions = root / "experiments" / "speedrun"
+    if not directory.is_dir() or directory.parent != submissions.resolve():
+        raise ConfigError(f"{args.directory} is no directory of experiments/speedrun: give experiments/speedrun/NAME")
+    if not any(directory.glob("*.py")):
+        raise ConfigError(f"{args.directory} has no Python file: the experiment that made the results belongs there")
+    if not args.no_gather:
+        _report_gathered(_gather(args, root, directory), directory)
+    problems = [f"{found}: remove it, and revoke it" for found in submitting.secrets_below(directory)]
+    verdicts, found = _verify(directory, submissions)
+    problems += found
+    placed = submitting.place(directory, submissions, args.rows)
+    _show_places(placed)
+    notes = _notes([info for info, _ in verdicts])
+    _print_list("note", notes)
+    _print_list("error", problems)
+    title = pull_request.title(directory.name, verdicts[0][0])
+    command = f"python -m experiments.speedrun.{directory.name}.{_module(directory)} --force_run_failed true --prefix local_store"
+    text = pull_request.body(directory.name, verdicts, placed, command, args.approach)
+    place = root / ".submit" / f"{directory.name}.md"
+    from marin.execution.redaction import secrets_in
+    from marin.storage import files
+
+    if secret := secrets_in(text):
+        raise ConfigError(f"the pull request's text would hold {', '.join(secret)}: take it out of the configs")
+    files.write_bytes(str(place), text.encode())
+    print(f"\ntitle: {title}\n\n{text}")
+    print(f"written to {place.relative_to(root)}")
+    if problems:
+        print("not ready: fix the errors above, then run the same command again")
+        return 1
+    return _offer(args, root, directory, title, place)
+
+
+def _gather(args: argparse.Namespace, root: pathlib.Path, directory: pathlib.Path) -> "Gathered":
+    from marin.errors import ConfigError
+    from marin.speedrun import submitting
+    from marin.speedrun.results import FILE_NAME
+    from marin.storage import files
+    from marin.storage.prefix import resolve_prefix
+
+    if args.run:
+        given = [submitting.read_run(pathlib.Path(run), args.prefix) for run in args.run]
+        gathered = submitting.Gathered(tuple(given), ())
+    else:
+        prefix = resolve_prefix(args.prefix)
+        if not files.is_local(prefix):
+            raise ConfigError(
+                f"the prefix {prefix} is not on this machine: copy the run directories, and give them with --run"
+            )
+        names = [path.name for path in directory.parent.iterdir() if path.is_dir()]
+        gathered = submitting.find_runs(prefix, directory.name, names)
+        if not gathered.runs and (directory / FILE_NAME).is_file():
+            return gathered  # what was gathered before, on a machine without the runs
+        if not gathered.runs:
+            raise ConfigError(
+                f"no finished run named {directory.name!r} or {directory.name}_... below {prefix}/checkpoints/speedrun: train first,"
+                " give --prefix, or name the run directories with --run"
+            )
+    submitting.gather(gathered.runs, directory)
+    return gathered
+
+
+def _report_gathered(gathered: "Gathered", directory: pathlib.Path) -> None:
+    if gathered.runs:
+        print(f"gathered into {directory.name}: " + ", ".join(run.name for run in gathered.runs))
+    else:
+        print(f"no run below the prefix; checking what lies in {directory.name}")
+    for path in gathered.left_out:
+        print(
+            f"note: an older run of the same name was left out: {path.name}; say so in the approach if it is a repetition"
+        )
+
+
+def _verify(directory: pathlib.Path, submissions: pathlib.Path) -> "tuple[list[tuple[RunInfo, Verdict]], list[str]]":
+    """The verdict on each run, and what stands in the way."""
+    from marin.errors import ResultsError
+    from marin.speedrun.results import FILE_NAME
+    from marin.speedrun.verification import Context, Submission, known_runs_of, verify_read
+
+    known = []
+    for path in sorted(submissions.rglob(FILE_NAME)):
+        if path.parent != directory:
+            try:
+                known += known_runs_of(path, path.parent.relative_to(submissions).as_posix())
+            except ResultsError:
+                continue  # another's file that cannot be read is no reason to hold this one
+    verdicts = verify_read(Submission.read(directory), Context(known=tuple(known)))
+    problems = []
+    for number, (_, verdict) in enumerate(verdicts):
+        print(f"run {number}: reached {verdict.level or 'no rung'}")
+        shown = [finding for rung in verdict.rungs for finding in rung.findings]
+        problems += [f"run {number}: {finding.message}" for finding in shown if finding.severity == "error"]
+        _print_list("warning", [finding.message for finding in shown if finding.severity == "warning"])
+    return verdicts, problems
+
+
+def _show_places(placed: "list[Placed]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from marin.speedrun.pull_request import one_line
+
+    console = Console(highlight=False)
+    for item in placed:
+        track = item.board.track
+        table = Table(box=None, title=f"as it will stand: {track.title}", title_justify="left")
+        for column in (
+            "rank",
+            "run",
+            "author",
+            track.metric.replace("_", " "),
+            track.cost.replace("_", " "),
+            "frontier",
+        ):
+            table.add_column(column)
+        for entry in item.neighbours:
+            quality, cost = entry.values[track.metric], entry.values[track.cost]
+            cells = [
+                "" if entry.rank is None else str(entry.rank), one_line(entry.name), one_line(entry.author),
+                "unknown" if quality is None else f"{quality:.4f}", "unknown" if cost is None else f"{cost:.3e}",
+                "yes" if entry.on_frontier else "",
+            ]  # fmt: skip
+            style = "bold" if entry is item.entry else ""
+            table.add_row(*(Text(cell, style) for cell in cells))
+        console.print(table)
+        if item.entry.rank is None:
+            why = item.entry.details.get("not_ranked") or "its verdict does not allow a rank"
+            reasons = why if isinstance(why, str) else "; ".join(map(str, why))
+            console.print(Text(f"without a rank: {one_line(reasons)}"))
+
+
+def _notes(infos: "list[RunInfo]") -> list[str]:
+    from marin.speedrun.submitting import page_problem
+
+    links = sorted({info.wandb_run_link for info in infos if info.wandb_run_link})
+    notes = [problem for problem in map(page_problem, links) if problem]
+    if any("wandb.ai" in link for link in links):
+        notes.append("a page of wandb.ai loads for everyone, also a private one: look at it in a private window")
+    if any(info.git_dirty for info in infos):
+        notes.append("a run was made with uncommitted changes: commit the experiment as it ran")
+    notes.append('leave "Allow edits by maintainers" on when you open the pull request')
+    return notes
+
+
+def _print_list(kind: str, lines: list[str]) -> None:
+    from marin.speedrun.pull_request import one_line
+
+    for line in lines[:_MOST_SHOWN]:
+        print(f"{kind}: {one_line(line)}")
+    if len(lines) > _MOST_SHOWN:
+        print(f"{kind}: and {len(lines) - _MOST_SHOWN} more; `marin verify` shows all")
+
+
+def _module(directory: pathlib.Path) -> str:
+    if (directory / "main.py").is_file():
+        return "main"
+    return next((path.stem for path in sorted(directory.glob("*.py")) if path.stem != "__init__"), "main")
+
+
+def _offer(
+    args: argparse.Namespace, root: pathlib.Path, directory: pathlib.Path, title: str, place: pathlib.Path
+) -> int:
+    own = directory.relative_to(root).as_posix() if directory.is_relative_to(root) else str(directory)
+    print(
+        f"ready. Commit and push it:\n  git add {own} && git commit -m 'speedrun: {directory.name}' && git push -u origin HEAD"
+    )
+    command = ["gh", "pr", "create", "--title", title, "--body-file", str(place)]
+    if shutil.which("gh") is None:
+        print("then open the pull request on GitHub with the title and body above (or install gh and run this again)")
+        return 0
+    wanted = args.open
+    if not wanted and sys.stdin.isatty():
+        wanted = input("Open the pull request with gh? The branch must be pushed. [y/N]: ").strip().lower() in (
+            "y",
+            "yes",
+        )
+    if not wanted:
+        print("then: marin submit " + args.directory + " --no-gather --open")
+        return 0
+    return 0 if subprocess.run(command, cwd=root, check=False).returncode == 0 else 1

@@ -1,0 +1,301 @@
+"""Whether what a model was scored by is a prediction: probes at the end of every training.
+
+Models bring their own code, and a figure in bits per byte means something only if each token was predicted, from what
+stands before it, by probabilities that sum to one. On random windows of the evaluation set, through the very program that
+scored the run:
+
+    normalization  at random positions, the probabilities of the whole vocabulary sum to 1
+    causality      after a random cut, tokens are replaced by other text (or one token, or where documents end): what was
+                   predicted before the cut stays as it was
+    one_pass       the same rows scored again, in another order and beside other rows, score the same; their score is what
+                   the probabilities say; the program calls nothing outside of itself, which could remember or look up;
+                   and each token of the set is scored once
+    byte_count     the bytes divided by are those of the raw documents
+
+Where the windows, cuts and positions lie follows from `seed`, which stands in the outcome. It is taken from the measured
+figure, so that it is fixed for a run and unknown to a model while it trains.
+
+What the probes do not show: that a model looks ahead at a place that no cut met, or that it knows the evaluation set by
+heart.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import time
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from marin.data.eval_set import EvalSet, EvalStream
+from marin.data.tokenizer import Tokenizer
+from marin.evaluation.bits_per_byte import SCORING_BLOCK, BitsPerByte, scorer
+from marin.nn.axes import replicate
+from marin.nn.loss import cross_entropy
+from marin.nn.precision import Precision
+from marin.training.traced_flops import primitives
+
+NUM_CUTS = NUM_POSITIONS = 64  # as many rows are cut, at least, and as many positions looked at
+NORMALIZATION_LIMIT = 1e-4
+# Nats by which a prediction may move that must not. Honest models measure 0 in one program (see tests/evaluation); a model
+# that gains less than this by looking ahead gains nothing that a board would show.
+_CHANGE_LIMIT = {"float32": 1e-3, "bfloat16": 1e-2}
+# Mean nats between the scoring program and the one that gives whole distributions, which rounds elsewhere.
+_AGREEMENT_LIMIT = {"float32": 1e-3, "bfloat16": 3e-2}
+_OUTSIDE = {"pure_callback", "io_callback"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """One probe: the worst that was measured, what is allowed, and what that means in words."""
+
+    passed: bool
+    measured: float
+    limit: float
+    message: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Validity:
+    """The outcome of all probes, and what it takes to run them again."""
+
+    seed: int
+    num_cuts: int
+    num_positions: int
+    seconds: float
+    normalization: Probe
+    causality: Probe
+    one_pass: Probe
+    byte_count: Probe
+
+    @property
+    def probes(self) -> dict[str, Probe]:
+        return {name: getattr(self, name) for name in ("normalization", "causality", "one_pass", "byte_count")}
+
+    @property
+    def passed(self) -> bool:
+        return all(probe.passed for probe in self.probes.values())
+
+    def as_json(self) -> dict[str, Any]:
+        return {"passed": self.passed, **dataclasses.asdict(self)}
+
+
+def probe_validity(
+    model: Any,
+    eval_set: EvalSet,
+    tokenizer: Tokenizer,
+    context_length: int,
+    measured: BitsPerByte,
+    *,
+    precision: Precision,
+    batch_size: int = 16,
+    seed: int | None = None,
+) -> Validity:
+    """Probes the model that `measured` is the score of; `precision` and `batch_size` are those that it was scored with.
+
+    Args:
+        seed: of another outcome, to repeat it; None for the one that follows from `measured`.
+    """
+    begin = time.perf_counter()
+    if seed is None:
+        seed = int.from_bytes(hashlib.sha256(f"{measured.digest} {measured.nats!r}".encode()).digest()[:4], "big")
+    rows = _Rows(model, eval_set.stream(tokenizer, context_length), precision, batch_size, np.random.default_rng(seed))
+    causality, num_cuts = _causality(rows)
+    positions = _positions(rows)
+    nats_VP = _all_nats(rows, positions, tokenizer.vocab_size)
+    return Validity(
+        seed=seed,
+        num_cuts=num_cuts,
+        num_positions=NUM_POSITIONS,
+        normalization=_normalization(nats_VP),
+        causality=causality,
+        one_pass=_one_pass(rows, measured, _agreement(rows, positions, nats_VP)),
+        byte_count=_byte_count(rows.stream, eval_set, measured),
+        seconds=round(time.perf_counter() - begin, 3),
+    )
+
+
+class _Rows:
+    """A batch of random windows, the program that scored the run, and what it says of them, `first`."""
+
+    def __init__(
+        self, model: Any, stream: EvalStream, precision: Precision, batch_size: int, rng: np.random.Generator
+    ) -> None:
+        self.stream, self.batch_size, self.rng = stream, batch_size, rng
+        self.arrays, self.static = eqx.partition(precision.cast(model), eqx.is_array)
+        self.program = scorer(self.static)
+        kind = str(precision.dtype)
+        self.change_limit, self.agreement_limit = _CHANGE_LIMIT[kind], _AGREEMENT_LIMIT[kind]
+
+        self.batch = self.draw()
+        self.first = self.score(*self.batch[:3])
+
+    def draw(self) -> tuple[np.ndarray, ...]:
+        """Tokens, targets, segment ids and which of them are real, of `batch_size` windows."""
+        count = self.stream.num_windows
+        numbers = self.rng.choice(count, self.batch_size, replace=count < self.batch_size)
+        return self.stream.windows([int(number) for number in numbers], self.batch_size)
+
+    def score(self, tokens: np.ndarray, targets: np.ndarray, segments: np.ndarray) -> np.ndarray:
+        return np.asarray(self.program(self.arrays, tokens, targets, segments), np.float64)
+
+
+def _probe(measured: float, limit: float, good: str, bad: str) -> Probe:
+    passed = measured <= limit  # a NaN fails
+    return Probe(
+        passed, measured if np.isfinite(measured) else float(np.finfo(np.float64).max), limit, good if passed else bad
+    )
+
+
+def _largest(differences: np.ndarray) -> float:
+    return float(np.max(np.nan_to_num(np.abs(differences), nan=np.inf), initial=0.0))
+
+
+# ---- normalization -----------------------------------------------------------------------------------------------------
+
+
+def _normalization(nats_VP: np.ndarray) -> Probe:
+    sums = np.exp(-nats_VP).sum(axis=0)
+    worst = float(sums[np.argmax(np.abs(np.nan_to_num(sums, nan=np.inf) - 1.0))])
+    return _probe(
+        abs(worst - 1.0),
+        NORMALIZATION_LIMIT,
+        f"at {NUM_POSITIONS} positions the probabilities of {len(nats_VP):,} tokens sum to 1",
+        f"the probabilities of {len(nats_VP):,} tokens sum to {worst:.6g}, not to 1: the score is no prediction",
+    )
+
+
+def _positions(rows: _Rows) -> tuple[np.ndarray, np.ndarray]:
+    real = np.argwhere(rows.batch[3])
+    picked = real[rows.rng.integers(len(real), size=NUM_POSITIONS)]
+    return picked[:, 0].astype(np.int32), picked[:, 1].astype(np.int32)
+
+
+def _all_nats(rows: _Rows, positions: tuple[np.ndarray, np.ndarray], vocab_size: int) -> np.ndarray:
+    """What the loss says of every token of the vocabulary at each position, [V, P]."""
+    tokens, _, segments, _ = rows.batch
+    nats = _distribution(rows.static, vocab_size)
+    return np.asarray(nats(rows.arrays, tokens, segments, *positions), np.float64)
+
+
+@functools.lru_cache(maxsize=4)
+def _distribution(static: Any, vocab_size: int) -> Any:
+    """The compiled loss of every token at some positions: `nats(arrays, tokens, segment_ids, rows, columns)`."""
+
+    @jax.jit
+    def nats(arrays: Any, tokens_BT: Any, segment_ids_BT: Any, row_P: Any, column_P: Any) -> Any:
+        model = eqx.combine(arrays, static)
+        x_1PD = model.activations(tokens_BT, segment_ids_BT)[row_P, column_P][None]
+        head_DV = model.lm_head_DV
+
+        def of_target(target: Any) -> Any:
+            targets_1P = jnp.broadcast_to(target, (1, NUM_POSITIONS))
+            return cross_entropy(x_1PD, head_DV, targets_1P, block=SCORING_BLOCK, softcap=model.logit_softcap)[0]
+
+        # Only what is picked depends on the target, so the logits are computed once.
+        return replicate(jax.vmap(of_target)(jnp.arange(max(vocab_size, head_DV.shape[1]), dtype=jnp.int32)))
+
+    return nats
+
+
+# ---- causality ---------------------------------------------------------------------------------------------------------
+
+
+def _causality(rows: _Rows) -> tuple[Probe, int]:
+    tokens, targets, segments, valid = rows.batch
+    sizes = valid.sum(axis=1)
+    worst, num_cuts, num_moved, num_looked_at = 0.0, 0, 0, 0
+    for change in range(max(3, -(-NUM_CUTS // rows.batch_size))):
+        other_tokens, _, other_segments, _ = rows.draw()
+        cuts = rows.rng.integers(1, np.maximum(sizes, 2))
+        before = np.arange(tokens.shape[1]) < cuts[:, None]
+        after = ~before
+        if change % 3 == 0:  # other text goes on, with documents that end elsewhere
+            # Segment ids go on rising, as they do in every row; in half of the rows a document ends at the cut.
+            last = segments[np.arange(len(cuts)), cuts - 1][:, None] + rows.rng.integers(0, 2, (len(cuts), 1))
+            first = other_segments[np.arange(len(cuts)), np.minimum(cuts, tokens.shape[1] - 1)][:, None]
+            changed_segments = np.where(after, last + np.maximum(other_segments - first, 0), segments).astype(np.int32)
+        else:
+            changed_segments = segments
+        if change % 3 == 1:  # one token
+            after &= np.arange(tokens.shape[1]) == cuts[:, None]
+        changed_tokens = np.where(after, other_tokens, tokens)
+        moved = rows.score(changed_tokens, targets, changed_segments) - rows.first
+        looked_at = np.abs(moved[before & valid])
+        worst = max(worst, _largest(looked_at))
+        num_moved += int((~(looked_at <= rows.change_limit)).sum())
+        num_looked_at += looked_at.size
+        num_cuts += int((sizes > 0).sum())
+    return _probe(
+        worst,
+        rows.change_limit,
+        f"changing what follows {num_cuts} cuts leaves the {num_looked_at:,} predictions before them as they were",
+        f"changing later tokens moves {num_moved:,} of {num_looked_at:,} earlier predictions, by up to {worst:.3g} nats: the"
+        " model sees what it is to predict",
+    ), num_cuts
+
+
+# ---- one pass ----------------------------------------------------------------------------------------------------------
+
+
+def _one_pass(rows: _Rows, measured: BitsPerByte, agreement: float) -> Probe:
+    limit = rows.change_limit
+    if outside := primitives(jax.make_jaxpr(rows.program)(rows.arrays, *rows.batch[:3])) & _OUTSIDE:
+        called = ", ".join(sorted(outside))
+        message = f"the model's program calls out of itself ({called}), so its score may depend on anything"
+        return Probe(False, 1.0, 0.0, message)
+    if measured.num_tokens != rows.stream.num_targets:
+        missing = abs(rows.stream.num_targets - measured.num_tokens)
+        message = f"{measured.num_tokens:,} tokens were scored, the set has {rows.stream.num_targets:,}"
+        return Probe(False, float(missing), 0.0, f"{message}: each is to be scored once")
+    if not agreement <= rows.agreement_limit:
+        message = f"scores differ by {agreement:.3g} nats from what the model's own probabilities say"
+        return Probe(False, min(agreement, float(np.finfo(np.float64).max)), rows.agreement_limit, message)
+    again = _largest((rows.score(*rows.batch[:3]) - rows.first)[rows.batch[3]])
+    worst = max(again, _beside_others(rows))
+    what = "the same rows scored again" if again > limit else "a row scored beside other rows, in another place"
+    return _probe(
+        worst,
+        limit,
+        f"rows score the same again, in another order and beside other rows; {measured.num_tokens:,} tokens are scored once each",
+        f"{what} scores differently, by up to {worst:.3g} nats: the score depends on more than the text before a token",
+    )
+
+
+def _beside_others(rows: _Rows) -> float:
+    """How far scores move where rows change places and every other one is replaced."""
+    worst = 0.0
+    for kept in (0, 1):
+        order = rows.rng.permutation(rows.batch_size)
+        others = rows.draw()
+        replaced = np.arange(rows.batch_size) % 2 != kept if rows.batch_size > 1 else np.zeros(1, bool)
+        pairs = zip(rows.batch[:3], others[:3], strict=True)
+        mixed = [np.where(replaced[:, None], other, own)[order] for own, other in pairs]
+        moved = np.empty_like(rows.first)
+        moved[order] = rows.score(*mixed) - rows.first[order]
+        worst = max(worst, _largest(moved[rows.batch[3] & ~replaced[:, None]]))
+    return worst
+
+
+def _agreement(rows: _Rows, positions: tuple[np.ndarray, np.ndarray], nats_VP: np.ndarray) -> float:
+    """Mean nats between the scores and the distributions."""
+    said = nats_VP[rows.batch[1][positions], np.arange(NUM_POSITIONS)]
+    return float(np.mean(np.abs(said - rows.first[positions])))
+
+
+# ---- bytes -------------------------------------------------------------------------------------------------------------
+
+
+def _byte_count(stream: EvalStream, eval_set: EvalSet, measured: BitsPerByte) -> Probe:
+    raw = sum(len(document.text.encode()) for document in eval_set.documents)
+    tokens = int(stream.token_bytes[stream.tokens].sum())
+    wrong = max(abs(measured.num_bytes - raw), abs(tokens - raw))
+    return _probe(
+        float(wrong),
+        0.0,
+        f"{raw:,} bytes of raw text, as was divided by",
+        f"the text has {raw:,} bytes, its tokens stand for {tokens:,}, and {measured.num_bytes:,} were divided by",
+    )

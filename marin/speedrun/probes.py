@@ -1,0 +1,37 @@
+"""What the verdict makes of a run's validity probes: a failed one is an error, whatever the file itself concludes.
+
+The limits are those of `marin.evaluation.validity`, in its most lenient precision: a file that allows itself more is not believed.
+"""
+
+from marin.speedrun.results import RunInfo
+from marin.speedrun.verdict import Finding
+
+# The widest limits that the engine sets: nats in bfloat16, bytes, and how far a sum of probabilities may be from 1.
+LIMITS = {"normalization": 1e-4, "causality": 1e-2, "one_pass": 3e-2, "byte_count": 0.0}
+
+
+def check(info: RunInfo) -> list[Finding]:
+    """Findings about the field `validity`."""
+    validity = info.validity
+    if validity is None:
+        return [Finding("arithmetic", "note", "validity", "not probed: nothing says that the scores are predictions")]
+    found = []
+    for name, probe in validity.probes.items():
+        field = f"validity.{name}"
+        if not probe.passed:
+            said = f": {probe.message[:300]}" if probe.message else ""
+            found.append(Finding("arithmetic", "error", field, f"the validity probe `{name}` failed{said}"))
+        elif probe.measured is None or probe.limit is None:
+            found.append(
+                Finding(
+                    "arithmetic", "error", field, f"the validity probe `{name}` states no figure, so it shows nothing"
+                )
+            )
+        elif probe.limit > LIMITS[name] or not 0 <= probe.measured <= probe.limit:
+            message = f"the validity probe `{name}` is said to have passed with {probe.measured:g}, at most {min(probe.limit, LIMITS[name]):g} is allowed"
+            found.append(Finding("arithmetic", "error", field, message))
+    if validity.passed != all(probe.passed for probe in validity.probes.values()):
+        found.append(
+            Finding("arithmetic", "error", "validity.passed", "`validity.passed` is not what its four probes say")
+        )
+    return found

@@ -1,0 +1,148 @@
+"""The title and body of a pull request that submits a run: approach, `print_run_info`, metrics, commands, verdicts.
+
+All of it comes from the results file, which is data: the experiment is not run for it. Text of the author's stands in fenced
+blocks or is escaped, so that it is shown and never obeyed.
+"""
+
+import re
+from collections.abc import Sequence
+
+from marin.speedrun.entries import Entry
+from marin.speedrun.results import RunInfo
+from marin.speedrun.run_info_text import run_info_text
+from marin.speedrun.submitting import Placed
+from marin.speedrun.verdict import Verdict
+
+_LONGEST_TITLE = 100
+
+
+def title(name: str, info: RunInfo) -> str:
+    """One line."""
+    text = f"speedrun: {name}: {one_line(info.description)}"
+    return text if len(text) <= _LONGEST_TITLE else text[: _LONGEST_TITLE - 1].rstrip() + "…"
+
+
+def body(
+    name: str,
+    runs: Sequence[tuple[RunInfo, Verdict]],
+    placed: Sequence[Placed],
+    command: str,
+    approach: str | None,
+) -> str:
+    """GitHub Markdown."""
+    info = runs[0][0]
+    parts = [
+        "## Approach",
+        markdown_text(approach or info.description),
+        "## Metrics",
+        _metrics(runs),
+        *(part for item in placed for part in (f"### {item.board.track.title}", neighbours_table(item))),
+        "## How to run it",
+        fenced(command),
+        f"Commit `{one_line(info.git_commit or 'unknown')}`{', with uncommitted changes' if info.git_dirty else ''}.",
+        "## print_run_info",
+        f"<details><summary>configuration and cost</summary>\n\n{fenced(run_info(info))}\n\n</details>",
+        "## Verification",
+        _verdicts(runs),
+        f"`marin verify experiments/speedrun/{name}` says the same. The logs of every run are in `logs/`.",
+        "---",
+        '"Allow edits by maintainers" is left on, so that the run can be helped along and scaled up.',
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def run_info(info: RunInfo) -> str:
+    """What `print_run_info` prints, from the results: in the order of the dry run."""
+    config = {
+        "author": info.author.model_dump(),
+        "description": info.description,
+        "model_config": info.model,
+        "train_config": info.train_config,
+        "tokenized_dataset": info.tokenized_dataset,
+        "resources": info.resources,
+    }
+    return run_info_text(
+        config,
+        model_flops=info.model_flops or 0.0,
+        model_size=info.model_size or 0,
+        num_devices=info.num_devices or 0,
+        num_chips=info.num_chips or 0,
+        device_flops=info.device_flops or 0.0,
+    )
+
+
+def neighbours_table(item: Placed) -> str:
+    """The entry's row in bold, with those around it."""
+    track = item.board.track
+    lines = [f"| rank | run | {track.metric} | {track.cost} | frontier |", "|---|---|---|---|---|"]
+    for entry in item.neighbours:
+        cells = entry_cells(item, entry)
+        if entry is item.entry:
+            cells = [f"**{cell}**" if cell else "" for cell in cells]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def entry_cells(item: Placed, entry: Entry) -> list[str]:
+    """Rank, name, quality, cost and frontier of an entry, as text for Markdown."""
+    track = item.board.track
+    quality, cost = entry.values[track.metric], entry.values[track.cost]
+    return [
+        "" if entry.rank is None else str(entry.rank),
+        markdown_text(one_line(entry.name)),
+        "unknown" if quality is None else f"{quality:.4f}",
+        "unknown" if cost is None else f"{cost:.3e}",
+        "yes" if entry.on_frontier else "",
+    ]
+
+
+def _metrics(runs: Sequence[tuple[RunInfo, Verdict]]) -> str:
+    lines = [
+        "| run | seed | bits per byte | training time (s) | hardware FLOPs | model FLOPs | parameters | tokens |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for number, (info, _) in enumerate(runs):
+        quality = info.c4_en_bpb
+        if quality is None and info.evaluation is not None:
+            quality = info.evaluation.bits_per_byte
+        figures = (
+            (quality, ".4f"), (info.training_time, ",.1f"), (info.training_hardware_flops, ".3e"), (info.model_flops, ".3e"),
+            (info.model_size, ",d"), (info.total_tokens, ",d"),
+        )  # fmt: skip
+        cells = ["unknown" if value is None else format(value, form) for value, form in figures]
+        seed = "unknown" if info.seed is None else str(info.seed)
+        lines.append(f"| {number} | {seed} | " + " | ".join(cells) + " |")
+    evaluation = runs[0][0].evaluation
+    scored = "" if evaluation is None else f"\n\nScored on {markdown_text(one_line(evaluation.name))}."
+    return "\n".join(lines) + scored
+
+
+def _verdicts(runs: Sequence[tuple[RunInfo, Verdict]]) -> str:
+    lines = []
+    for number, (_, verdict) in enumerate(runs):
+        reached = verdict.level or "no rung"
+        rungs = ", ".join(f"{rung.rung} {rung.outcome}" for rung in verdict.rungs)
+        lines.append(f"- run {number}: reached {reached} ({rungs})")
+        for rung in verdict.rungs:
+            for finding in rung.findings:
+                if finding.severity in ("error", "warning"):
+                    lines.append(f"  - {finding.severity}: {markdown_text(one_line(finding.message))}")
+    return "\n".join(lines)
+
+
+def one_line(text: str) -> str:
+    """The text without line breaks and characters that a terminal or page would obey."""
+    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+
+
+def markdown_text(text: str) -> str:
+    """Plain text as Markdown that shows it: no markup, no mentions, no references to issues."""
+    escaped = re.sub(r"([\\`*_{}\[\]<>()#+!|~&-])", r"\\\1", text)
+    return re.sub(r"(?<!\w)@(?=\w)", "@\N{ZERO WIDTH SPACE}", escaped)
+
+
+def fenced(text: str) -> str:
+    """A code block that the text cannot close."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"

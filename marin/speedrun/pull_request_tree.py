@@ -1,0 +1,169 @@
+"""The submissions of a pull request, taken out of git as data: `python -m marin.speedrun.pull_request_tree --base B --head H --into DIR`.
+
+Run in a clone of the base branch that has the head's commits as objects. The head is never checked out: each file below a
+changed `experiments/speedrun/NAME/` is read from its blob and written as a plain file, never executable, below `DIR/tree/`. Links,
+submodules, odd names and too much of anything are refused. What the next command needs is written beside:
+
+    DIR/tree/NAME/...     the files of each changed submission, whole, as the pull request has them
+    DIR/known/NAME/...    the results of the base branch's other submissions, against which repetitions are found
+    DIR/submissions       paths of the changed submissions that have results, each ended by a NUL
+
+The exit status is 1 where something is refused. Nothing of the head is imported, and no git filter or hook of it runs.
+"""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+
+from marin.errors import ResultsError, clean_exit
+from marin.speedrun.results import FILE_NAME
+
+ROOT = "experiments/speedrun"
+MAX_FILES, MAX_BYTES, MAX_FILE_BYTES, MAX_DEPTH = 2_000, 256 * 2**20, 32 * 2**20, 12
+_PLAIN_FILES = ("100644", "100755")
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A file of a commit's tree."""
+
+    mode: str
+    digest: str
+    size: int
+    path: str
+
+
+def extract(base: str, head: str, into: pathlib.Path, repository: pathlib.Path) -> tuple[list[str], list[str]]:
+    """Writes what the module says; returns the names of the changed submissions, and what was refused.
+
+    Raises:
+        ResultsError: if git does not know the commits.
+    """
+    changed = [
+        path
+        for path in _git(repository, "diff", "--name-only", "-z", "--no-renames", f"{base}...{head}").split("\0")
+        if path
+    ]
+    names = sorted({path.split("/")[2] for path in changed if path.startswith(f"{ROOT}/") and path.count("/") > 2})
+    in_base = {entry.path: entry for entry in _tree(repository, base, ROOT)}
+    in_head = {entry.path: entry for entry in _tree(repository, head, ROOT)}
+    problems = [
+        f"{shown(path)} is removed: rows are never deleted; a submission is withdrawn with {ROOT}/NAME/withdrawn.json"
+        for path in sorted(in_base)
+        if path.endswith(f"/{FILE_NAME}") and path in changed and path not in in_head
+    ]
+    wanted = [entry for entry in in_head.values() if entry.path.split("/")[2] in names and entry.path.count("/") > 2]
+    taken, refused = _choose(wanted)
+    problems += refused
+    _write(repository, taken, into / "tree")
+    known = [e for e in in_base.values() if e.path.endswith(f"/{FILE_NAME}") and e.path.split("/")[2] not in names]
+    _write(repository, _choose(known)[0], into / "known")
+    with_results = [name for name in names if (into / "tree" / name / FILE_NAME).is_file()]
+    listing = b"".join(os.fsencode(into / "tree" / name) + b"\0" for name in with_results)
+    (into / "submissions").write_bytes(listing)
+    return names, problems
+
+
+def _choose(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
+    """The entries that can be written as plain files, and why the others cannot."""
+    taken: list[Entry] = []
+    problems: list[str] = []
+    size = 0
+    for entry in sorted(entries, key=lambda entry: entry.path):
+        if problem := _problem(entry):
+            problems.append(f"{shown(entry.path)} {problem}")
+            continue
+        size += entry.size
+        taken.append(entry)
+    if len(taken) > MAX_FILES or size > MAX_BYTES:
+        limit = f"at most {MAX_FILES:,} and {MAX_BYTES // 2**20} MiB: leave checkpoints and data out"
+        return [], [*problems, f"{len(taken):,} files of {size / 2**20:,.1f} MiB in all, {limit}"]
+    return taken, problems
+
+
+def _problem(entry: Entry) -> str | None:
+    if entry.mode == "120000":
+        return "is a symbolic link: put the file itself there"
+    if entry.mode not in _PLAIN_FILES:
+        return "is no plain file (a submodule?): leave it out"
+    parts = entry.path.split("/")
+    if len(parts) > MAX_DEPTH:
+        return f"lies more than {MAX_DEPTH} directories deep"
+    if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
+        return "has a path that leads elsewhere"
+    if (
+        not entry.path.isprintable()
+        or "\\" in entry.path
+        or ":" in entry.path
+        or any(len(part) > 200 for part in parts)
+    ):
+        return "has a name with control characters, a backslash or a colon, or a very long one: rename it"
+    if entry.size > MAX_FILE_BYTES:
+        return f"has {entry.size / 2**20:,.0f} MiB, at most {MAX_FILE_BYTES // 2**20}"
+    return None
+
+
+def _write(repository: pathlib.Path, entries: list[Entry], directory: pathlib.Path) -> None:
+    """Writes blobs as plain files; `experiments/speedrun/` is left off their paths."""
+    directory.mkdir(parents=True, exist_ok=True)
+    if not entries:
+        return
+    wanted = "".join(f"{entry.digest}\n" for entry in entries).encode()
+    done = subprocess.run(
+        ["git", "cat-file", "--batch"], cwd=repository, input=wanted, capture_output=True, timeout=300, check=True
+    )
+    position = 0
+    for entry in entries:
+        end = done.stdout.index(b"\n", position)
+        size = int(done.stdout[position:end].split()[2])
+        path = directory.joinpath(*entry.path.split("/")[2:])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(done.stdout[end + 1 : end + 1 + size])
+        position = end + size + 2
+
+
+def _tree(repository: pathlib.Path, commit: str, under: str) -> list[Entry]:
+    entries = []
+    for line in _git(repository, "ls-tree", "-r", "-z", "-l", "--full-tree", commit, "--", f"{under}/").split("\0"):
+        if line:
+            facts, _, path = line.partition("\t")
+            mode, _, digest, size = facts.split()
+            entries.append(Entry(mode, digest, 0 if size == "-" else int(size), path))
+    return [entry for entry in entries if entry.path.count("/") > 1]
+
+
+def _git(repository: pathlib.Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=repository, capture_output=True, timeout=300, check=True)
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode("utf-8", "replace").strip()
+        raise ResultsError(f"git {arguments[0]} failed ({said}): fetch the pull request's commits first") from None
+    return done.stdout.decode("utf-8", "surrogateescape")
+
+
+def shown(path: str) -> str:
+    """A path that a terminal and a log show as it is."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in path)[:200]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Take the submissions of a pull request out of git, as data.")
+    parser.add_argument("--base", required=True, help="commit of the base branch")
+    parser.add_argument("--head", required=True, help="commit of the pull request")
+    parser.add_argument("--into", required=True, type=pathlib.Path, help="a new directory")
+    args = parser.parse_args()
+    if args.into.exists():
+        raise ResultsError(f"{args.into} is there already: give a new directory")
+    names, problems = extract(args.base, args.head, args.into.resolve(), pathlib.Path.cwd())
+    print(f"submissions that change: {', '.join(map(shown, names)) or 'none'}")
+    for problem in problems:
+        print(f"refused: {problem}")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    with clean_exit():
+        sys.exit(main())

@@ -1,0 +1,202 @@
+"""The two rungs that execute submitted code, in a sandbox: scoring a checkpoint again, and training again.
+
+`reevaluate` puts the run's directory alone into an empty store and lets the submission's own evaluation step run there, by the
+executor: its tokenizer and evaluation documents are made anew, so that only the weights are the author's. `rerun` trains from the
+run's commit, in an empty store. Both take the code of the run's commit, with the submission's files over it.
+
+What data cannot be made without a network must be prepared: `--data PREFIX` names a store of the verifier's own, from which
+everything but runs is copied.
+"""
+
+import dataclasses
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+
+from marin.errors import ConfigError, ResultsError
+from marin.speedrun import sandbox, strict_json, submitting
+from marin.speedrun.verification import Submission
+from marin.speedrun.verification.statements import Measured
+from marin.speedrun.verification.submission import EVALUATION_FILE
+from marin.tracking.run_record import RUN_FILE
+
+_DATA = ("corpora", "raw", "tokenizers", "tokenized", "documents")
+_MAX_EVALUATION_BYTES = 2**20
+_SHOWN = 3_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Workspace:
+    """A scratch directory with the code to run and a store."""
+
+    scratch: pathlib.Path
+    name: str
+    seconds: float
+
+    @property
+    def code(self) -> pathlib.Path:
+        return self.scratch / "code"
+
+    @property
+    def store(self) -> pathlib.Path:
+        return self.scratch / "store"
+
+    def run(self, *flags: str, **variables: str) -> str:
+        """Runs the experiment's `main` in the sandbox and returns what it printed.
+
+        Raises:
+            ConfigError: if it fails; with the end of what it printed.
+        """
+        module = f"experiments.speedrun.{self.name}.main"
+        environment = {
+            "PYTHONPATH": str(self.code),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "WANDB_MODE": "disabled",
+            **variables,
+        }
+        # The code lies where it was written, so that paths in it are short of the scratch directory's own name.
+        command = [
+            "sh",
+            "-c",
+            f'cd "{self.code}" && exec "$@"',
+            "sh",
+            sys.executable,
+            "-m",
+            module,
+            "--prefix",
+            str(self.store),
+            *flags,
+        ]
+        done = sandbox.run(command, self.scratch, environment, self.seconds)
+        if done.status:
+            raise ConfigError(f"{module} ended with status {done.status} in the sandbox:\n{done.out[-_SHOWN:]}")
+        return done.out
+
+
+def prepare(
+    submission: Submission, repository: pathlib.Path, data: pathlib.Path | None, scratch: pathlib.Path, seconds: float
+) -> Workspace:
+    """The code of the run's commit with the submission over it, and a store without runs.
+
+    Raises:
+        ConfigError: if the commit is not known here, or the submission has no `main.py`.
+    """
+    commit, name = submission.runs[0].git_commit, submission.directory.resolve().name
+    if not (submission.directory / "main.py").is_file():
+        raise ConfigError(f"{submission.directory} has no main.py to run")
+    if commit is None or not re.fullmatch(r"[0-9a-f]{40}", commit):
+        raise ConfigError("the results name no commit, so there is no code to run again")
+    workspace = Workspace(scratch, name, seconds)
+    archive = scratch / "code.tar"
+    done = subprocess.run(
+        ["git", "archive", "--format=tar", "-o", str(archive), commit],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ConfigError(
+            f"commit {commit} is not in {repository}: fetch the author's branch (git fetch URL BRANCH), then try again"
+        )
+    with tarfile.open(archive) as packed:
+        packed.extractall(workspace.code, filter="data")
+    archive.unlink()
+    target = workspace.code / "experiments" / "speedrun" / name
+    for source in sorted(submission.directory.glob("*.py")):
+        if source.is_file() and not source.is_symlink():
+            target.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target / source.name)
+    workspace.store.mkdir()
+    for part in _DATA if data is not None else ():
+        if data is not None and (data / part).is_dir():
+            shutil.copytree(data / part, workspace.store / part)
+    return workspace
+
+
+def reevaluate(submission: Submission, run_directory: pathlib.Path, workspace: Workspace) -> list[Measured]:
+    """Scores the run's checkpoint again; the run is that of the submission whose log the directory has.
+
+    Raises:
+        ConfigError: if the directory's run is not of the submission, or its step would train rather than score.
+    """
+    content = (run_directory / RUN_FILE).read_bytes()
+    number = next((k for k, log in enumerate(submission.logs) if log is not None and log.run == content), None)
+    if number is None:
+        raise ConfigError(f"{run_directory} is no run of the submission: its run.json is none of those in logs/")
+    run_name = str(json.loads(content)["run_name"])
+    shutil.copytree(
+        run_directory, workspace.store / "checkpoints" / "speedrun" / run_directory.resolve().name, symlinks=True
+    )
+    step = f"evaluation/speedrun/{run_name}"
+    only = json.dumps([f"^{re.escape(step)}$"])
+    plan = workspace.run("--dry_run", "true", "--run_only", only)
+    training = re.findall(
+        rf"^(would \w+(?: \w+)?) +checkpoints/speedrun/{re.escape(run_name)}: (.*)$", plan, re.MULTILINE
+    )
+    if not training or training[0][0] != "would skip":
+        reason = training[0][1] if training else "the experiment has no such step"
+        raise ConfigError(
+            f"the checkpoint would not be taken as it is ({reason}): is this the run of that code and config?"
+        )
+    workspace.run("--run_only", only)
+    found = sorted(workspace.store.glob(f"{step}-*/{EVALUATION_FILE}"))
+    if len(found) != 1:
+        raise ResultsError(f"the evaluation step left {len(found)} files {EVALUATION_FILE}, expected 1")
+    said = strict_json.parse_json(strict_json.read_limited(str(found[0]), _MAX_EVALUATION_BYTES), EVALUATION_FILE)
+    try:
+        evaluation = said["evaluation"]
+        key = "levanter_bits_per_byte" if submission.runs[number].c4_en_bpb is not None else "bits_per_byte"
+        return [
+            Measured(
+                run=number,
+                bits_per_byte=evaluation[key],
+                evaluation_digest=evaluation["digest"],
+                seed=submission.runs[number].seed,
+            )
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ResultsError(f"the evaluation step's {EVALUATION_FILE} has not what it should ({error})") from None
+
+
+def rerun(submission: Submission, num_seeds: int, workspace: Workspace) -> list[Measured]:
+    """Trains again, with the seeds from the claimed one on; every run that comes out is measured against the first claim.
+
+    Raises:
+        ConfigError: if several seeds are asked for and the experiment takes none.
+    """
+    variables = {}
+    text = (workspace.code / "experiments" / "speedrun" / workspace.name / "main.py").read_text(errors="replace")
+    if "SR_SEEDS" in text:
+        first = submission.runs[0].seed or 0
+        variables["SR_SEEDS"] = ",".join(str(seed) for seed in range(first, first + num_seeds))
+    elif num_seeds > 1:
+        raise ConfigError(
+            "the experiment does not read SR_SEEDS, as the template does: it can be run again with its own seed, --rerun 1"
+        )
+    workspace.run("--force_run_failed", "true", **variables)
+    runs = submitting.find_runs(workspace.store, workspace.name).runs
+    if not runs:
+        raise ResultsError("the experiment ended without results")
+    measured = []
+    for run in runs:
+        quality = run.info.c4_en_bpb
+        if quality is None and run.info.evaluation is not None:
+            quality = run.info.evaluation.bits_per_byte
+        if quality is None:
+            raise ResultsError(f"the run {run.name} was not scored")
+        digest = run.info.evaluation.digest if run.info.evaluation else None
+        measured.append(
+            Measured(
+                run=0,
+                bits_per_byte=quality,
+                evaluation_digest=digest,
+                training_time=run.info.training_time,
+                seed=run.info.seed,
+            )
+        )
+    return measured

@@ -1,0 +1,114 @@
+"""Where submitted code may run: Linux namespaces by `unshare`, with one writable directory.
+
+Inside there is no network, no other process to see or signal, every mounted file system is read-only but the scratch directory,
+and the usual places of keys and tokens in the home directory are empty. The environment holds nothing of the caller's but the
+path. What it does not do: other files that the user may read can be read, the processor, memory and disk are not limited, and a
+fault of the kernel is a way out. Where namespaces are not to be had nothing runs.
+"""
+
+import dataclasses
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+from marin.errors import ConfigError
+
+ISOLATION = (
+    "no network; no other processes; every file system read-only but the scratch directory; keys and tokens in the home directory"
+    " hidden; an empty environment. Other files can be read, and processor, memory and disk are not limited."
+)
+_SECRET_PLACES = (
+    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config", ".netrc", ".git-credentials", ".kaggle", ".cache/huggingface",
+    ".huggingface", ".pypirc", ".npmrc", ".local/share/keyrings",
+)  # fmt: skip
+# $1 scratch, $2 home, the rest is the command. Mounts that cannot be changed are kernel file systems.
+_ENTER = """
+set -e
+scratch="$1"; home="$2"; shift 2
+mount --make-rprivate /
+mount --bind "$scratch" "$scratch"
+empty="$(mktemp -d -p "$scratch")"; : > "$empty/file"; mkdir "$empty/folder"
+for place in PLACES; do
+  if [ -d "$home/$place" ]; then mount --bind "$empty/folder" "$home/$place"
+  elif [ -e "$home/$place" ]; then mount --bind "$empty/file" "$home/$place"; fi
+done
+while read -r _ place _; do
+  place="$(printf '%b' "$place")"
+  case "$place" in "$scratch"|/proc|/proc/*|/dev|/dev/*|/sys|/sys/*) ;; *) mount -o remount,bind,ro "$place" 2>/dev/null || true;; esac
+done < /proc/self/mounts
+mount -t tmpfs tmpfs /dev/shm
+if touch "$home/.marin-sandbox-check" 2>/dev/null; then rm -f "$home/.marin-sandbox-check"; echo "the sandbox is not closed" >&2; exit 97; fi
+cd "$scratch"
+exec "$@"
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """How a command ended, and the last of what it printed."""
+
+    status: int
+    out: str
+
+
+def require() -> None:
+    """Raises:
+    ConfigError: if submitted code must not run here: in CI, or where there is no sandbox; says why.
+    """
+    if os.environ.get("CI"):
+        raise ConfigError(
+            "the environment says CI: submitted code never runs there; run the same command on a machine of your own, with CI unset"
+        )
+    if sys.platform != "linux" or shutil.which("unshare") is None:
+        raise ConfigError(
+            "submitted code runs only in a sandbox, which needs Linux and `unshare` (util-linux): use such a machine"
+        )
+    done = subprocess.run([*_unshare(), "true"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ConfigError(
+            f"submitted code runs only in a sandbox, and this machine gives no namespaces ({done.stderr.strip()[:200]}): allow"
+            " unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1), or use another machine"
+        )
+
+
+def run(command: Sequence[str], scratch: pathlib.Path, environment: Mapping[str, str], seconds: float) -> Finished:
+    """Runs a command in the sandbox, in `scratch`, the one directory that it can write.
+
+    Raises:
+        ConfigError: if it takes longer than `seconds`; it is killed with all that it started.
+    """
+    home = pathlib.Path.home()
+    if scratch.is_relative_to(home) and any(scratch.is_relative_to(home / place) for place in _SECRET_PLACES):
+        raise ConfigError(f"the scratch directory {scratch} lies in a hidden place: set TMPDIR to another")
+    own_home = scratch / "home"
+    own_home.mkdir(exist_ok=True)
+    given = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(own_home), "TMPDIR": str(scratch), **environment}
+    script = _ENTER.replace("PLACES", " ".join(_SECRET_PLACES))
+    try:
+        done = subprocess.run(
+            [*_unshare(), "bash", "-c", script, "sandbox", str(scratch), str(home), *command],
+            env=given, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            timeout=seconds, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"the submitted code ran for more than {seconds:,.0f} s: give a larger --timeout") from None
+    return Finished(done.returncode, done.stdout)
+
+
+def _unshare() -> list[str]:
+    return [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--net",
+        "--ipc",
+        "--uts",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+    ]

@@ -1,0 +1,193 @@
+"""From the runs below a prefix to a submission's directory: results and logs gathered, read back, and placed on the board.
+
+`gather` takes every finished run whose name is that of the directory, `{name}` or `{name}_...`, the newest of each name; it
+copies logs byte for byte, since a hash chain binds them. Nothing here executes what the directory holds, and nothing that
+holds a secret is written.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Sequence
+
+from marin.errors import ConfigError, ResultsError
+from marin.execution.redaction import secrets_in
+from marin.speedrun import leaderboard, results
+from marin.speedrun.entries import Entry
+from marin.speedrun.leaderboard import TrackBoard
+from marin.speedrun.results import FILE_NAME, RunInfo, dump_results
+from marin.speedrun.verification.submission import EVALUATION_FILE, LOGS
+from marin.storage import files
+from marin.tracking.run_record import METRICS_FILE, RUN_FILE
+
+_LOOKED_AT = (".py", ".json", ".jsonl", ".md", ".txt", ".yaml", ".yml", ".toml", ".sh")
+_LARGEST_LOOKED_AT = 64 * 2**20
+_TIMEOUT = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class FoundRun:
+    """A finished run: its results, where its log lies, and its evaluation's file, if that is there."""
+
+    name: str
+    directory: pathlib.Path
+    info: RunInfo
+    evaluation: pathlib.Path | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Gathered:
+    """What was put into a submission's directory, and the older runs of the same names that were not."""
+
+    runs: tuple[FoundRun, ...]
+    left_out: tuple[pathlib.Path, ...]
+
+
+def find_runs(prefix: str | os.PathLike[str], name: str, other_names: Iterable[str] = ()) -> Gathered:
+    """The finished runs of a submission below a prefix, by name and seed.
+
+    Args:
+        other_names: of other submissions; a run that begins with a longer one of them is theirs.
+    Raises:
+        ResultsError: if a run's files cannot be read.
+    """
+    runs: dict[str, list[FoundRun]] = {}
+    root = pathlib.Path(prefix) / "checkpoints" / "speedrun"
+    longer = [other for other in other_names if other.startswith(f"{name}_")]
+    for directory in sorted(root.glob("*/")):
+        if not (directory / FILE_NAME).is_file() or not (directory / RUN_FILE).is_file():
+            continue
+        run_name = str(json.loads((directory / RUN_FILE).read_text()).get("run_name") or "")
+        theirs = any(run_name == other or run_name.startswith(f"{other}_") for other in longer)
+        if theirs or (run_name != name and not run_name.startswith(f"{name}_")):
+            continue
+        runs.setdefault(run_name, []).append(read_run(directory, prefix))
+    chosen, left_out = [], []
+    for found in runs.values():
+        found.sort(key=lambda run: run.info.run_completion_timestamp or "")
+        chosen.append(found[-1])
+        left_out += [run.directory for run in found[:-1]]
+    chosen.sort(key=lambda run: (run.info.seed or 0, run.name))
+    return Gathered(tuple(chosen), tuple(left_out))
+
+
+def read_run(directory: pathlib.Path, prefix: str | os.PathLike[str] | None) -> FoundRun:
+    """A run directory that holds its results.
+
+    Raises:
+        ResultsError: if it has none, or they are of several runs.
+    """
+    if not (directory / FILE_NAME).is_file():
+        raise ResultsError(f"{directory} has no {FILE_NAME}: run the same command again, it ends with the results")
+    infos = results.load_results(directory / FILE_NAME)
+    if len(infos) != 1:
+        raise ResultsError(f"{directory / FILE_NAME} holds {len(infos)} runs, expected 1")
+    name = json.loads((directory / RUN_FILE).read_text()).get("run_name")
+    return FoundRun(str(name), directory, infos[0], None if prefix is None else _evaluation_of(infos[0], prefix))
+
+
+def _evaluation_of(info: RunInfo, prefix: str | os.PathLike[str]) -> pathlib.Path | None:
+    """The evaluation step's file that says what the results say."""
+    for path in sorted(pathlib.Path(prefix).glob(f"evaluation/speedrun/*/{EVALUATION_FILE}")):
+        content = json.loads(path.read_text())
+        said = info.evaluation.model_dump(exclude_none=True) if info.evaluation else None
+        if content.get("evaluation") == said and content.get("sample") == info.sample:
+            return path
+    return None
+
+
+def gather(runs: Sequence[FoundRun], directory: pathlib.Path) -> list[str]:
+    """Writes the results of all runs into one file, their logs beside it; returns the paths written, relative.
+
+    Raises:
+        ConfigError: if there is no run, or a file to be written holds a secret; then nothing is written.
+    """
+    if not runs:
+        raise ConfigError("there is no finished run to gather")
+    content = {FILE_NAME: dump_results([run.info for run in runs])}
+    for number, run in enumerate(runs):
+        sources = {RUN_FILE: run.directory / RUN_FILE, METRICS_FILE: run.directory / METRICS_FILE}
+        if run.evaluation is not None:
+            sources[EVALUATION_FILE] = run.evaluation
+        for part, source in sources.items():
+            content[f"{LOGS}/{number}/{part}"] = source.read_bytes()
+    for name, data in content.items():
+        if found := secrets_in(data.decode("utf-8", "replace")):
+            raise ConfigError(
+                f"{name} would hold {', '.join(found)}, so nothing was written: revoke that secret, and train again with it in the"
+                " environment, not on the command line or in a config; the log cannot be edited, as its chain binds it"
+            )
+    for name, data in content.items():
+        files.write_bytes(str(directory / name), data)
+    return list(content)
+
+
+def secrets_below(directory: pathlib.Path) -> list[str]:
+    """What in the directory's texts is, or looks like, a secret: "path: what"."""
+    found = []
+    for path in sorted(directory.rglob("*")):
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > _LARGEST_LOOKED_AT:
+            continue
+        if path.suffix in _LOOKED_AT or path.name.startswith(".env"):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            found += [f"{path.relative_to(directory)}: {what}" for what in secrets_in(text)]
+    return found
+
+
+# --- the row as it will stand -------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """A submission's entry on a track, with the entries around it."""
+
+    board: TrackBoard
+    entry: Entry
+    neighbours: tuple[Entry, ...]  # the entry among them, best first
+
+
+def place(
+    directory: pathlib.Path, repository_results: pathlib.Path, rows_files: Sequence[str], around: int = 2
+) -> list[Placed]:
+    """Where the submission's entries stand on each track, beside the nearest ones on the frontier and in rank.
+
+    Args:
+        repository_results: the directory of all submissions, this one among them.
+    """
+    board = leaderboard.collect([repository_results], rows_files)
+    own = (directory / FILE_NAME).resolve().relative_to(repository_results.resolve()).as_posix()
+    found = []
+    for track_board in board.tracks:
+        for index, entry in enumerate(track_board.entries):
+            if not any(own in (row.source, *row.also_at) for row in entry.rows):
+                continue
+            near = set(range(max(0, index - around), index + around + 1))
+            frontier = [i for i, other in enumerate(track_board.entries) if other.on_frontier and i != index]
+            near |= set([i for i in frontier if i < index][-around:] + [i for i in frontier if i > index][:around])
+            neighbours = tuple(track_board.entries[i] for i in sorted(near) if i < len(track_board.entries))
+            found.append(Placed(track_board, entry, neighbours))
+    return found
+
+
+# --- the linked page ----------------------------------------------------------------------------------------------------
+
+
+def page_problem(url: str) -> str | None:
+    """Why a linked run page cannot be seen by everyone, asked for without any login; None where it loads."""
+    if not url.startswith(("https://", "http://")):
+        return f"{url[:80]!r} is no web address: link a page that starts with https://"
+    request = urllib.request.Request(url, headers={"User-Agent": "marin-submit"})
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT) as reply:
+            if "login" in reply.geturl().rpartition("/")[2].lower():
+                return f"{url} leads to a login: make the project public"
+            return None
+    except urllib.error.HTTPError as error:
+        if error.code in (401, 403, 404):
+            return f"{url} answers {error.code} without a login: make the project public"
+        return f"{url} could not be checked: it answers {error.code}"
+    except (OSError, ValueError) as error:
+        return f"{url} could not be checked ({getattr(error, 'reason', error)})"

@@ -1,0 +1,249 @@
+"""`marin submit` on runs made by the engine's own record code, with stand-ins for gh and for run pages; nothing is asked for."""
+
+import http.server
+import io
+import json
+import pathlib
+import random
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+from forgeries.honest import Plan, write_submission
+
+from marin.cli.main import dispatch
+from marin.errors import ConfigError
+from marin.execution.redaction import redact, secrets_in
+from marin.speedrun import submitting
+from marin.speedrun.pull_request import fenced, markdown_text
+from marin.speedrun.results import dump_results, load_results
+from marin.speedrun.verification import verify_submission
+
+SECRET = "s3cret-value-of-this-test"
+
+
+class Place:
+    """A small clone with one submission `example` to come, another one on its board, and a prefix."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self.root, self.prefix = root / "clone", root / "store"
+        self.directory = self.root / "experiments" / "speedrun" / "example"
+        self.directory.mkdir(parents=True)
+        (self.root / "pyproject.toml").write_text('[project]\nname = "marin"\n')
+        (self.directory / "main.py").write_text("raise SystemExit('submitted code must not run')\n")
+        other = Plan(hidden=128, author="Grace Other", seed=3, description="Another one.")
+        write_submission(self.directory.with_name("other"), [other], random.Random(7))
+
+    def add_runs(self, *plans: Plan, rng: int = 1) -> list[pathlib.Path]:
+        """Run directories and evaluations of finished runs, as the steps of a speedrun leave them."""
+        scratch = self.root.parent / f"scratch-{rng}"
+        write_submission(scratch, list(plans), random.Random(rng))
+        found = []
+        for number, info in enumerate(load_results(scratch / "speedrun_results.json")):
+            run = self.prefix / "checkpoints" / "speedrun" / f"example-{rng}{number:07d}"
+            evaluation = self.prefix / "evaluation" / "speedrun" / f"example-{rng}{number:07d}"
+            shutil.copytree(scratch / "logs" / str(number), run)
+            evaluation.mkdir(parents=True)
+            (run / "evaluation.json").rename(evaluation / "evaluation.json")
+            (run / "speedrun_results.json").write_bytes(dump_results([info]))
+            found.append(run)
+        return found
+
+    def submit(self, *flags: str) -> int:
+        return dispatch(["submit", str(self.directory), "--prefix", str(self.prefix), *flags])
+
+    def body(self) -> str:
+        return (self.root / ".submit" / "example.md").read_text()
+
+
+@pytest.fixture
+def place(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    place = Place(tmp_path)
+    monkeypatch.chdir(place.root)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO())  # no person
+    (tmp_path / "bin").mkdir()
+    return place
+
+
+@pytest.fixture
+def pages() -> Iterator[str]:
+    """`{url}/ok`, `/private` (403), `/gone` (404), `/in` (leads to a login)."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status = {"/ok": 200, "/login": 200, "/private": 403, "/in": 302}.get(self.path, 404)
+            self.send_response(status)
+            if status == 302:
+                self.send_header("Location", "/login")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_submit_gathers_checks_places_and_writes_the_pull_request(place: Place, capsys):
+    place.add_runs(Plan(seed=0), Plan(seed=1))
+    chosen = place.add_runs(Plan(seed=0), rng=2)
+    assert place.submit("--run", str(chosen[0])) == 0
+    out = capsys.readouterr().out
+    (info,) = load_results(place.directory / "speedrun_results.json")
+    for part in ("run.json", "metrics.jsonl"):  # byte for byte: the chain binds them
+        assert (place.directory / "logs" / "0" / part).read_bytes() == (chosen[0] / part).read_bytes()
+    assert (place.directory / "logs" / "0" / "evaluation.json").exists()
+    ((_, verdict),) = verify_submission(place.directory)
+    assert verdict.level == "log"
+    assert "as it will stand" in out and "other" in out and "Grace Other" in out
+    assert "Allow edits by maintainers" in out
+    body = place.body()
+    assert body in out
+    for part in (
+        "## Approach",
+        "A small Llama",
+        "START OF PRINT RUN INFO",
+        "python -m experiments.speedrun.example.main",
+    ):
+        assert part in body
+    assert f"{info.evaluation.bits_per_byte:.4f}" in body and f"{info.training_hardware_flops:.3e}" in body
+    assert "**" in body  # the own row among its neighbours
+
+
+def test_submit_takes_the_newest_run_of_each_name_and_says_which_it_left(place: Place, capsys):
+    old = place.add_runs(Plan(seed=0))
+    new = place.add_runs(Plan(seed=0), Plan(seed=0), rng=2)[1]
+    assert place.submit() == 0
+    (info,) = load_results(place.directory / "speedrun_results.json")
+    assert info == load_results(new / "speedrun_results.json")[0]
+    out = capsys.readouterr().out
+    assert f"left out: {old[0].name}" in out
+
+
+def test_submit_again_without_the_runs_checks_what_was_gathered(place: Place):
+    place.add_runs(Plan())
+    assert place.submit() == 0
+    before = {path: path.read_bytes() for path in place.directory.rglob("*") if path.is_file()}
+    shutil.rmtree(place.prefix)
+    assert place.submit() == 0 and place.submit("--no-gather") == 0
+    assert before == {path: path.read_bytes() for path in place.directory.rglob("*") if path.is_file()}
+
+
+def test_submit_leaves_runs_of_a_longer_name_to_their_submission(place: Place):
+    (run,) = place.add_runs(Plan())
+    info = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(info | {"run_name": "example_moe_130m"}))
+    assert [found.directory for found in submitting.find_runs(place.prefix, "example").runs] == [run]
+    assert submitting.find_runs(place.prefix, "example", ["example_moe", "other"]).runs == ()
+
+
+def test_submit_of_edited_results_is_not_ready_and_says_why(place: Place, capsys):
+    place.add_runs(Plan())
+    assert place.submit() == 0
+    results = place.directory / "speedrun_results.json"
+    content = json.loads(results.read_text())
+    content["runs"][0]["run_info"]["training_time"] *= 0.5
+    results.write_text(json.dumps(content))
+    assert place.submit("--no-gather", "--open") == 1
+    out = capsys.readouterr().out
+    assert "error: run 0:" in out and "not ready" in out
+
+
+def test_submit_with_a_secret_in_a_log_writes_nothing(place: Place, monkeypatch):
+    (run,) = place.add_runs(Plan())
+    info = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(info | {"command": ["main.py", SECRET]}))
+    monkeypatch.setenv("WANDB_API_KEY", SECRET)
+    with pytest.raises(ConfigError, match="the value of WANDB_API_KEY") as caught:
+        place.submit()
+    assert SECRET not in str(caught.value)
+    assert sorted(path.name for path in place.directory.iterdir()) == ["main.py"]
+
+
+def test_submit_with_a_secret_in_the_experiment_is_not_ready(place: Place, capsys):
+    place.add_runs(Plan())
+    (place.directory / "main.py").write_text(f"TOKEN = 'hf_{'a' * 34}'\n")
+    assert place.submit() == 1
+    out = capsys.readouterr().out
+    assert "main.py: a token that begins with 'hf_a'" in out and "a" * 34 not in out
+
+
+def test_submit_without_runs_says_where_it_looked(place: Place):
+    with pytest.raises(ConfigError, match="no finished run named 'example'"):
+        place.submit()
+
+
+def test_submit_of_a_directory_elsewhere_is_refused(place: Place, tmp_path: pathlib.Path):
+    with pytest.raises(ConfigError, match="give experiments/speedrun/NAME"):
+        dispatch(["submit", str(tmp_path)])
+
+
+def test_submit_with_gh_opens_only_when_told(place: Place, tmp_path: pathlib.Path, capfd):
+    place.add_runs(Plan())
+    log = tmp_path / "gh.log"
+    gh = tmp_path / "bin" / "gh"
+    gh.write_text(f'#!/bin/sh\nfor argument in "$@"; do echo "$argument" >> {log}; done\n')
+    gh.chmod(0o755)
+    assert place.submit() == 0
+    assert not log.exists()  # no person, no flag: nothing is opened
+    assert "--no-gather --open" in capfd.readouterr().out
+    assert place.submit("--open") == 0
+    said = log.read_text().splitlines()
+    assert said[:3] == ["pr", "create", "--title"] and said[3].startswith("speedrun: example: ")
+    assert said[4:] == ["--body-file", str(place.root / ".submit" / "example.md")]
+
+
+@pytest.mark.parametrize(("path", "problem"), [("ok", None), ("private", "403"), ("gone", "404"), ("in", "login")])
+def test_page_problem_says_what_a_stranger_would_see(path: str, problem: str | None, pages: str):
+    found = submitting.page_problem(f"{pages}/{path}")
+    assert (found is None) if problem is None else (found is not None and problem in found)
+
+
+def test_page_problem_of_no_page_is_said_plainly():
+    assert "no web address" in (submitting.page_problem("file:///etc/passwd") or "")
+    assert "could not be checked" in (submitting.page_problem("http://127.0.0.1:9/") or "")
+
+
+def test_pull_request_text_of_an_author_is_shown_and_not_obeyed():
+    hostile = "<script>x</script> [a](javascript:x) @everyone ``` #1 | cell"
+    shown = markdown_text(hostile)
+    assert (
+        "<script>" not in shown.replace("\\<", "") and "@everyone" not in shown and "](" not in shown.replace("\\]", "")
+    )
+    block = fenced("```\n</details>\n````")
+    assert block.startswith("`````\n") and block.endswith("\n`````")
+
+
+def test_redaction_hides_values_flags_and_shapes():
+    environment = {"HF_TOKEN": SECRET, "PATH": "/usr/bin", "SHORT_TOKEN": "abc"}
+    command = [
+        "main.py",
+        "--hf_token",
+        "x",
+        f"--url=http://{SECRET}@host",
+        "--api_key=1234",
+        "ghp_" + "b" * 36,
+        "--seed",
+        "3",
+    ]
+    hidden = redact(command, environment)
+    assert hidden == [
+        "main.py",
+        "--hf_token",
+        "<hidden>",
+        "--url=http://<hidden>@host",
+        "--api_key=<hidden>",
+        "<hidden>",
+        "--seed",
+        "3",
+    ]
+    assert secrets_in(" ".join(command), environment) and not secrets_in(" ".join(hidden), environment)

@@ -1,0 +1,227 @@
+"""Validity probes against models that cheat, each in its own way, and against honest ones."""
+
+import dataclasses
+import functools
+import importlib
+import random
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from marin.data.documents import Document, write_documents
+from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenizer
+from marin.evaluation import EvalSet, Validity, bits_per_byte, probe_validity
+from marin.models import LlamaConfig
+from marin.models.gpt import GptConfig
+from marin.nn import Precision
+
+LENGTH, ROWS = 32, 8
+SIZES = {"seq_len": LENGTH, "hidden_dim": 32, "num_layers": 1, "num_heads": 2}
+LLAMA = LlamaConfig(**SIZES, intermediate_dim=32, num_kv_heads=2, initializer_range=0.3, gradient_checkpointing=False)
+HACKABLE = SIZES | {
+    "intermediate_dim": 32,
+    "num_kv_heads": 2,
+    "initializer_range": 0.3,
+    "gradient_checkpointing": False,
+}
+VARIANTS = ("hackable_moe", "hackable_multi_token", "hackable_adamuon")
+F32 = Precision("f32")
+
+
+@pytest.fixture(scope="module")
+def eval_set() -> EvalSet:
+    rng = random.Random(0)
+    words = ["".join(rng.choices(["ba", "do", "ki", "lu", "é", "漢"], k=rng.randint(1, 4))) for _ in range(200)]
+    texts = (" ".join(rng.choices(words, k=rng.randint(2, 60))) for _ in range(60))
+    return EvalSet("test", tuple(Document(str(number), text, "test") for number, text in enumerate(texts)))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(eval_set: EvalSet, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    write_documents(str(folder / "docs.jsonl.zst"), eval_set.documents)
+    train_tokenizer(TrainTokenizerConfig(str(folder / "docs.jsonl.zst"), vocab_size=277, output_path=str(folder)))
+    return Tokenizer.load(str(folder))
+
+
+def probe(model: Any, eval_set: EvalSet, tokenizer: Tokenizer, precision: Precision = F32, **more: Any) -> Validity:
+    measured = bits_per_byte(model, eval_set, tokenizer, LENGTH, precision=precision, batch_size=ROWS)
+    measured = dataclasses.replace(measured, **more.pop("measured", {}))
+    return probe_validity(model, eval_set, tokenizer, LENGTH, measured, precision=precision, batch_size=ROWS, **more)
+
+
+def failed(outcome: Validity) -> set[str]:
+    return {name for name, found in outcome.probes.items() if not found.passed}
+
+
+# ---- honest models -----------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _honest(name: str, vocab_size: int) -> Any:
+    if name == "llama":
+        return LLAMA.build(vocab_size, key=jax.random.key(0))
+    if name == "gpt":
+        return GptConfig(**SIZES, window_pattern="SL").build(vocab_size, key=jax.random.key(0))
+    config = importlib.import_module(f"experiments.speedrun.{name}.main").HackableTransformerConfig(**HACKABLE)
+    return config.build(vocab_size, key=jax.random.key(0))
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS[1:]]
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt", VARIANTS[0], *SLOW])
+def test_probes_of_an_honest_model_pass_and_are_far_from_their_limits(name: str, eval_set, tokenizer):
+    outcome = probe(_honest(name, tokenizer.vocab_size), eval_set, tokenizer)
+    assert failed(outcome) == set()
+    assert outcome.causality.measured <= outcome.causality.limit / 10
+    assert outcome.one_pass.measured <= outcome.one_pass.limit / 10
+
+
+@pytest.mark.slow
+def test_probes_of_an_honest_model_in_bfloat16_pass(eval_set, tokenizer):
+    assert failed(probe(_honest("llama", tokenizer.vocab_size), eval_set, tokenizer, Precision("bf16"))) == set()
+
+
+def test_probes_again_with_the_stored_seed_measure_the_same(eval_set, tokenizer):
+    model = _honest("llama", tokenizer.vocab_size)
+    first = probe(model, eval_set, tokenizer)
+    again = probe(model, eval_set, tokenizer, seed=first.seed)
+    assert dataclasses.replace(first, seconds=0.0) == dataclasses.replace(again, seconds=0.0)
+    other = probe(LLAMA.build(tokenizer.vocab_size, key=jax.random.key(1)), eval_set, tokenizer)
+    assert other.seed != first.seed  # nothing that a model could know while it trains
+
+
+# ---- models that cheat -------------------------------------------------------------------------------------------------
+
+
+class Cheat(eqx.Module):
+    """A Llama with something added to its activations."""
+
+    llama: Any
+
+    @property
+    def lm_head_DV(self) -> Any:
+        return self.llama.lm_head_DV
+
+    @property
+    def logit_softcap(self) -> Any:
+        return None
+
+    def activations(self, tokens_BT: Any, segment_ids_BT: Any) -> Any:
+        return self.llama.activations(tokens_BT, segment_ids_BT) + self.seen(tokens_BT, segment_ids_BT)
+
+    def seen(self, tokens_BT: Any, segment_ids_BT: Any) -> Any:
+        return jnp.zeros((), jnp.float32)
+
+    def embedded(self, tokens_BT: Any) -> Any:
+        return 0.3 * self.llama.embedding(tokens_BT)
+
+
+class NextToken(Cheat):
+    """Acausal: each position sees the token that it is to predict."""
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        return self.embedded(jnp.roll(tokens_BT, -1, axis=1))
+
+
+class RarelyNextToken(Cheat):
+    """The same at one position in sixteen."""
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        chosen = (jnp.arange(tokens_BT.shape[1]) % 16 == 7)[None, :, None]
+        return jnp.where(chosen, self.embedded(jnp.roll(tokens_BT, -1, axis=1)), jnp.zeros((), jnp.float32))
+
+
+class RowAverage(Cheat):
+    """A side channel: the average over the row."""
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        return jnp.mean(self.embedded(tokens_BT), axis=1, keepdims=True)
+
+
+class DocumentEnds(Cheat):
+    """Sees where documents end, one token before."""
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        ends = jnp.roll(segment_ids_BT, -1, axis=1) > segment_ids_BT
+        return jnp.where(ends[..., None], jnp.ones((), jnp.float32), jnp.zeros((), jnp.float32))
+
+
+class BatchAverage(Cheat):
+    """Every row sees the first tokens of all rows."""
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        return jnp.mean(self.embedded(tokens_BT[:, :1]), axis=0, keepdims=True)
+
+
+class RowNumber(Cheat):
+    """The score depends on the place in the batch."""
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        return 0.1 * jnp.arange(tokens_BT.shape[0], dtype=jnp.float32)[:, None, None]
+
+
+class CallsOut(Cheat):
+    """Asks the host, which could have read the answers."""
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        shape = jax.ShapeDtypeStruct((), jnp.float32)
+        return jax.pure_callback(lambda: np.zeros((), np.float32), shape, vmap_method="sequential")
+
+
+@pytest.mark.parametrize(
+    ("cheat", "probes"),
+    [(NextToken, {"causality"}), pytest.param(RarelyNextToken, {"causality"}, marks=pytest.mark.slow), (RowAverage, {"causality"}),
+     (DocumentEnds, {"causality"}), (BatchAverage, {"one_pass"}),
+     pytest.param(RowNumber, {"one_pass"}, marks=pytest.mark.slow), (CallsOut, {"one_pass"})],
+)  # fmt: skip
+def test_probes_of_a_model_that_cheats_fail_for_the_right_reason(cheat, probes, eval_set, tokenizer):
+    outcome = probe(cheat(_honest("llama", tokenizer.vocab_size)), eval_set, tokenizer)
+    assert failed(outcome) == probes
+    assert not outcome.passed
+
+
+class OverriddenHead(Cheat):
+    """Logits so large that float32 cannot tell their log-sum from any of them: every token costs nothing."""
+
+    @property
+    def lm_head_DV(self):
+        return jnp.full(self.llama.lm_head_DV.shape, 1e8, jnp.float32)
+
+    def activations(self, tokens_BT, segment_ids_BT):
+        return jnp.ones((*tokens_BT.shape, SIZES["hidden_dim"]), jnp.float32)
+
+
+def test_probes_of_a_distribution_that_sums_to_277_fail_and_name_the_sum(eval_set, tokenizer):
+    model = OverriddenHead(_honest("llama", tokenizer.vocab_size))
+    assert bits_per_byte(model, eval_set, tokenizer, LENGTH, precision=F32, batch_size=ROWS).value == 0.0
+    outcome = probe(model, eval_set, tokenizer)
+    assert failed(outcome) == {"normalization"}
+    assert outcome.normalization.measured == pytest.approx(276)
+    assert "sum to 277" in outcome.normalization.message
+
+
+class NarrowHead(Cheat):
+    """Leaves the last tokens of the vocabulary out."""
+
+    @property
+    def lm_head_DV(self):
+        return self.llama.lm_head_DV[:, :-3]
+
+
+def test_probes_of_a_head_that_lacks_tokens_fail(eval_set, tokenizer):
+    plain = EvalSet("plain", tuple(Document("0", "ab " * 200, "test") for _ in range(3)))  # none of the tokens left out
+    model = NarrowHead(_honest("llama", tokenizer.vocab_size))
+    assert failed(probe(model, plain, tokenizer)) == {"normalization"}
+
+
+@pytest.mark.parametrize(("field", "name"), [("num_bytes", "byte_count"), ("num_tokens", "one_pass")])
+def test_probes_of_a_miscounted_measurement_fail(field, name, eval_set, tokenizer):
+    model = _honest("llama", tokenizer.vocab_size)
+    right = getattr(bits_per_byte(model, eval_set, tokenizer, LENGTH, precision=F32, batch_size=ROWS), field)
+    assert failed(probe(model, eval_set, tokenizer, measured={field: right + 1})) == {name}

@@ -1,0 +1,51 @@
+"""What a verdict says of validity probes: passed, failed, absent, and claimed against their own figures."""
+
+from typing import Any
+
+import pytest
+from example_runs import run_info
+
+from marin.speedrun import consistency
+from marin.speedrun.verdict import Finding
+
+PASSED = {"passed": True, "measured": 0.0, "limit": 0.0, "message": "fine"}
+
+
+def _validity(passed: bool = True, **changes: Any) -> dict[str, Any]:
+    probes = {name: dict(PASSED) for name in ("normalization", "causality", "one_pass", "byte_count")}
+    for name, change in changes.items():
+        probes[name] |= change
+    return {"passed": passed, "seed": 1, "num_cuts": 64, "num_positions": 64, "seconds": 1.0, **probes}
+
+
+def _found(validity: Any) -> list[Finding]:
+    return [
+        finding for finding in consistency.check(run_info(validity=validity)) if finding.field.startswith("validity")
+    ]
+
+
+def test_passed_probes_leave_nothing_to_say():
+    assert _found(_validity(causality={"measured": 1e-4, "limit": 1e-3})) == []
+
+
+def test_absent_probes_are_noted_and_hold_nothing_back():
+    (finding,) = _found(None)
+    assert finding.severity == "note" and "not probed" in finding.message
+    assert consistency.status(consistency.check(run_info(validity=None))) != "does not add up"
+
+
+@pytest.mark.parametrize(
+    ("validity", "field"),
+    [
+        (_validity(False, causality={"passed": False, "measured": 2.0}), "validity.causality"),
+        (_validity(normalization={"measured": 276.0, "limit": 1e-4}), "validity.normalization"),
+        (_validity(normalization={"measured": 276.0, "limit": 300.0}), "validity.normalization"),
+        (_validity(one_pass={"measured": -1.0}), "validity.one_pass"),
+        (_validity(byte_count={"measured": None}), "validity.byte_count"),
+        (_validity(False), "validity.passed"),
+    ],
+)
+def test_failed_and_prettified_probes_are_errors_that_take_the_rank(validity: dict[str, Any], field: str):
+    findings = _found(validity)
+    assert field in {finding.field for finding in findings if finding.severity == "error"}
+    assert consistency.status(consistency.check(run_info(validity=validity))) == "does not add up"

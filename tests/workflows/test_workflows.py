@@ -1,0 +1,148 @@
+"""The steps of the workflows, run on good and on hostile pull requests; and what the files themselves may not say."""
+
+import json
+import os
+import pathlib
+import random
+import re
+
+import pytest
+from forgeries.honest import Plan, write_submission
+
+from tests.workflows.conftest import Origin
+from tests.workflows.runner import WORKFLOWS, load, run_job
+
+SUBMISSION = pathlib.Path("experiments", "speedrun", "my_run")
+
+
+def _good(head: pathlib.Path, name: str = "my_run", **plan: object) -> pathlib.Path:
+    directory = head / SUBMISSION.with_name(name)
+    directory.mkdir(parents=True)
+    return write_submission(directory, [Plan(seed=5, **plan)], random.Random(11))
+
+
+def test_workflow_on_a_good_pull_request_passes_and_shows_the_verdict(origin: Origin):
+    done = origin.validate(lambda head: _good(head))
+    assert done.failed is None, done.out
+    assert "submissions that change: my_run" in done.out and "reached: log" in done.out
+    # Whatever a submission says stands between the lines that turn the runner's commands off and on.
+    assert len(re.findall(r"^::stop-commands::([0-9a-f]{32})$[\s\S]*?^::\1::$", done.out, re.MULTILINE)) == 2
+
+
+@pytest.mark.slow
+def test_workflow_on_edited_results_fails_at_the_verdict(origin: Origin):
+    def change(head: pathlib.Path) -> None:
+        results = _good(head) / "speedrun_results.json"
+        content = json.loads(results.read_text())
+        content["runs"][0]["run_info"]["training_time"] /= 2
+        results.write_text(json.dumps(content))
+
+    done = origin.validate(change)
+    assert done.failed == "Verify each submission" and "FAILED" in done.out
+
+
+def test_workflow_runs_nothing_of_a_hostile_pull_request_and_takes_no_link(origin: Origin, tmp_path: pathlib.Path):
+    ran = tmp_path / "ran"
+    code = f"import pathlib; pathlib.Path({str(ran)!r}).write_text('code of the submission ran')\n"
+
+    def change(head: pathlib.Path) -> None:
+        directory = _good(head)
+        modules = (
+            "__init__.py",
+            "main.py",
+            "sitecustomize.py",
+            "usercustomize.py",
+            "conftest.py",
+            "json.py",
+            "marin.py",
+            "yaml.py",
+        )
+        for name in modules:
+            (directory / name).write_text(code)
+        for name in (
+            "sitecustomize.py",
+            "usercustomize.py",
+            "conftest.py",
+            "marin/__init__.py",
+            "marin/__main__.py",
+            "setup.py",
+        ):
+            (head / name).write_text(code)  # the head's own marin: the base's is used
+        (head / "requirements.lock").write_text("evil\n")
+        (head / ".gitattributes").write_text("*.py filter=evil diff=evil\n")
+        (directory / "logs" / "0" / "passwd").symlink_to("/etc/passwd")
+        (directory / "up").symlink_to("../../../..")
+        (directory / "::error::x\n::set-env name=PATH::x.txt").write_text("x")
+        (directory / "a\\b").write_text("x")
+
+    done = origin.validate(change)
+    assert done.failed == "Take the submissions out of it as data"
+    for refused in (
+        "logs/0/passwd is a symbolic link",
+        "my_run/up is a symbolic link",
+        "a name with control characters",
+    ):
+        assert refused in done.out
+    assert not ran.exists()
+    taken = origin.folder / f"runner-{origin.count}" / "temp" / "pull-request"
+    assert not any(path.is_symlink() for path in taken.rglob("*"))
+    assert not any(os.access(path, os.X_OK) for path in taken.rglob("*") if path.is_file())
+
+
+@pytest.mark.slow
+def test_workflow_on_a_pull_request_that_only_has_hostile_code_passes_and_runs_none(
+    origin: Origin, tmp_path: pathlib.Path
+):
+    ran = tmp_path / "ran"
+
+    def change(head: pathlib.Path) -> None:
+        directory = _good(head)
+        for name in ("__init__.py", "main.py", "sitecustomize.py", "conftest.py", "json.py"):
+            (directory / name).write_text(f"open({str(ran)!r}, 'w')\n")
+
+    assert origin.validate(change).failed is None
+    assert not ran.exists()
+
+
+def test_workflow_on_removed_results_fails(origin: Origin):
+    done = origin.validate(lambda head: (head / "experiments/speedrun/hello_world/speedrun_results.json").unlink())
+    assert done.failed == "Take the submissions out of it as data"
+    assert "rows are never deleted" in done.out
+
+
+@pytest.mark.slow
+def test_workflow_on_a_copy_of_a_merged_run_fails(origin: Origin):
+    def change(head: pathlib.Path) -> None:
+        directory = head / SUBMISSION
+        directory.mkdir(parents=True)
+        content = (head / "experiments/speedrun/hello_world/speedrun_results.json").read_text()
+        (directory / "speedrun_results.json").write_text(content.replace('"name": "Marin"', '"name": "Eve Copier"'))
+
+    done = origin.validate(change)
+    assert done.failed == "Verify each submission", done.out
+
+
+@pytest.mark.slow
+def test_site_workflow_builds_the_site_of_merged_submissions(origin: Origin, tmp_path: pathlib.Path):
+    job = load("leaderboard-site.yml")["jobs"]["build"]
+    done = run_job(job, {"runner.temp": str(tmp_path / "temp")}, origin.path, tmp_path / "runner")
+    assert done.failed is None, done.out
+    assert (tmp_path / "runner" / "temp" / "site" / "index.html").is_file()
+
+
+@pytest.mark.parametrize("path", sorted(WORKFLOWS.glob("*.yml")), ids=lambda path: path.name)
+def test_workflow_file_grants_little_and_pins_its_actions(path: pathlib.Path):
+    text, content = path.read_text(), load(path.name)
+    triggers = content[True]  # YAML reads `on` as true
+    assert "pull_request_target" not in triggers and "workflow_run" not in triggers
+    assert content["permissions"] == {"contents": "read"}
+    for job in content["jobs"].values():
+        assert "timeout-minutes" in job
+        writes = {name for name, access in job.get("permissions", {}).items() if access == "write"}
+        assert not writes or not any("run" in step or "checkout" in step["uses"] for step in job["steps"])
+        for step in job["steps"]:
+            if "uses" in step:
+                assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"])
+            # An expression inside of a script would paste text of the pull request into it.
+            assert "${{" not in step.get("run", "")
+    assert "secrets." not in re.sub(r"secrets\.token_hex", "", text)
