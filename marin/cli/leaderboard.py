@@ -25,6 +25,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", required=True, metavar="DIR", help="the site's directory: written by build, shown by serve"
     )
     parser.add_argument(
+        "--cache",
+        metavar="DIR",
+        help="keeps what was verified here, so that the next build is faster (default: nothing is kept)",
+    )
+    parser.add_argument(
+        "--allowed-signers", type=pathlib.Path, metavar="FILE",
+        help="whose signed statements count (default: experiments/speedrun/allowed_signers, if it is there)",
+    )  # fmt: skip
+    parser.add_argument(
         "--port",
         type=int,
         default=DEFAULT_PORT,
@@ -47,9 +56,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _build(args: argparse.Namespace) -> None:
+    from marin.errors import ConfigError
     from marin.site.leaderboard.build import build_site
+    from marin.speedrun.verification.statements import ALLOWED_SIGNERS
 
-    summary = build_site(args.results_dir, args.rows, args.output)
+    signers = args.allowed_signers or ALLOWED_SIGNERS
+    if args.allowed_signers and not signers.is_file():
+        raise ConfigError(f"{signers}: no such file: give an ALLOWED SIGNERS file as ssh-keygen(1) describes it")
+    summary = build_site(args.results_dir, args.rows, args.output, cache=args.cache, allowed_signers=signers)
     tracks = ", ".join(summary.tracks) or "no track yet"
     print(f"{summary.num_runs} run{'s' if summary.num_runs != 1 else ''} on {tracks}")
     if summary.num_held:

@@ -21,6 +21,8 @@ COST_KEYS: tuple[Cost, ...] = ("training_hardware_flops", "model_flops", "traini
 
 __all__ = ["Entry", "Spread", "entries_of"]
 
+_NUMBER = re.compile(r"#\d+$")  # of a run in a file of several
+
 Evidence = dict[tuple[str, str], list[dict[str, Any]]]
 
 
@@ -94,8 +96,9 @@ def entries_of(track: Track, rows: Iterable[Row], evidence: Evidence | None = No
 
 
 def _identity(track: Track, row: Row) -> tuple[str | None, ...]:
-    family = family_of(row)
-    own = (row.run_name, row.digest) if row.configuration is None else (family, row.configuration)
+    # Runs of one file belong together, and so do those of one family that say which seed they had.
+    group = _NUMBER.sub("", row.run_name) if row.seed is None else family_of(row)
+    own = (row.run_name, row.digest) if row.configuration is None else (group, row.configuration)
     return own if track.data.evaluation_set is None else (*own, row.evaluation_set, row.evaluation_digest)
 
 
@@ -141,7 +144,7 @@ def _distinct_runs(members: list[Row]) -> list[Row]:
 
 
 def _common_name(rows: list[Row]) -> str:
-    names = sorted({re.sub(r"#\d+$", "", row.run_name) for row in rows})
+    names = sorted({_NUMBER.sub("", row.run_name) for row in rows})
     if len(names) == 1:
         return rows[0].run_name if len(rows) == 1 else names[0]
     return names[0].rpartition("/")[0] or names[0]
@@ -237,4 +240,4 @@ def evidence_at_depths(rows: Iterable[Row]) -> Evidence:
 
 def family_of(row: Row) -> str:
     """The submission that a run belongs to: its name without the last part, or without its number in the file."""
-    return row.run_name.rpartition("/")[0] or re.sub(r"#\d+$", "", row.run_name)
+    return row.run_name.rpartition("/")[0] or _NUMBER.sub("", row.run_name)

@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import functools
 import gc
-import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -19,19 +18,10 @@ from marin.speedrun.importers import read_list, read_results_tree
 from marin.speedrun.pareto import FrontierChange, frontier_history, pareto_frontier
 from marin.speedrun.records import placed, sortable_date, timeline
 from marin.speedrun.row_store import RowStore
-from marin.speedrun.rows import C4_EN, NOT_EVALUATED, Row, Unreadable
+from marin.speedrun.rows import Row, Unreadable
 from marin.speedrun.scaling import Point, ScalingFit, rank_families
 from marin.speedrun.tracks import TRACKS, Cost, Track, other_track
 from marin.speedrun.verification import Context
-
-
-@dataclasses.dataclass(frozen=True)
-class Section:
-    """The rows of one evaluation set, best first."""
-
-    evaluation_set: str
-    evaluation_digest: str | None
-    rows: tuple[Row, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,16 +39,7 @@ class Board:
 
     tracks: tuple[TrackBoard, ...]
     unreadable: tuple[Unreadable, ...]
-    all_rows: tuple[Row, ...] = ()
-
-    @functools.cached_property
-    def sections(self) -> tuple[Section, ...]:
-        """The rows by evaluation set."""
-        return sections_of(self.all_rows)
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        return tuple(row for section in self.sections for row in section.rows)
+    rows: tuple[Row, ...] = ()
 
     def track(self, key: str) -> TrackBoard:
         """The board of one track."""
@@ -127,19 +108,8 @@ def build_board(rows: Iterable[Row], unreadable: Iterable[Unreadable] = (), trac
     return Board(
         tracks=build_tracks(merged, tracks),
         unreadable=tuple(sorted(unreadable, key=lambda item: (item.source, item.reason))),
-        all_rows=tuple(merged),
+        rows=tuple(merged),
     )
-
-
-def sections_of(rows: Iterable[Row]) -> tuple[Section, ...]:
-    """The rows by evaluation set, each set ranked."""
-    by_set: dict[tuple[str, str | None], list[Row]] = {}
-    for row in rows:
-        by_set.setdefault((row.evaluation_set, row.evaluation_digest), []).append(row)
-    sections = [Section(name, digest, rank_rows(members)) for (name, digest), members in by_set.items()]
-    return tuple(sorted(sections, key=lambda section: (
-        section.evaluation_set != C4_EN, section.evaluation_set == NOT_EVALUATED, section.evaluation_set, section.evaluation_digest or ""
-    )))  # fmt: skip
 
 
 def build_tracks(rows: Sequence[Row], tracks: Sequence[Track] = TRACKS) -> tuple[TrackBoard, ...]:
@@ -236,31 +206,3 @@ def scaling_of(board: TrackBoard, budget: float, cost: Cost | None = None) -> tu
         ):
             families.setdefault(entry.family, []).append(Point(entry.key, paid, quality))
     return rank_families({name: points for name, points in families.items() if len(points) > 1}, budget)
-
-
-# --- comparing ----------------------------------------------------------------------------------------------------
-
-
-def rank_rows(rows: Iterable[Row]) -> tuple[Row, ...]:
-    """Rows of one evaluation set, best bits per byte first, with their ranks (equal values share one) and the frontier."""
-    ordered = sorted(rows, key=_order)
-    places = pareto_frontier(
-        [(row.training_hardware_flops, row.bits_per_byte) if row.counts else (None, None) for row in ordered]
-    )
-    ranked, rank, previous = [], 0, None
-    for place, row in enumerate((row for row in ordered if row.counts and row.bits_per_byte is not None), start=1):
-        rank = rank if row.bits_per_byte == previous else place
-        previous = row.bits_per_byte
-        ranked.append((id(row), rank))
-    ranks = dict(ranked)
-    return tuple(
-        dataclasses.replace(row, rank=ranks.get(id(row)), on_frontier=on_frontier)
-        for row, on_frontier in zip(ordered, places, strict=True)
-    )
-
-
-def _order(row: Row) -> tuple[object, ...]:
-    unknown = float("inf")
-    bits = row.bits_per_byte if row.bits_per_byte is not None else unknown
-    cost = row.training_hardware_flops if row.training_hardware_flops is not None else unknown
-    return (bits, cost, row.run_name, row.source, json.dumps(row.to_json(), sort_keys=True, default=str))

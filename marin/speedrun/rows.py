@@ -20,7 +20,7 @@ _SEEDS = ("seed", "data_seed")
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One run on one evaluation set. `None` is "not stated", for every figure; `rank` is set among its peers only."""
+    """One run on one evaluation set. `None` is "not stated", for every figure."""
 
     run_name: str
     source: str  # the file that says so, relative to what was searched
@@ -63,8 +63,6 @@ class Row:
     stated_sd: float | None = None
     details_json: str = "{}"  # all that is stated about the run, as JSON: ten thousand are kept, and few are looked at
     also_at: tuple[str, ...] = ()
-    rank: int | None = None
-    on_frontier: bool = False
 
     @property
     def counts(self) -> bool:

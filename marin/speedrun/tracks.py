@@ -149,9 +149,9 @@ CORE_NOISE = Noise(
 BITS_NOISE = Noise(
     sd=5e-5, runs=None, source="repeated d24 runs on 8xH100 (nanochat pull requests 638, 655 and 830), not of this track's models"
 )  # fmt: skip
-# Not measured. From ten seeds: Noise(sd=<of the ten figures>, runs=10, source="<commit, machine, date>").
-# `python -m experiments.speedrun.hello_world_seeds.main` makes the runs.
-CPU_NOISE: Noise | None = None
+CPU_NOISE = Noise(
+    sd=0.0023, runs=10, source="ten seeds of hello world (experiments/speedrun/hello_world_seeds, 2026-11-22): 1.6784 to 1.6851"
+)  # fmt: skip
 
 FINEWEB_EDU = Track(
     key="fineweb-edu",
@@ -245,7 +245,7 @@ TRACKS: tuple[Track, ...] = (FINEWEB_EDU, TIME_TO_GPT2, LOSS_3_28, SINGLE_GPU, C
 
 def other_track(evaluation_set: str, evaluation_digest: str | None, metric: Metric) -> Track:
     """Where rows stand that are of no track: those of one evaluation set, since only they can be compared."""
-    suffix = "" if evaluation_digest is None else f"-{evaluation_digest[:8]}"
+    suffix = "" if evaluation_digest is None else f"-{_slug(evaluation_digest[:8])}"
     named = evaluation_set != NOT_EVALUATED
     return Track(
         key=f"other-{_slug(evaluation_set)}{suffix}{'' if metric == 'bits_per_byte' else f'-{metric}'}",

@@ -50,7 +50,13 @@ def results_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     root = tmp_path_factory.mktemp("results")
     runs = {f"family/size_{number}": _run(number) for number in range(8)}
     runs["family/worse"] = _run(
-        3, c4_en_bpb=1.9, description="off the frontier", author=Author(name="Somebody Else", affiliation="Elsewhere")
+        3,
+        c4_en_bpb=1.9,
+        description="off the frontier",
+        author=Author(name="Somebody Else", affiliation="Elsewhere"),
+        training_time=401.5,
+        training_hardware_flops=401.5 * 312e12,
+        wandb_run_link="https://example.org/runs/worse",
     )
     runs["too_good"] = _run(1, training_time=1e-9, c4_en_bpb=0.9)
     evaluation = Evaluation(
@@ -58,7 +64,13 @@ def results_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     )
     compressors = Compressors(gzip_9=2.5, xz_9=2.2, zstd_19=2.25)
     runs["hello"] = _run(
-        9, c4_en_bpb=None, evaluation=evaluation, compressors=compressors, sample="Return the value.", seed=42
+        9,
+        author=Author(name="Author 9", affiliation="Independent", url="https://example.org/me"),
+        c4_en_bpb=None,
+        evaluation=evaluation,
+        compressors=compressors,
+        sample="Return the value.",
+        seed=42,
     )
     for name, info in runs.items():
         write_results(root / name / "speedrun_results.json", info)

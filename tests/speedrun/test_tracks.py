@@ -112,6 +112,9 @@ def test_every_track_is_complete_and_has_text() -> None:
         assert track.text and all(paragraph.endswith(".") for paragraph in track.text)
         assert track.min_runs >= 1 and 0 < track.p_value <= 0.01
         assert track.noise is None or (track.noise.sd > 0 and track.noise.source)
+    assert (
+        CPU_10_MINUTES.noise is not None and CPU_10_MINUTES.noise.runs is not None and CPU_10_MINUTES.noise.runs >= 10
+    )
 
 
 # --- entries ------------------------------------------------------------------------------------------------------

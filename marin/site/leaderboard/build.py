@@ -27,6 +27,7 @@ from marin.speedrun.entries import Entry
 from marin.speedrun.leaderboard import Board, TrackBoard, collect
 from marin.speedrun.scaling import ScalingFit
 from marin.speedrun.verdict import DOES_NOT_PROVE, LADDER
+from marin.speedrun.verification import Context
 
 MOST_COMPARED = 8
 _PLAIN_KEY = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")  # of a file's name
@@ -73,15 +74,22 @@ def build_site(
     results_dirs: Sequence[str | os.PathLike[str]],
     rows_files: Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str],
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    allowed_signers: str | os.PathLike[str] | None = None,
 ) -> SiteSummary:
     """Writes the site into the directory `output`.
 
+    Args:
+        cache: where verified rows are kept, so that a site is built again sooner.
+        allowed_signers: whose signed statements lift a verdict.
     Raises:
         ResultsError: if a directory or list of rows does not exist.
         StorageError: if the output cannot be written.
     """
     writer = SiteWriter(os.fspath(output))
-    return write_site(collect(results_dirs, rows_files), writer, results_dirs)
+    board = collect(results_dirs, rows_files, cache=cache, context=Context(allowed_signers=allowed_signers))
+    return write_site(board, writer, results_dirs)
 
 
 def write_site(board: Board, writer: SiteWriter, results_dirs: Sequence[str | os.PathLike[str]] = ()) -> SiteSummary:

@@ -1,0 +1,38 @@
+"""`marin leaderboard build` as a person runs it: what is kept between builds, whose statements count."""
+
+import pathlib
+
+import pytest
+from example_runs import run_info
+
+from marin.cli.main import dispatch
+from marin.errors import ConfigError
+from marin.speedrun.results import write_results
+
+
+def _files(site: pathlib.Path) -> dict[str, bytes]:
+    return {path.relative_to(site).as_posix(): path.read_bytes() for path in sorted(site.rglob("*")) if path.is_file()}
+
+
+def _build(root: pathlib.Path, site: str, *more: str) -> dict[str, bytes]:
+    assert (
+        dispatch(["leaderboard", "build", "--results-dir", str(root / "runs"), "--output", str(root / site), *more])
+        == 0
+    )
+    return _files(root / site)
+
+
+def test_site_with_a_cache_is_the_site_without_and_follows_a_change(tmp_path):
+    cache = ("--cache", str(tmp_path / "cache"))
+    write_results(tmp_path / "runs" / "one" / "speedrun_results.json", run_info())
+    plain = _build(tmp_path, "plain")
+    assert _build(tmp_path, "first", *cache) == plain
+    assert (tmp_path / "cache" / "rows.jsonl").stat().st_size > 0
+    assert _build(tmp_path, "second", *cache) == plain
+    write_results(tmp_path / "runs" / "one" / "speedrun_results.json", run_info(description="another idea"))
+    assert _build(tmp_path, "third", *cache) == _build(tmp_path, "fresh") != plain
+
+
+def test_signers_that_are_not_there_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="no such file: give an ALLOWED SIGNERS file"):
+        _build(tmp_path, "site", "--allowed-signers", str(tmp_path / "none"))
