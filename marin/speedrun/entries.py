@@ -96,8 +96,9 @@ def entries_of(track: Track, rows: Iterable[Row], evidence: Evidence | None = No
 
 
 def _identity(track: Track, row: Row) -> tuple[str | None, ...]:
-    # Runs of one file belong together, and so do those of one family that say which seed they had.
-    group = _NUMBER.sub("", row.run_name) if row.seed is None else family_of(row)
+    # Runs of one file belong together, and so do those of one family that say which seed they had or that one program made.
+    alone = row.seed is None and not row.repeated
+    group = _NUMBER.sub("", row.run_name) if alone else family_of(row)
     own = (row.run_name, row.digest) if row.configuration is None else (group, row.configuration)
     return own if track.data.evaluation_set is None else (*own, row.evaluation_set, row.evaluation_digest)
 

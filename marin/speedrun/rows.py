@@ -59,6 +59,7 @@ class Row:
     core_version: str | None = None
     loss: float | None = None
     configuration: str | None = None  # digest of all that is configured but the seeds; None where it is not stated
+    repeated: bool = False  # rows of one configuration are repetitions though none states a seed, as public logs are
     stated_runs: int = 1  # above 1 where the row itself is a mean of so many runs
     stated_sd: float | None = None
     details_json: str = "{}"  # all that is stated about the run, as JSON: ten thousand are kept, and few are looked at

@@ -56,8 +56,13 @@ def hostile_address(hostile_site: pathlib.Path) -> Iterator[str]:
 def _opened(
     browser: Any, base: str, width: int = 1440, scheme: str = "light", **options: Any
 ) -> Iterator[tuple[Any, list[str]]]:
+    # Without reduced motion the page glides to what has the focus, and a place that was asked for is elsewhere a moment later.
     context = browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme, base_url=base, **options
+        viewport={"width": width, "height": 900},
+        color_scheme=scheme,
+        reduced_motion="reduce",
+        base_url=base,
+        **options,
     )
     page = context.new_page()
     problems: list[str] = []

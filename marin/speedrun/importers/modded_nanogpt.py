@@ -194,6 +194,7 @@ def _row(log: Log, name: str, source: str, digest: str, date: str | None) -> Row
         digest=digest,
         date=date,
         configuration=configuration,
+        repeated=True,
         details_json=json.dumps(info.to_json() | {"source_digest": log.source_digest, "validations": curve}),
     )
 
