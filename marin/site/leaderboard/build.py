@@ -11,7 +11,7 @@ import os
 import pathlib
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -22,6 +22,7 @@ from marin.site.leaderboard.differences import Parent, find_parents, settings_of
 from marin.site.leaderboard.entry_page import EntryContext, Standing, page_values
 from marin.site.leaderboard.measures import COSTS, MEASURES
 from marin.site.leaderboard.output import SiteWriter, digest
+from marin.site.leaderboard.parts import WritingInParts
 from marin.site.leaderboard.summary import EntrySummary, summarize
 from marin.speedrun.entries import Entry
 from marin.speedrun.leaderboard import Board, TrackBoard, collect
@@ -101,15 +102,16 @@ def write_site(board: Board, writer: SiteWriter, results_dirs: Sequence[str | os
     for view in views:
         for entry in view.board.entries:
             entries.setdefault(entry.key, entry)
-    documents = site.write_entries(entries, results_dirs)
-    for view in views:
-        site.write_track(view)
+    with WritingInParts(writer, list(entries), site.entry_writer(entries, results_dirs)):
+        charts = [site.write_charts(view) for view in views]
+    for view, drawn in zip(views, charts, strict=True):
+        site.write_track(view, drawn)
     site.write_front(board)
     writer.finish()
     held = {entry["key"] for view in views for entry in view.entries if entry["state"] in ("held", "withdrawn")}
     return SiteSummary(
         index=f"{os.fspath(writer.target)}/index.html",
-        num_entries=len(documents),
+        num_entries=len(entries),
         num_runs=len({row.digest + row.run_name for entry in entries.values() for row in entry.rows}),
         num_unreadable=len(board.unreadable),
         num_held=len(held),
@@ -147,6 +149,14 @@ def _views(board: Board) -> list[_TrackView]:
             {entry["key"]: place for place, entry in enumerate(summaries)},
         ))  # fmt: skip
     return views
+
+
+@dataclasses.dataclass(frozen=True)
+class _Drawn:
+    """The charts of a track, and the fits that one of them shows."""
+
+    charts: dict[str, track_page.Chart | None]
+    fits: Sequence[ScalingFit]
 
 
 def _file_name(key: str) -> str:
@@ -199,23 +209,26 @@ class _Site:
 
     # --- entries --------------------------------------------------------------------------------------------------
 
-    def write_entries(self, entries: Mapping[str, Entry], roots: Sequence[str | os.PathLike[str]]) -> dict[str, str]:
-        """The document and the page of every entry; returns the documents' digests by key."""
+    def entry_writer(
+        self, entries: Mapping[str, Entry], roots: Sequence[str | os.PathLike[str]]
+    ) -> Callable[[str], None]:
+        """A function that writes the document and the page of the entry with a key."""
         settings = {key: settings_of(entry) for key, entry in entries.items()}
         parents = find_parents(entries.values(), settings)
         homes: dict[str, list[_TrackView]] = {key: [] for key in entries}
         for view in self._views:
             for line in view.entries:
                 homes[line["key"]].append(view)
-        digests: dict[str, str] = {}
-        for key, entry in entries.items():
+
+        def write(key: str) -> None:
+            entry = entries[key]
             found = _curves(entry, roots)
             summary = homes[key][0].entries[homes[key][0].places[key]]
             document = api.to_text(api.entry_document(entry, summary, found))
-            digests[key] = digest(document.encode())
             self._writer.write(f"data/entries/{key}.json", document)
-            self._write_entry_page(entry, homes[key], parents.get(key), settings, found, digests[key])
-        return digests
+            self._write_entry_page(entry, homes[key], parents.get(key), settings, found, digest(document.encode()))
+
+        return write
 
     def _write_entry_page(
         self, entry: Entry, homes: Sequence[_TrackView], parent: Parent | None, settings: Mapping[str, Mapping[str, str]],
@@ -237,10 +250,9 @@ class _Site:
 
     # --- tracks ---------------------------------------------------------------------------------------------------
 
-    def write_track(self, view: _TrackView) -> None:
+    def write_track(self, view: _TrackView, drawn: _Drawn) -> None:
         track, summary = view.board.track, view.summary
-        fits = scaling_view.fits_of(track, view.entries)
-        lines = [scaling_view.document_of(fit) for fit in fits]
+        lines = [scaling_view.document_of(fit) for fit in drawn.fits]
         document = api.to_text(
             api.track_document(summary, view.entries, [entry["key"] for entry in view.records], lines)
         )
@@ -256,7 +268,7 @@ class _Site:
         ):
             if not fresh(path, inputs):
                 write(path, make(), inputs)
-        self._write_track_pages(view, self._write_charts(view, fits), lines)
+        self._write_track_pages(view, drawn.charts, lines)
 
     def _feed(self, path: str, title: str, page: str, entries: Sequence[EntrySummary]) -> str:
         return self._render(
@@ -264,8 +276,9 @@ class _Site:
             feed_id=uuid.uuid5(_SPACE, path), own=path.rpartition("/")[2],
         )  # fmt: skip
 
-    def _write_charts(self, view: _TrackView, fits: Sequence[ScalingFit]) -> dict[str, track_page.Chart | None]:
+    def write_charts(self, view: _TrackView) -> _Drawn:
         track = view.board.track
+        fits = scaling_view.fits_of(track, view.entries)
         axes = track_page.axes_of(track)
         points = track_page.points_of(track, view.entries)
         references = track_page.references_of(track, view.board.entries)
@@ -284,7 +297,7 @@ class _Site:
                 f"{track.key}-scaling", [track.cost, track.metric, fits], lambda: scaling_view.draw(track, fits)
             )
             charts["scaling"] = track_page.Chart(files, scaling_view.describe(track, fits))
-        return charts
+        return _Drawn(charts, fits)
 
     def _draw(self, name: str, shown: Sequence[Any], draw: Any) -> dict[str, str]:
         """Draws a chart's files unless they are there as drawn from the same figures."""

@@ -60,6 +60,22 @@ class SiteWriter:
         self._parents.add(parent)
         self.num_written += 1
 
+    # --- parts that other processes write (see `parts`) ---
+
+    def begin_part(self) -> None:
+        """From here on, `part` tells what this process made."""
+        self._made, self.num_written = {}, 0
+
+    def part(self) -> tuple[dict[str, list[Any]], int]:
+        return self._made, self.num_written
+
+    def adopt(self, part: tuple[dict[str, list[Any]], int]) -> None:
+        """Takes what another process made as made."""
+        made, num_written = part
+        self._made |= made
+        self.num_written += num_written
+        self._has_written = self._has_written or num_written > 0
+
     def finish(self) -> None:
         """Removes what an earlier build made and this one did not, and writes the record."""
         stale = [path for path in self._earlier if path not in self._made]

@@ -1,0 +1,85 @@
+"""Writing many files with all processors: each child of this process takes a part of the keys and says what it wrote.
+
+Children are forked, so that they have what the parent has read. Where that is not possible (another system, threads that run, few
+keys) the same work is done here, one key after the other; the files are the same.
+"""
+
+import multiprocessing
+import os
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from marin.errors import StorageError
+from marin.site.leaderboard.output import SiteWriter
+
+FEWEST = 1_000  # below, starting children takes longer than they save
+
+
+class WritingInParts:
+    """Calls `write(key)` for every key, in children where that pays; as a context, it ends with all of them done.
+
+    What the body of the `with` does runs beside them. An error of a child is raised at the end, as it was raised there.
+    """
+
+    def __init__(self, writer: SiteWriter, keys: Sequence[str], write: Callable[[str], None]) -> None:
+        self._writer, self._keys, self._write = writer, keys, write
+        self._children: list[tuple[Any, Any]] = []
+
+    def __enter__(self) -> None:
+        count = _processors() if len(self._keys) >= FEWEST and _may_fork() else 1
+        if count == 1:
+            for key in self._keys:
+                self._write(key)
+            return
+        context = multiprocessing.get_context("fork")
+        for number in range(count):
+            here, there = context.Pipe(duplex=False)
+            child = context.Process(target=self._run_child, args=(there, self._keys[number::count]), daemon=True)
+            with warnings.catch_warnings():
+                # Python 3.12 warns of any thread, such as those of NumPy's OpenBLAS, which stops them before a fork.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                child.start()
+            there.close()
+            self._children.append((child, here))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            for child, _ in self._children:
+                child.terminate()
+        failed: BaseException | None = None
+        for child, pipe in self._children:
+            try:
+                wrote, problem = pipe.recv()
+            except EOFError:
+                wrote, problem = None, StorageError("a process that wrote pages ended early: build the site again")
+            child.join()
+            if wrote is not None:
+                self._writer.adopt(wrote)
+            failed = failed or problem
+        if failed is not None and kind is None:
+            raise failed
+
+    def _run_child(self, pipe: Any, keys: Sequence[str]) -> None:
+        problem: BaseException | None = None
+        self._writer.begin_part()
+        try:
+            for key in keys:
+                self._write(key)
+        except (Exception, KeyboardInterrupt) as error:
+            problem = error
+        pipe.send((self._writer.part(), problem))
+        pipe.close()
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _may_fork() -> bool:
+    """Whether no other thread of Python's runs: a lock that it holds would stay locked in a child for ever."""
+    return hasattr(os, "fork") and threading.active_count() == 1
