@@ -157,6 +157,7 @@ class _Drawn:
 
     charts: dict[str, track_page.Chart | None]
     fits: Sequence[ScalingFit]
+    num_unfitted: int
 
 
 def _file_name(key: str) -> str:
@@ -268,7 +269,7 @@ class _Site:
         ):
             if not fresh(path, inputs):
                 write(path, make(), inputs)
-        self._write_track_pages(view, drawn.charts, lines)
+        self._write_track_pages(view, drawn, lines)
 
     def _feed(self, path: str, title: str, page: str, entries: Sequence[EntrySummary]) -> str:
         return self._render(
@@ -278,7 +279,7 @@ class _Site:
 
     def write_charts(self, view: _TrackView) -> _Drawn:
         track = view.board.track
-        fits = scaling_view.fits_of(track, view.entries)
+        fits, num_unfitted = scaling_view.fits_of(track, view.entries)
         axes = track_page.axes_of(track)
         points = track_page.points_of(track, view.entries)
         references = track_page.references_of(track, view.board.entries)
@@ -297,7 +298,7 @@ class _Site:
                 f"{track.key}-scaling", [track.cost, track.metric, fits], lambda: scaling_view.draw(track, fits)
             )
             charts["scaling"] = track_page.Chart(files, scaling_view.describe(track, fits))
-        return _Drawn(charts, fits)
+        return _Drawn(charts, fits, num_unfitted)
 
     def _draw(self, name: str, shown: Sequence[Any], draw: Any) -> dict[str, str]:
         """Draws a chart's files unless they are there as drawn from the same figures."""
@@ -313,9 +314,7 @@ class _Site:
                 self._writer.write(path, drawn[key], inputs)
         return paths
 
-    def _write_track_pages(
-        self, view: _TrackView, charts: dict[str, track_page.Chart | None], scaling: list[api.FamilyScaling]
-    ) -> None:
+    def _write_track_pages(self, view: _TrackView, drawn: _Drawn, scaling: list[api.FamilyScaling]) -> None:
         track, entries = view.board.track, view.entries
         quality, cost = MEASURES[track.metric], MEASURES[track.cost]
         num_pages = max(1, -(-len(entries) // track_page.PAGE_SIZE))
@@ -326,7 +325,7 @@ class _Site:
         values: dict[str, Any] = {
             "track": view.summary, "quality": quality, "cost": cost, "costs": costs, "columns": track_page.columns_of(quality, costs),
             "rows_script": _rows_script(track.key), "num_pages": num_pages, "page_paths": paths, "page_size": track_page.PAGE_SIZE,
-            "feed": view.summary["feed"], "charts": charts, "ranked_by": track_page.ranked_by(track),
+            "feed": view.summary["feed"], "charts": drawn.charts, "num_unfitted": drawn.num_unfitted, "ranked_by": track_page.ranked_by(track),
             "record_needs": track_page.record_needs(track),
             "best": next((entry for entry in entries if entry["rank"] == 1), None),
             "num_frontier": sum(entry["on_frontier"] for entry in entries),

@@ -18,13 +18,13 @@ _MOST = 40  # families that are fitted: each takes about 20 ms, and a longer tab
 _SHOWN = len(LIGHT.families)
 
 
-def fits_of(track: Track, entries: Sequence[EntrySummary]) -> tuple[ScalingFit, ...]:
-    """The fits of a track's families to a budget of one to two orders beyond the largest; () where nothing scales there.
+def fits_of(track: Track, entries: Sequence[EntrySummary]) -> tuple[tuple[ScalingFit, ...], int]:
+    """The fits of a track's families to a budget of one to two orders beyond the largest, and how many families have none.
 
-    Where there are very many families, those that reached the largest budgets are fitted.
+    Where there are very many families, those that reached the largest budgets are fitted. Nothing is where nothing scales.
     """
     if track.objective != "pareto" or track.higher_is_better:
-        return ()
+        return (), 0
     families: dict[str, list[Point]] = {}
     for entry in entries:
         cost, quality = entry["values"].get(track.cost), entry["values"].get(track.metric)
@@ -36,10 +36,10 @@ def fits_of(track: Track, entries: Sequence[EntrySummary]) -> tuple[ScalingFit, 
         (name for name, points in families.items() if len(points) >= _FEWEST),
         key=lambda name: (-max(point.cost for point in families[name]), name),
     )
-    families = {name: families[name] for name in sorted(large[:_MOST])}
-    if not families:
-        return ()
-    return rank_families(dict(families), target_of(points for points in families.values()))
+    fitted = {name: families[name] for name in sorted(large[:_MOST])}
+    if not fitted:
+        return (), 0
+    return rank_families(dict(fitted), target_of(points for points in fitted.values())), len(large) - len(fitted)
 
 
 def target_of(families: Any) -> float:

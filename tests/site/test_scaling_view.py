@@ -1,0 +1,31 @@
+"""Which families the scaling view fits, and what it says of those that it leaves out."""
+
+from typing import Any
+
+import pytest
+
+from marin.site.leaderboard import scaling_view
+from marin.speedrun.tracks import TRACKS
+
+
+def _entries(num_families: int) -> Any:
+    track = next(track for track in TRACKS if track.key == "fineweb-edu")
+    entries = [
+        {
+            "key": f"{family}-{size}", "family": f"family_{family}", "rank": 1,
+            "values": {track.cost: 10.0 ** (16 + size + family / 100), track.metric: 2.0 * 0.9**size + 0.5},
+        }
+        for family in range(num_families) for size in range(5)
+    ]  # fmt: skip
+    return track, entries
+
+
+@pytest.mark.parametrize(("num_families", "fitted", "left_out"), [(3, 3, 0), (5, 4, 1), (0, 0, 0)])
+def test_scaling_view_counts_the_families_that_it_leaves_out(
+    num_families: int, fitted: int, left_out: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scaling_view, "_MOST", 4)
+    fits, num_unfitted = scaling_view.fits_of(*_entries(num_families))
+    assert (len(fits), num_unfitted) == (fitted, left_out)
+    # The family whose budgets are the smallest is the one left out.
+    assert ("family_0" in {fit.family for fit in fits}) == (left_out == 0 and num_families > 0)
