@@ -50,7 +50,7 @@ def _opened(browser: Any, base: str, **options: Any) -> Iterator[tuple[Any, list
         context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_every_kind_of_page_has_no_axe_violation_and_fits_its_width(browser: Any, client: Any, scheme: str) -> None:
     # The other scheme has the same markup in other colours.
     width, rules = {"light": (1440, {}), "dark": (375, {"runOnly": ["color-contrast"]})}[scheme]

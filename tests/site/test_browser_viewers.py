@@ -34,13 +34,17 @@ def test_folder_of_ten_thousand_entries_is_listed_paged_and_filtered_in_half_a_s
         os.close(os.open(tmp_path / f"shard-{number}.jsonl", os.O_CREAT))
     with serve(tmp_path) as client:
         open_page(client, "/")
-        seconds = []
+        seconds, usual = [], []
         for _ in range(8):  # other work on the machine may disturb some
             # Of the server too, which runs in a thread; a busy machine stretches any other clock.
             start = time.process_time()
             first = words_of(open_page(client, "/files/0"))
             seconds.append(time.process_time() - start)
-        assert min(seconds) < 0.5
+            # Half a second where adding a million numbers takes 20 ms, as it usually does; a busy machine is slower at both.
+            start = time.process_time()
+            sum(range(1_000_000))
+            usual.append((time.process_time() - start) / 0.02)
+        assert min(seconds) < 0.5 * max(1, min(usual))
         assert "10,000 entries" in first and "Page 1 of 100" in first
         assert "shard-99.jsonl" in first and "shard-100.jsonl" not in first  # numbers in their order
         last = words_of(open_page(client, "/files/0?page=100"))

@@ -101,7 +101,7 @@ def test_pages_have_no_axe_violation_no_error_and_fit_their_width(
     for width, scheme in ((1440, "light"), (375, "dark"), (375, "light"), (1440, "dark")):
         rules = {} if (width, scheme) in ((1440, "light"), (375, "dark")) else {"runOnly": ["color-contrast"]}
         # axe-core is put into the page by a script, which the page's own policy rightly refuses.
-        with _opened(browser, address, width, scheme, bypass_csp=True, reduced_motion="reduce") as (page, problems):
+        with _opened(browser, address, width, scheme, bypass_csp=True) as (page, problems):
             for path in paths:
                 page.goto(path)
                 page.wait_for_load_state("networkidle")
@@ -265,7 +265,7 @@ def test_site_opens_from_disk(browser: Any, site: pathlib.Path) -> None:
 
 def test_site_of_hostile_files_runs_none_of_it(browser: Any, hostile_address: str, hostile_site: pathlib.Path) -> None:
     paths = [path.relative_to(hostile_site).as_posix() for path in sorted(hostile_site.rglob("*.html"))]
-    with _opened(browser, hostile_address, reduced_motion="reduce") as (page, problems):
+    with _opened(browser, hostile_address) as (page, problems):
         for path in paths:
             page.goto(path)
             page.wait_for_load_state("networkidle")

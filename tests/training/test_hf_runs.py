@@ -66,6 +66,7 @@ def test_training_killed_before_an_export_makes_up_for_it_with_the_same_bytes(ma
     assert {name: _content(hf / name) for name in _exports(config)} == before
 
 
+@pytest.mark.slow
 def test_training_from_an_export_goes_on_with_its_loss_in_its_data_or_anew(make_config):
     origin = make_config("origin", num_train_steps=6, steps_per_hf_export=3)
     train_lm(origin)

@@ -40,6 +40,7 @@ def test_plan_of_stored_arrays_is_exact():
     assert whole.parameters == 4 * whole.num_parameters
 
 
+@pytest.mark.slow
 def test_sequence_parallelism_and_recomputed_layers_need_less_for_activations():
     def activations(model=SMALL, **parallelism):
         return plan_memory(model, VOCAB, _train(parallelism=Parallelism(**parallelism)), 8).activations

@@ -95,6 +95,7 @@ def test_fp8_on_a_device_without_it_is_the_compute_format_and_says_so(make_confi
     assert "FP8 products are asked for and cpu has no matrix units" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_int8_trains_nearly_as_float32_does(make_config):
     model = dataclasses.replace(make_config().model, hidden_dim=128, intermediate_dim=128, num_heads=4, num_kv_heads=4)
     runs = {name: make_config(name, num_train_steps=15, model=model, int8=name == "int8") for name in ("f32", "int8")}

@@ -90,6 +90,7 @@ def alone():
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sizes", [{"fsdp": 2, "sequence": 2, "tensor": 2}], ids=lambda sizes: "-".join(f"{a}{n}" for a, n in sizes.items())
 )

@@ -110,6 +110,7 @@ def test_parts_of_a_batch_have_every_row_once_and_stay_on_their_device():
         assert [row // 4 for row in part] == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
+@pytest.mark.slow
 def test_training_in_micro_batches_reaches_what_whole_batches_reach(make_config):
     whole = train_lm(make_config("whole", num_train_steps=4))
     parts = train_lm(make_config("parts", num_train_steps=4, per_device_parallelism=2))

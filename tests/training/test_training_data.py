@@ -93,6 +93,7 @@ def test_training_with_a_batch_schedule_counts_its_tokens_and_goes_through_the_d
     assert asked == [(0, 4), (0, 8), (0, 4), (4, 4), (8, 8), (16, 8), (24, 8), (32, 4)]
 
 
+@pytest.mark.slow
 def test_training_with_a_batch_schedule_interrupted_and_resumed_ends_with_the_same_bits(make_config):
     options = {"num_train_steps": 6, "train_batch_size": [(0, 4), (3, 8)], "steps_per_export": 2}
     whole = checkpoints.flatten(train_lm(make_config("whole", **options)))
