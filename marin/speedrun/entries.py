@@ -230,7 +230,7 @@ def evidence_at_depths(rows: Iterable[Row]) -> Evidence:
     for key, depths in groups.items():
         evidence[key] = [
             {
-                "depth": depth, "runs": len({row.digest for row in found}), "core_metric": _mean([row.core for row in found]),
+                "depth": depth, "runs": len({row.digest for row in found}), "core": _mean([row.core for row in found]),
                 "bits_per_byte": _mean([row.bits_per_byte for row in found]),
                 "training_time": _mean([row.training_time for row in found]),
             }

@@ -14,6 +14,7 @@ from marin.speedrun.entries import Entry
 from marin.speedrun.verdict import DOES_NOT_PROVE, RUNGS
 
 _MAX_CHANGES = 80
+_EVIDENCE = ("core", "bits_per_byte", "training_time")
 _SECTIONS = {"model_config": "Model", "train_config": "Training", "resources": "Resources"}
 _COMMAND_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
@@ -125,14 +126,18 @@ def spread_words(entry: EntrySummary) -> str:
     )
 
 
-def evidence_table(evidence: Any) -> dict[str, Any] | None:
-    """Evidence at other depths as columns and lines of text, whatever its author wrote into it."""
-    lines = [line for line in evidence if isinstance(line, Mapping)] if isinstance(evidence, Sequence) else []
-    columns = sorted({str(name) for line in lines for name in line})[:12]
-    if not columns:
+def evidence_table(evidence: Sequence[Mapping[str, Any]] | None) -> dict[str, Any] | None:
+    """What the same change reaches at other depths, a line a depth; figures that no depth states have no column."""
+    if not evidence:
         return None
-    shown = [["" if (value := line.get(name)) is None else str(value) for name in columns] for line in lines[:40]]
-    return {"columns": columns, "lines": shown}
+    stated = [key for key in _EVIDENCE if any(line[key] is not None for line in evidence)]
+    return {
+        "columns": ["Depth", "Runs", *(MEASURES[key].title for key in stated)],
+        "lines": [
+            [str(line["depth"]), str(line["runs"]), *(MEASURES[key].text(line[key]) or "—" for key in stated)]
+            for line in evidence
+        ],
+    }
 
 
 def grouped(settings: Mapping[str, str], info: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
