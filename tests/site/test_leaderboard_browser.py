@@ -322,3 +322,27 @@ def test_server_sends_the_policy_as_a_header_and_serves_nothing_else(
             404
         ] * 4
         assert (ask("/", "POST").status, ask("/", host="evil.example").status) == (405, 421)
+
+
+@pytest.mark.parametrize("width", [375, 1440])
+def test_points_of_the_drawn_charts_say_what_they_are_and_open_their_entry(
+    browser: Any, address: str, width: int
+) -> None:
+    with _opened(browser, address, width) as (page, problems):
+        page.goto(TRACK)
+        for figure in page.locator("figure.live").all():
+            figure.scroll_into_view_if_needed()
+            figure.locator("svg").wait_for()
+            points = figure.locator("[role=link]")
+            assert points.count() >= 2
+            label = points.first.get_attribute("aria-label")
+            points.first.focus()
+            tip = figure.locator(".tip")
+            assert label == f"{tip.locator('b').inner_text()}: {tip.inner_text().splitlines()[1]}"
+            page.keyboard.press("Escape")
+            assert tip.is_hidden()
+        assert page.locator("figure.live").count() == 2
+        points.last.focus()
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/entries/family-size-*.html")
+        assert problems == []

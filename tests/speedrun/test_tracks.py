@@ -199,9 +199,7 @@ def test_an_entry_of_time_to_gpt2_shows_what_its_change_does_at_other_depths() -
     ]
     board = _track(rows, TIME_TO_GPT2)
     entry = next(entry for entry in board.entries if entry.values["core"] == 0.27)
-    shown = [
-        (line["depth"], line["runs"], line["core"], line["bits_per_byte"]) for line in entry.details["evidence"]
-    ]
+    shown = [(line["depth"], line["runs"], line["core"], line["bits_per_byte"]) for line in entry.details["evidence"]]
     assert shown == [(12, 2, pytest.approx(0.15), 1.5), (24, 2, pytest.approx(0.27), 1.5)]
     assert _track([_row("a")], FINEWEB_EDU).entries[0].details["evidence"] == []
 

@@ -1,7 +1,8 @@
 """How every chart of the site is drawn: Altair's specification, turned into SVG by vl-convert while the site is built.
 
 Each chart comes in a wide and a narrow shape and in a light and a dark scheme. A page shows it as an image, so that nothing in
-it can run and no script is needed; where scripts run, `chart.js` draws the same figures again, to point at. The dark scheme is the
+it can run and no script is needed. Where scripts run, `chart.js` draws the frontier again, to point at, and `live.js` puts the other
+drawings into the page, where the points that `says` described can be pointed at. The dark scheme is the
 light one with other colours, so a chart is laid out twice and not four times.
 """
 
@@ -10,6 +11,8 @@ import functools
 import json
 import re
 from typing import Any
+
+from marin.site import wording
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 LABEL_SIZE = 11
@@ -82,13 +85,18 @@ def _drawn(specification: str) -> str:
     return _shortened(str(vl_convert.vegalite_to_svg(specification)))
 
 
+def says(key: str, name: str, text: str) -> str:
+    """What a point of a chart is called, for `live.js`: the entry's key, its name and its figures."""
+    return "|".join((key, wording.clean(name, 120).replace("|", "/"), text))
+
+
 _LONG_NUMBER = re.compile(r"(?<=[ ,(\"MLHVAhvml-])(\d+\.\d\d)\d+(?=[ ,)\"MLHVAZhvmlz-])")
-_SPOKEN = re.compile(r' (?:aria-roledescription|role|aria-hidden|aria-label)="[^"]*"')
+_SPOKEN = re.compile(r' (?:(?:aria-roledescription|role|aria-hidden)="[^"]*"|aria-label="[^"|]*")')
 _ATTRIBUTES = re.compile(r'(?<==")[^"<>]*(?=")')
 
 
 def _shortened(svg: str) -> str:
-    # An image says what its `alt` says, so what is in it for screen readers is never read.
+    # An image says what its `alt` says, so what is in it for screen readers is never read; what `says` wrote stays.
     return _ATTRIBUTES.sub(lambda found: _LONG_NUMBER.sub(r"\1", f' {found[0]}"')[1:-1], _SPOKEN.sub("", svg))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from marin.site import wording
 from marin.site.leaderboard.api import FamilyScaling
-from marin.site.leaderboard.drawing import LIGHT, SHAPES, WIDE, Shape, finish, render
+from marin.site.leaderboard.drawing import LIGHT, SHAPES, WIDE, Shape, finish, render, says
 from marin.site.leaderboard.frame import cost_axis, make_frame, quality_axis
 from marin.site.leaderboard.measures import MEASURES
 from marin.site.leaderboard.summary import EntrySummary
@@ -132,13 +132,14 @@ def _specification(track: Track, fits: Sequence[ScalingFit], shape: Shape) -> di
             low, high = max(interval.low, frame.quality[0]), min(interval.high, frame.quality[1])
             projections.append({"x": budget * 0.97 ** len(projections), "y": low, "high": high, "family": name})
     points = [
-        {"x": point.cost, "y": point.quality, "family": name}
+        {"x": point.cost, "y": point.quality, "family": name,
+         "says": says(point.key, fit.family, f"{quality.text(point.quality)} · {cost.text(point.cost)}")}
         for name, fit in zip(names, fits, strict=True) for point in fit.points
     ]  # fmt: skip
     layers = [
         chart(curves).mark_line(strokeWidth=1.5, opacity=0.85),
         chart(projections).mark_rule(strokeWidth=4, opacity=0.5).encode(y2="high:Q"),
-        chart(points).mark_point(filled=True, size=shape.point_size, opacity=1),
+        chart(points).mark_point(filled=True, size=shape.point_size, opacity=1).encode(description="says:N"),
     ]
     return finish(alt.layer(*layers), shape, width=shape.width - (250 if shape is WIDE else 0))
 

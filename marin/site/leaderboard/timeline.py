@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from marin.site import wording
-from marin.site.leaderboard.drawing import LABEL_SIZE, LIGHT, SHAPES, WIDE, Shape, finish, render
+from marin.site.leaderboard.drawing import LABEL_SIZE, LIGHT, SHAPES, WIDE, Shape, finish, render, says
 from marin.site.leaderboard.labels import short_name
 from marin.site.leaderboard.measures import Measure
 
@@ -16,6 +16,7 @@ class Record:
     name: str
     date: str
     value: float
+    key: str = ""
 
 
 def day_of(date: str | None) -> str | None:
@@ -72,19 +73,23 @@ def _specification(records: Sequence[Record], measure: Measure, shape: Shape) ->
               axis=alt.Axis(format="~g", tickCount=6))  # fmt: skip
 
     def chart(group: Sequence[Record]) -> Any:
-        values = [{"x": one.date, "y": one.value / divisor, "text": short_name(one.name, 30)} for one in group]
+        values = [
+            {"x": one.date, "y": one.value / divisor, "text": short_name(one.name, 30),
+             "says": says(one.key, one.name, f"{measure.text(one.value)} · {one.date}")}
+            for one in group
+        ]  # fmt: skip
         return alt.Chart(alt.InlineData(values=values)).encode(x=x, y=y)
 
     edge = dataclasses.replace(best[-1], date=high)
     labelled = _apart(best, shape)
     layers = [
         chart([*best, edge]).mark_line(interpolate="step-after", color=LIGHT.accent, strokeWidth=1.75, opacity=0.9),
-        chart([one for one in records if one not in best]).mark_point(
-            filled=True, size=shape.point_size, color=LIGHT.point, opacity=0.6
-        ),
-        chart(best).mark_point(
-            filled=True, size=shape.point_size + 16, color=LIGHT.accent, stroke=LIGHT.halo, opacity=1
-        ),
+        chart([one for one in records if one not in best])
+        .mark_point(filled=True, size=shape.point_size, color=LIGHT.point, opacity=0.6)
+        .encode(description="says:N"),
+        chart(best)
+        .mark_point(filled=True, size=shape.point_size + 16, color=LIGHT.accent, stroke=LIGHT.halo, opacity=1)
+        .encode(description="says:N"),
     ]
     # The line comes from one side and leaves on the other: the last name has room where it never was.
     beyond = "bottom" if measure.higher_is_better else "top"

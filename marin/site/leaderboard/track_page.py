@@ -80,7 +80,7 @@ def timeline_of(track: Track, records: Sequence[EntrySummary]) -> tuple[Measure,
     """What the timeline shows: the cost where the track asks for the least, else the quality."""
     measure = MEASURES[track.cost if track.objective == "least cost" else track.metric]
     dated = [
-        timeline.Record(entry["name"], entry["date"], value)
+        timeline.Record(entry["name"], entry["date"], value, entry["key"])
         for entry in records
         if entry["date"] is not None and (value := entry["values"].get(measure.key)) is not None
     ]
