@@ -142,11 +142,10 @@ def _only_text(number: int, role: str, content: object) -> str:
     """A user's or a system's text, which may come in parts of text."""
     if isinstance(content, str):
         return content
-    parts = content if isinstance(content, list | tuple) else [None]
-    if all(isinstance(part, Mapping) and part.get("type") == "text" for part in parts) and parts:
-        texts = [part.get("text") for part in parts]
-        if all(isinstance(text, str) for text in texts):
-            return "".join(texts)
+    parts: Sequence[Any] = content if isinstance(content, list | tuple) else []
+    texts = [part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None for part in parts]
+    if texts and all(isinstance(text, str) for text in texts):
+        return "".join(text for text in texts if isinstance(text, str))
     raise _error(number, f"is a {role}'s and its content is {content!r:.60}, expected text")
 
 
