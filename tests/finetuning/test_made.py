@@ -9,7 +9,7 @@ import pytest
 from marin.errors import ConfigError
 from marin.finetuning.made import MAKERS, make, questions, training_conversations
 from marin.finetuning.made.spelling import spelled
-from marin.finetuning.made.words import coined_word, draw_word, english_words, is_held_out
+from marin.finetuning.made.words import draw_word, english_words, is_held_out
 
 
 def asked(made):

@@ -12,8 +12,36 @@ from typing import Literal
 
 Split = Literal["train", "test"]
 _HELD_OUT_IN = 10
-_ONSETS = "b br c ch d dr f fl g gr h j k l m n p pl r s sh st t th tr v w".split()
-_VOWELS = "a e i o u ea oo".split()
+_ONSETS = [
+    "b",
+    "br",
+    "c",
+    "ch",
+    "d",
+    "dr",
+    "f",
+    "fl",
+    "g",
+    "gr",
+    "h",
+    "j",
+    "k",
+    "l",
+    "m",
+    "n",
+    "p",
+    "pl",
+    "r",
+    "s",
+    "sh",
+    "st",
+    "t",
+    "th",
+    "tr",
+    "v",
+    "w",
+]
+_VOWELS = ["a", "e", "i", "o", "u", "ea", "oo"]
 _CODAS = ["", "", "", "n", "r", "l", "s", "t", "m", "ck"]
 
 
