@@ -297,6 +297,7 @@ class TrainLmConfig:
     """
 
     marin_resumable = True
+    marin_together = True
 
     model: Any
     train: SimpleTrainConfig
