@@ -212,7 +212,11 @@ def main() -> None:
     if output is None:
         return
     figures = read_figures(output)
-    given = {f"--{name.replace('_', '-')}": value for name, value in dataclasses.asdict(flags).items()}
+    given = {
+        f"--{name.replace('_', '-')}": value
+        for name, value in dataclasses.asdict(flags).items()
+        if value not in (None, "")
+    }
     samples = sorted(output.glob("samples-*.json"))
     figures |= {"tokens per scaling parameter": made.param_data_ratio, "batch, tokens": made.total_batch_size}
     report_section(
