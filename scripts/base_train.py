@@ -21,7 +21,7 @@ from marin.gpt2.places import Places
 from marin.gpt2.pretraining import BaseTrainConfig, read_figures, train_base
 from marin.gpt2.rollback import roll_back
 from marin.gpt2.samples import samples_markdown
-from marin.gpt2.stages import report_section, run_stage, stage
+from marin.gpt2.stages import process_index, report_section, run_stage, stage
 from marin.training import SimpleTrainConfig, TrainLmConfig, WatchConfig
 
 # What the flags that are None by default become: the published guide's figures, and those of nanochat at HEAD.
@@ -201,12 +201,13 @@ def main() -> None:
     run = places.checkpoints("base", flags.model_tag or f"d{flags.depth}")
     config = make_config(flags, places)
     made = make_recipe(flags, config.train.vocab_size)
-    print(
+    say = print if process_index() == 0 else lambda text: None
+    say(
         f"d{flags.depth}: width {made.model.hidden_dim}, {made.num_params:,} parameters ({made.scaling_params:,} of them count for"
         f" the ratio), {made.flops_per_token:.3g} FLOPs a token; {made.num_iterations:,} steps of {made.total_batch_size:,} tokens:"
         f" {made.total_tokens:,} tokens, {made.param_data_ratio:.2f} a parameter, {made.total_flops:.3g} FLOPs"
     )
-    if flags.resume_from_step >= 0:
+    if flags.resume_from_step >= 0 and process_index() == 0:
         roll_back(run, flags.resume_from_step)
     output = run_stage(places, stage("base_train", train_base, config, places, run))
     if output is None:

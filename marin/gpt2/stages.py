@@ -25,7 +25,7 @@ from marin.execution.status import INFO_NAME, Status, own_leftovers, read_info, 
 from marin.gpt2.places import Places
 from marin.gpt2.sections import note_time, report_section
 
-__all__ = ["report_section", "run_stage", "stage"]
+__all__ = ["process_index", "report_section", "run_stage", "stage"]
 
 _DIFFERENCES_SHOWN = 12
 
@@ -53,7 +53,7 @@ def run_stage(places: Places, step: ExecutorStep) -> Path | None:
         StepFailedError: the stage, or one that it depends on, failed.
     """
     graph = Graph([step], places.base)
-    index = _process_index()
+    index = process_index()
     if index > 0:
         follow([step], places.base, index)
         return None
@@ -67,13 +67,18 @@ def run_stage(places: Places, step: ExecutorStep) -> Path | None:
     return Path(graph.node(step).output_path)
 
 
-def _process_index() -> int:
+def process_index() -> int:
+    """The number of this process; 0 for one that is alone.
+
+    Raises:
+        ConfigError: the environment says something that cannot be.
+    """
     # The module imports JAX, which stages that train nothing do not need.
     if not any(name in os.environ for name in ("RANK", "WORLD_SIZE", "MARIN_PROCESS_ID", "SLURM_STEP_NUM_TASKS")):
         return 0
-    from marin.parallel.distributed import process_index
+    from marin.parallel import distributed
 
-    return process_index(os.environ)
+    return distributed.process_index(os.environ)
 
 
 def _refuse_other_settings(node: Node) -> None:

@@ -7,8 +7,9 @@ from marin.gpt2.places import Places
 from marin.gpt2.report import Report, environment_figures, final_metrics, time_figures, verdict
 from marin.gpt2.sections import shown
 from marin.site import pages, wording
-from marin.site.leaderboard.curves import read_curves
+from marin.site.leaderboard.curves import Curve, draw_curve, read_curves
 from marin.storage import files
+from marin.tracking.run_record import RunRecord
 
 PAGE_FILE = "report.html"
 
@@ -18,16 +19,24 @@ def write_page(places: Places, report: Report) -> Path:
     page = pages.static_page(
         "gpt2_report.html.j2",
         {"clean": wording.clean},
-        styles=("gpt2_report.css",),
+        styles=("data_report.css", "gpt2_report.css"),
         stats=_stats(report),
         verdict=verdict(report.record) if report.record else "",
         conditions=report.record,
-        curves=[(title, read_curves(path)) for title, path in report.logs.items() if path.is_file()],
+        curves=[(title, _curves(path)) for title, path in report.logs.items() if path.is_file()],
         sections=_sections(report),
     )
     path = places.report / PAGE_FILE
     files.write_bytes(str(path), page.encode())
     return path
+
+
+def _curves(log: Path) -> list[Curve]:
+    """What was validated on the way, and what each step measured."""
+    found = RunRecord.open(log.parent).of("evaluation")
+    series = [(entry["step"], entry["val_bpb"]) for entry in found if "val_bpb" in entry]
+    validated = [draw_curve("Validation, bits per byte", series)] if len(dict(series)) > 1 else []
+    return validated + read_curves(log)
 
 
 def _stats(report: Report) -> list[tuple[str, str]]:
