@@ -19,7 +19,7 @@ def write_page(places: Places, report: Report) -> Path:
     page = pages.static_page(
         "gpt2_report.html.j2",
         {"clean": wording.clean},
-        styles=("data_report.css", "gpt2_report.css"),
+        styles=("sheet.css", "gpt2_report.css"),
         stats=_stats(report),
         verdict=verdict(report.record) if report.record else "",
         conditions=report.record,
