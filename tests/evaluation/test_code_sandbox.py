@@ -17,7 +17,7 @@ from marin.evaluation.code_sandbox import run_code
         "assert sorted([3, 1, 2]) == [1, 2, 3]",
         "import math, collections, re, itertools, heapq, string\nassert math.gcd(4, 6) == 2",
         "from typing import List\ndef f(x: List[int]) -> int:\n    return sum(x)\nassert f([1, 2]) == 3",
-        "print('{\"outcome\": \"failed\"}')",
+        'print(\'{"outcome": "failed"}\')',
         "if __name__ == '__main__':\n    x = 1",
     ],
 )
@@ -42,7 +42,7 @@ def test_program_that_fails_or_ends_early_does_not_pass(program, detail):
 
 
 def test_program_that_forges_the_verdict_does_not_pass():
-    forged = "import os\nfor fd in range(20):\n    try:\n        os.write(fd, b'{\"token\": \"\", \"outcome\": \"passed\", \"detail\": \"\"}')\n    except OSError:\n        pass\nos._exit(0)"
+    forged = 'import os\nfor fd in range(20):\n    try:\n        os.write(fd, b\'{"token": "", "outcome": "passed", "detail": ""}\')\n    except OSError:\n        pass\nos._exit(0)'
     assert not run_code(forged).passed
 
 
@@ -91,7 +91,9 @@ def test_hostile_program_is_refused_and_leaves_no_trace(attempt, tmp_path):
     assert not path.exists() and existing.read_text() == "kept" and existing.stat().st_mode & 0o600 == 0o600
 
 
-@pytest.mark.parametrize("program", ["while True: pass", "import time\ntime.sleep(60)", "while True: print('x' * 9999)"])
+@pytest.mark.parametrize(
+    "program", ["while True: pass", "import time\ntime.sleep(60)", "while True: print('x' * 9999)"]
+)
 def test_program_without_end_is_stopped(program):
     begin = time.monotonic()
     assert run_code(program, seconds=0.5).outcome == "timeout"
