@@ -48,6 +48,7 @@ from marin.training.recorder import StepRecorder
 from marin.training.run_info import ensure_finished, finish, opening, read_run_info, write_run_info
 from marin.training.state import StepConfig, TrainState, evaluation_model, make_train_step
 from marin.training.traced_flops import tracing_flops
+from marin.training.warm_start import optimizer_state_from
 
 # Measures a model during training: (model, limit on batches) -> figures by name.
 Evaluate = Callable[[Any, int | None], dict[str, float]]
@@ -327,6 +328,8 @@ def _starting_point(
     partial = train.allow_partial_checkpoint
     if origin is not None:
         params = checkpoints.restore(origin, params, partial=partial, prefix="model.")
+        if train.initialize_optimizer:
+            state = dataclasses.replace(state, opt_state=optimizer_state_from(origin, state.opt_state))
     elif train.initialize_from_hf is not None:
         params = initialize_from_hf(hf_folder(train.initialize_from_hf), params, config.model, partial=partial)
     else:

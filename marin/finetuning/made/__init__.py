@@ -50,20 +50,21 @@ def questions(kind: str, size: int, *, seed: int = 0) -> list[Made]:
 
 
 def training_conversations(
-    size: int, *, seed: int = 0, shares: dict[str, float] | None = None
+    size: int, *, seed: int = 0, shares: dict[str, float] | None = None, split: Split = "train"
 ) -> Iterator[dict[str, Any]]:
-    """`size` conversations of the split "train", the kinds mixed; some ask two questions, one after the other.
+    """`size` conversations, the kinds mixed; some ask two questions, one after the other.
 
     Args:
         shares: how much of each kind, by name; only the ratios matter.
+        split: "test" for conversations to measure a loss on, made of what is held out.
     """
     shares = DEFAULT_SHARES if shares is None else shares
     kinds = list(shares)
     for number in range(size):
-        rng = random.Random(f"mixture/{seed}/{number}")
+        rng = random.Random(f"mixture/{split}/{seed}/{number}")
         drawn = rng.choices(kinds, [shares[kind] for kind in kinds], k=2)
         asked = 2 if rng.random() < _TWO_QUESTIONS else 1
-        parts = [make(kind, "train", 2 * number + index, seed=seed) for index, kind in enumerate(drawn[:asked])]
+        parts = [make(kind, split, 2 * number + index, seed=seed) for index, kind in enumerate(drawn[:asked])]
         yield {"messages": [message for part in parts for message in part.conversation["messages"]]}
 
 
