@@ -189,6 +189,8 @@ def make_config(flags: Flags, places: Places) -> BaseTrainConfig:
         eval_every=max(flags.eval_every, 0),
         core_every=max(flags.core_metric_every or 0, 0),
         sample_every=max(flags.sample_every, 0),
+        core_bundle=str(places.eval_bundle) if (places.eval_bundle / "core.yaml").is_file() else None,
+        core_max_per_task=flags.core_metric_max_per_task,
         flags=dataclasses.asdict(flags),
     )
 
@@ -207,6 +209,8 @@ def main() -> None:
         f" the ratio), {made.flops_per_token:.3g} FLOPs a token; {made.num_iterations:,} steps of {made.total_batch_size:,} tokens:"
         f" {made.total_tokens:,} tokens, {made.param_data_ratio:.2f} a parameter, {made.total_flops:.3g} FLOPs"
     )
+    if config.core_every and config.core_bundle is None:
+        say(f"note: CORE is not measured, as its data is not in {places.eval_bundle}")
     if flags.resume_from_step >= 0 and process_index() == 0:
         roll_back(run, flags.resume_from_step)
     output = run_stage(places, stage("base_train", train_base, config, places, run))

@@ -90,8 +90,11 @@ def _best_time() -> float:
 
 
 def core_of_section(path: Path) -> float | None:
-    """The CORE that the section of the base evaluation states; None where it is absent or partial."""
+    """The CORE that the section of the base evaluation states; None where it is absent, partial, or an estimate."""
     if not path.is_file():
         return None
-    value = json.loads(path.read_text())["figures"].get("core_metric")
+    figures = json.loads(path.read_text())["figures"]
+    value = figures.get("core_metric")
+    if figures.get("max_per_task", -1) not in (None, -1):
+        return None
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -16,7 +16,28 @@ from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenize
 from marin.evaluation.core import CORE_TASKS
 from marin.models import GptConfig
 
-WORDS = ["the", "a", "cat", "dog", "bird", "sits", "runs", "sings", "on", "under", "near", "red", "green", "blue", "old", "small", "house", "tree", "river", "stone"]
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "bird",
+    "sits",
+    "runs",
+    "sings",
+    "on",
+    "under",
+    "near",
+    "red",
+    "green",
+    "blue",
+    "old",
+    "small",
+    "house",
+    "tree",
+    "river",
+    "stone",
+]
 
 
 def made_items(kind: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
