@@ -108,8 +108,8 @@ def open_dataset(places: Places, name: str, text_key: str = "text", max_files: i
             )
     known = [DataFile(file, _size(path), path=path) for file, path in found]
     label = CLIMBMIX if name == CLIMBMIX else re.sub(r"[^A-Za-z0-9_-]+", "-", Path(name.split(",")[0]).name) or "files"
-    train = known[:-1] if max_files < 1 else known[:-1][:max_files]
-    return Dataset(label, tuple(train), known[-1], text_key)
+    chosen = known[:-1] if max_files < 1 else known[:-1][:max_files]
+    return Dataset(label, tuple(chosen), known[-1], text_key)
 
 
 def _size(path: str) -> int:
