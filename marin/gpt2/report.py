@@ -38,7 +38,12 @@ ORDER = (
     "chat-rl",
     "chat-evaluation-rl",
 )
-_FINAL_METRICS = ("CORE", "ARC-Easy", "ARC-Challenge", "MMLU", "GSM8K", "HumanEval", "SpellingBee", "ChatCORE")
+_COLUMNS = {
+    "base-model-evaluation": "BASE",
+    "chat-evaluation-base": "BASE, chat",
+    "chat-evaluation-sft": "SFT",
+    "chat-evaluation-rl": "RL",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,35 +185,20 @@ def environment_figures(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def final_metrics(report: Report) -> dict[str, dict[str, Any]]:
-    """The figures that several stages state, by metric, with a column a stage."""
-    columns = {"base-model-evaluation": "BASE", "chat-evaluation-sft": "SFT", "chat-evaluation-rl": "RL"}
+    """The figures that stages state of their models, by metric, with a column a model: CORE and the accuracy on chat tasks."""
     found: dict[str, dict[str, Any]] = {}
     for section in report.sections:
-        column = columns.get(section.slug)
+        column = _COLUMNS.get(section.slug)
         if column is None:
             continue
-        flat = _flat(section.figures)
-        for metric in _FINAL_METRICS:
-            value = flat.get(_key(metric)) if metric != "CORE" else flat.get("coremetric")
-            if isinstance(value, int | float):
-                found.setdefault(metric, {})[column] = value
+        for name in ("core_metric", "partial_core_metric", "val_bpb"):
+            if isinstance(section.figures.get(name), float):
+                found.setdefault(name, {})[column] = section.figures[name]
+        tasks = section.figures.get("tasks")
+        for name, row in tasks.items() if column != "BASE" and isinstance(tasks, dict) else ():
+            if isinstance(row, dict) and "accuracy" in row:
+                found.setdefault(name, {})[column] = row["accuracy"]
     return found
-
-
-def _flat(figures: dict[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in figures.items():
-        if isinstance(value, dict):
-            for inner, row in value.items():
-                single = row.get("accuracy") if isinstance(row, dict) else row
-                flat.setdefault(_key(inner), single)
-        else:
-            flat[_key(name)] = value
-    return flat
-
-
-def _key(name: str) -> str:
-    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def time_figures(report: Report) -> dict[str, Any]:
