@@ -18,13 +18,20 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from marin.errors import ConfigError
 from marin.models.gpt import Gpt, norm, smeared_after
 from marin.models.llama import LlamaModel
 from marin.nn import rotary_angles_at
-from marin.nn.attention_cached import LayerCache, attend_to_cache, attend_without_cache, empty_layer_cache
+from marin.nn.attention_cached import (
+    LayerCache,
+    attend_to_cache,
+    attend_to_cache_and_stage,
+    attend_without_cache,
+    commit,
+    empty_layer_cache,
+)
 
 
 class KvCache(eqx.Module):
@@ -40,6 +47,18 @@ class KvCache(eqx.Module):
     @property
     def num_rows(self) -> int:
         return int(self.lengths_B.shape[0])
+
+
+class Burst(eqx.Module):
+    """A cache with room beside it for the next few tokens of every row, which are fed one at a time.
+
+    The cache itself is not touched until `end_burst` writes all of them, which is far cheaper than once a token.
+    """
+
+    cache: KvCache
+    stages: tuple[LayerCache, ...]
+    index: Int[Array, ""]
+    fed_B: Int[Array, " B"]
 
 
 # Attention of one layer's queries to what the layer keeps and to the new keys: (layer, q, k, v) to the result.
@@ -65,7 +84,7 @@ def init_cache(model: Any, batch_size: int, max_length: int, dtype: Any = None) 
     kv_heads = config.kv_heads if isinstance(model, Gpt) else config.num_kv_heads
     layers = tuple(
         empty_layer_cache(batch_size, min(window or max_length, max_length), kv_heads, _head_dim(model), dtype)
-        for window in _windows(model)
+        for window in layer_windows(model)
     )
     smears = isinstance(model, Gpt) and model.smear_gate_I is not None
     previous = jnp.zeros((batch_size, config.hidden_dim), model.embedding.weight_VD.dtype) if smears else None
@@ -90,6 +109,73 @@ def prefill(
 ) -> tuple[Float[Array, "B T D"], KvCache]:
     """`extend` for a cache in which nothing is yet: the keys in it are not looked at, which saves their scores."""
     return _run(model, tokens_BT, cache, num_new_B, attend_without_cache)
+
+
+def begin_burst(cache: KvCache, num_tokens: int) -> Burst:
+    """Room for the next `num_tokens` tokens."""
+
+    def stage(layer: LayerCache) -> LayerCache:
+        rows, kv_heads, _, head_dim = layer.keys_BKSC.shape
+        return empty_layer_cache(rows, num_tokens, kv_heads, head_dim, layer.keys_BKSC.dtype)
+
+    stages = tuple(stage(layer) for layer in cache.layers)
+    return Burst(cache, stages, jnp.zeros((), jnp.int32), jnp.zeros_like(cache.lengths_B))
+
+
+def extend_burst(
+    model: Any, tokens_B: Int[Array, " B"], burst: Burst, active_B: Bool[Array, " B"]
+) -> tuple[Float[Array, "B D"], Burst]:
+    """The activations of one more token of each row; a row that is not active is not fed, then and for the rest."""
+    cache = burst.cache
+    stages = list(burst.stages)
+    _check(model)
+    windows = layer_windows(model)
+    num_new_B = active_B.astype(jnp.int32)
+    angles = rotary_angles_at(model.config.rope, (cache.lengths_B + burst.index)[:, None], _head_dim(model))
+
+    def attend_in(layer: int, q_BTHC: Array, k_BTKC: Array, v_BTKC: Array) -> Array:
+        out_BTHC, stages[layer] = attend_to_cache_and_stage(
+            q_BTHC, k_BTKC, v_BTKC, cache.layers[layer], stages[layer], cache.lengths_B, burst.index,
+            window=windows[layer], sink_H=_sink(model, layer),
+        )  # fmt: skip
+        return out_BTHC
+
+    x_BTD, previous_BD = _activations(model, tokens_B[:, None], angles, attend_in, cache, num_new_B)
+    kept = KvCache(cache.layers, cache.lengths_B, previous_BD)
+    return x_BTD[:, 0], Burst(kept, tuple(stages), burst.index + 1, burst.fed_B + num_new_B)
+
+
+def end_burst(burst: Burst) -> KvCache:
+    """The cache with all tokens that were fed."""
+    cache = burst.cache
+    layers = tuple(
+        commit(layer, stage, cache.lengths_B, burst.fed_B)
+        for layer, stage in zip(cache.layers, burst.stages, strict=True)
+    )
+    return KvCache(layers, cache.lengths_B + burst.fed_B, cache.previous_BD)
+
+
+def resize(cache: KvCache, rows: Int[Array, " R"], max_length: int, windows: Sequence[int | None]) -> KvCache:
+    """The cache of these rows with room for `max_length` tokens, no fewer than there was; row -1 is an empty one.
+
+    Args:
+        windows: of each layer (`layer_windows`).
+    """
+    from_row = jnp.maximum(rows, 0)
+
+    def longer(kept: Array, window: int | None) -> Array:
+        slots = min(window or max_length, max_length)
+        return jnp.pad(kept[from_row], ((0, 0), (0, 0), (0, slots - kept.shape[2]), (0, 0)))
+
+    layers = tuple(
+        LayerCache(longer(layer.keys_BKSC, window), longer(layer.values_BKSC, window))
+        for layer, window in zip(cache.layers, windows, strict=True)
+    )
+    lengths_B = jnp.where(rows >= 0, cache.lengths_B[from_row], 0)
+    previous_BD = cache.previous_BD
+    if previous_BD is not None:
+        previous_BD = jnp.where(rows[:, None] >= 0, previous_BD[from_row], jnp.zeros((), previous_BD.dtype))
+    return KvCache(layers, lengths_B, previous_BD)
 
 
 def repeat_rows(cache: KvCache, num: int) -> KvCache:
@@ -120,21 +206,25 @@ def _run(
         num_new_B = jnp.full((rows,), num_tokens, jnp.int32)
     positions_BT = cache.lengths_B[:, None] + jnp.arange(num_tokens, dtype=jnp.int32)[None, :]
     angles = rotary_angles_at(model.config.rope, positions_BT, _head_dim(model))
-    windows, layers = _windows(model), list(cache.layers)
+    windows, layers = layer_windows(model), list(cache.layers)
 
     def attend_in(layer: int, q_BTHC: Array, k_BTKC: Array, v_BTKC: Array) -> Array:
-        sink_H = None if isinstance(model, Gpt) else model.blocks[layer].attention.sink_H
         out_BTHC, layers[layer] = attend(
-            q_BTHC, k_BTKC, v_BTKC, layers[layer], cache.lengths_B, num_new_B, window=windows[layer], sink_H=sink_H
-        )
+            q_BTHC, k_BTKC, v_BTKC, layers[layer], cache.lengths_B, num_new_B,
+            window=windows[layer], sink_H=_sink(model, layer),
+        )  # fmt: skip
         return out_BTHC
 
-    previous_BD = cache.previous_BD
-    if isinstance(model, Gpt):
-        x_BTD, previous_BD = _gpt(model, tokens_BT, angles, attend_in, cache, num_new_B)
-    else:
-        x_BTD = _llama(model, tokens_BT, angles, attend_in)
+    x_BTD, previous_BD = _activations(model, tokens_BT, angles, attend_in, cache, num_new_B)
     return x_BTD, KvCache(tuple(layers), cache.lengths_B + num_new_B, previous_BD)
+
+
+def _activations(
+    model: Any, tokens_BT: Array, angles: tuple[Array, Array], attend: _Attend, cache: KvCache, num_new_B: Array
+) -> tuple[Array, Array | None]:
+    if isinstance(model, Gpt):
+        return _gpt(model, tokens_BT, angles, attend, cache, num_new_B)
+    return _llama(model, tokens_BT, angles, attend), cache.previous_BD
 
 
 def _gpt(
@@ -174,7 +264,12 @@ def _llama(model: LlamaModel, tokens_BT: Array, angles: tuple[Array, Array], att
     return model.final_norm(x_BTD)
 
 
-def _windows(model: Any) -> Sequence[int | None]:
+def _sink(model: Any, layer: int) -> Array | None:
+    return None if isinstance(model, Gpt) else model.blocks[layer].attention.sink_H
+
+
+def layer_windows(model: Any) -> list[int | None]:
+    """How many keys a query of each layer sees; None for all."""
     return [block.attention.window if isinstance(model, Gpt) else None for block in model.blocks]
 
 

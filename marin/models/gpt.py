@@ -33,8 +33,9 @@ class GptConfig:
 
     Args:
         num_kv_heads: heads of keys and values; None for `num_heads`.
-        window_pattern: a letter a layer, repeated: "L" attends to the whole context, "S" to a quarter of it. The last layer
+        window_pattern: a letter a layer, repeated: "L" attends to the whole context, "S" to a part of it. The last layer
             is always "L".
+        short_window: keys that an "S" layer sees; None for a quarter of `seq_len`.
         value_embeddings: every other layer, the last among them, adds a learned row for the token itself to its values
             (Zhou et al., 2024, arXiv:2410.17897, as changed in modded-nanogpt).
         value_gates: each head gates its value embedding by the stream.
@@ -62,6 +63,7 @@ class GptConfig:
     rope: RotaryConfig = RotaryConfig(theta=100_000)
     cross_entropy_block_size: int | None = None
     gradient_checkpointing: bool | str = False
+    short_window: int | None = dataclasses.field(default=None, kw_only=True, metadata={"marin.omit_default": True})
 
     def __post_init__(self) -> None:
         for field in ("seq_len", "hidden_dim", "num_layers", "num_heads"):
@@ -99,7 +101,9 @@ class GptConfig:
     def window(self, layer: int) -> int | None:
         """How many keys a query of this layer sees; None for all."""
         letter = self.window_pattern[layer % len(self.window_pattern)]
-        return None if letter == "L" or layer == self.num_layers - 1 else max(1, self.seq_len // 4)
+        if letter == "L" or layer == self.num_layers - 1:
+            return None
+        return self.short_window or max(1, self.seq_len // 4)
 
     def has_value_embedding(self, layer: int) -> bool:
         return self.value_embeddings and layer % 2 == (self.num_layers - 1) % 2

@@ -5,7 +5,8 @@ makes room exactly when no later query may see it; where S is the longest row, n
 padding are not written at all.
 
 A single new token is written first and then sees the ring. Several see the ring as it was and, apart, each other: one
-softmax over both, so that no copy of the cache is made to put them together.
+softmax over both, so that no copy of the cache is made to put them together. Tokens that are made one after the other do
+the same with a small `stage` for their keys, so that the ring itself is written once for all of them.
 """
 
 import math
@@ -68,6 +69,44 @@ def attend_to_cache(
             _softmax_sum(q_BTHC[:, start:stop], [before, _among(k_BKTC, v_BKTC, start, stop, window)], sink_H)
         )
     return jnp.concatenate(outputs, axis=1), written
+
+
+def attend_to_cache_and_stage(
+    q_B1HC: Float[Array, "B 1 H C"],
+    k_B1KC: Float[Array, "B 1 K C"],
+    v_B1KC: Float[Array, "B 1 K C"],
+    cache: LayerCache,
+    stage: LayerCache,
+    lengths_B: Int[Array, " B"],
+    index: Int[Array, ""],
+    *,
+    window: int | None = None,
+    sink_H: Float[Array, " H"] | None = None,
+) -> tuple[Float[Array, "B 1 H C"], LayerCache]:
+    """Attention of one token to a cache of `lengths_B`, the `index` tokens in the stage, and itself; the stage with it."""
+    at = (0, 0, index, 0)
+    stage = LayerCache(
+        jax.lax.dynamic_update_slice(stage.keys_BKSC, jnp.swapaxes(k_B1KC, 1, 2).astype(stage.keys_BKSC.dtype), at),
+        jax.lax.dynamic_update_slice(stage.values_BKSC, jnp.swapaxes(v_B1KC, 1, 2).astype(stage.values_BKSC.dtype), at),
+    )
+    staged_N = jnp.arange(stage.keys_BKSC.shape[2], dtype=jnp.int32)
+    sees_staged = staged_N <= index
+    if window is not None:
+        sees_staged = sees_staged & (index - staged_N < window)
+    sees_cached = _sees_old((lengths_B + index)[:, None], _positions(cache, lengths_B), window)
+    parts = [
+        (cache.keys_BKSC, cache.values_BKSC, sees_cached),
+        (stage.keys_BKSC, stage.values_BKSC, sees_staged[None, None, :]),
+    ]
+    return _softmax_sum(q_B1HC, parts, sink_H), stage
+
+
+def commit(
+    cache: LayerCache, stage: LayerCache, lengths_B: Int[Array, " B"], num_new_B: Int[Array, " B"]
+) -> LayerCache:
+    """The cache with the first `num_new_B` tokens of the stage."""
+    keys, values = jnp.swapaxes(stage.keys_BKSC, 1, 2), jnp.swapaxes(stage.values_BKSC, 1, 2)
+    return _write(cache, keys, values, lengths_B, num_new_B)
 
 
 def attend_without_cache(
