@@ -25,6 +25,7 @@ COMMANDS = {  # name -> what it does, in one line; the module is marin.cli.<name
     "diff": "compare two runs: settings, code, inputs, machine and results",
     "cache": "say what is in a token cache, and whether it is whole",
     "table": "print the results of a sweep as they are now",
+    "serve": "serve a trained model to OpenAI's clients, with a page to chat on",
     "export": "write a run's model as a folder that transformers loads",
     "submit": "gather, check and place a finished run, and write its pull request",
     "verify": "say how far a submission can be trusted, rung by rung, and why",
