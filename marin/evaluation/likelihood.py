@@ -115,6 +115,10 @@ class LikelihoodScorer:
         default = _CPU_TOKENS if jax.default_backend() == "cpu" else _ACCELERATOR_TOKENS
         self._limits = Limits(batch_tokens or default, share=share and can_decode(model))
 
+    @property
+    def batch_tokens(self) -> int:
+        return self._limits.tokens
+
     def score(self, groups: Sequence[Group]) -> Iterator[tuple[int, tuple[Scored, ...]]]:
         """Each group's number with what the model says of its sequences, in the order in which batches are computed.
 

@@ -12,7 +12,7 @@ from typing import Any
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError
 from marin.inference.options import Sample, SamplingOptions
-from marin.inference.programs import Programs
+from marin.inference.programs import BURST, Programs
 from marin.inference.scheduler import Event, Request, Scheduler
 from marin.inference.tools import ToolTokens
 from marin.nn.precision import Precision
@@ -52,6 +52,12 @@ class Engine:
         return Scheduler(
             self.programs, self.tokenizer, max_length=self.max_length, max_rows=self.max_rows, tools=self._tools
         )
+
+    def warm_up(self) -> None:
+        """Compiles what the first requests need: a short prompt, alone and with as many others as there is room for."""
+        options = SamplingOptions(max_tokens=BURST + 2)
+        for samples in sorted({1, self.max_rows}):
+            self.generate([(self.tokenizer.bos_id,)], options, num_samples=samples)
 
     def generate(
         self, prompts: Sequence[Sequence[int]], options: SamplingOptions, *, num_samples: int = 1

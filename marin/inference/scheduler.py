@@ -114,6 +114,14 @@ class Scheduler:
             self._prompt = None
         self._rows = [None if row is not None and row.request is request else row for row in self._rows]
 
+    def cancel_sample(self, request: Request, sample: int) -> bool:
+        """Ends one running sample; False if it is not running."""
+        for index, row in enumerate(self._rows):
+            if row is not None and row.request is request and row.sample == sample:
+                self._rows[index] = None
+                return True
+        return False
+
     @property
     def num_running(self) -> int:
         """Samples that are being continued."""

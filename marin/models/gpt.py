@@ -304,7 +304,7 @@ class Gpt(eqx.Module):
 def norm(x: Float[Array, "... C"]) -> Float[Array, "... C"]:
     """The last dimension scaled to a root mean square of one; nothing is learned."""
     x32 = x.astype(jnp.float32)
-    epsilon = jnp.finfo(x.dtype).eps
+    epsilon = float(jnp.finfo(x.dtype).eps)
     return (x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), axis=-1, keepdims=True) + epsilon)).astype(x.dtype)
 
 

@@ -50,7 +50,7 @@ def made_items(kind: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     for i in range(count):
         if kind == "multiple_choice":
-            choices = [words(1, 6) for _ in range(draw.choice([2, 3, 4, 5]))]
+            choices = [words(1, 6) for _ in range(draw.choice([2, 3, 4]))]
             items.append({"query": f"Question: {words(4, 20)}?\n", "choices": choices, "gold": i % len(choices)})
         elif kind == "schema":
             start = words(3, 8)
@@ -117,7 +117,7 @@ def moved_from_its_start(config: Any, vocab_size: int, *, scale: float = 0.1) ->
 
 @pytest.fixture(scope="session")
 def small_model(small_tokenizer) -> Any:
-    config = GptConfig(seq_len=64, hidden_dim=32, num_layers=3, num_heads=2, num_kv_heads=1)
+    config = GptConfig(seq_len=64, hidden_dim=32, num_layers=2, num_heads=2, num_kv_heads=1)
     return moved_from_its_start(config, small_tokenizer.vocab_size)
 
 

@@ -6,6 +6,7 @@ Nothing of `marin.evaluation` is used. Prompts, draws and comparisons follow sec
 import random
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jinja2 import Template
@@ -82,12 +83,18 @@ def judge(
 
 
 def _score(model: Any, tokens: list[int], start: int) -> tuple[float, bool]:
-    x_1TD = model.activations(jnp.asarray([tokens], jnp.int32), None)
-    logits = np.asarray((x_1TD[0] @ model.lm_head_DV).astype(jnp.float32), np.float64)
-    if model.logit_softcap is not None:
-        logits = model.logit_softcap * np.tanh(logits / model.logit_softcap)
+    # Padded behind, where a causal model does not look, so that JAX compiles a few lengths and not hundreds.
+    padded = tokens + [0] * (-len(tokens) % 256)
+    logits = np.asarray(_logits(model, jnp.asarray([padded], jnp.int32))[0], np.float64)
     top = logits.max(axis=1, keepdims=True)
     log_totals = top[:, 0] + np.log(np.exp(logits - top).sum(axis=1))
     losses = [log_totals[i - 1] - logits[i - 1, tokens[i]] for i in range(start, len(tokens))]
     hits = [int(logits[i - 1].argmax()) == tokens[i] for i in range(start, len(tokens))]
     return (float(np.mean(losses)) if losses else float("nan")), all(hits)
+
+
+@eqx.filter_jit
+def _logits(model: Any, tokens_1T: Any) -> Any:
+    logits = (model.activations(tokens_1T, None) @ model.lm_head_DV).astype(jnp.float32)
+    cap = model.logit_softcap
+    return logits if cap is None else cap * jnp.tanh(logits / cap)
