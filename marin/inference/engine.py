@@ -44,8 +44,13 @@ class Engine:
                 f"an engine of `max_length` {max_length} and `max_rows` {max_rows} can do nothing: use at least 2 and 1"
             )
         self.tokenizer, self.max_length, self.max_rows = tokenizer, max_length, max_rows
+        self._precision = precision
         self.programs = Programs(model, tokenizer.vocab_size, precision)
         self._tools = ToolTokens.of(tokenizer) if tools else None
+
+    def load(self, model: Any) -> None:
+        """Goes on with other weights of the same model, as training makes them; nothing is compiled again."""
+        self.programs.take_weights(Programs(model, self.tokenizer.vocab_size, self._precision))
 
     def scheduler(self) -> Scheduler:
         """A batch of this engine's own size, with nothing in it."""

@@ -79,6 +79,10 @@ class Programs:
         self._first = jax.jit(choose)
         self._join = jax.jit(_join, donate_argnums=(0,))
 
+    def take_weights(self, other: "Programs") -> None:
+        """Goes on with the weights of another of the same model; nothing is compiled again."""
+        self._arrays = other._arrays
+
     @property
     def weight_bytes(self) -> int:
         """What one step of decoding reads at least."""
