@@ -9,7 +9,7 @@
 # Environment:
 #   MARIN_BASE_DIR         where everything is kept (default: $NANOCHAT_BASE_DIR, then ~/.cache/marin/runcpu)
 #   BASE_STEPS, SFT_STEPS  steps of 2,048 tokens (default: 900 and 1400); fewer for a look, more for a better model
-#   MADE                   conversations to make (default: 20000)
+#   MADE                   conversations to make (default: 40000)
 #   WANDB_RUN              name of the run on W&B (default: dummy, which logs nothing)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -30,10 +30,10 @@ run scripts.base_train --dataset embedded --device-type cpu --depth 4 --aspect-r
   --window-pattern L --total-batch-size 2048 --device-batch-size 8 --num-iterations "${BASE_STEPS:-900}" \
   --matrix-lr 0.2 --embedding-lr 0.4 --unembedding-lr 0.04 --weight-decay 0.02 --warmup-steps 20 \
   --eval-every 300 --eval-tokens 32768 --core-metric-every -1 --sample-every -1 --checkpoint-interval 60 --run "$WANDB_RUN"
-run scripts.base_eval --device-batch-size 8 --split-tokens 65536 --max-per-task 16 --dataset embedded --eval bpb,sample
+run scripts.base_eval --device-batch-size 8 --split-tokens 65536 --max-per-task 16 --dataset embedded --device-type cpu
 
-run scripts.chat_sft --device-type cpu --made "${MADE:-20000}" --num-iterations "${SFT_STEPS:-1400}" \
+run scripts.chat_sft --device-type cpu --made "${MADE:-40000}" --num-iterations "${SFT_STEPS:-1400}" \
   --init-lr-frac 1.0 --eval-every 500 --eval-tokens 32768 --chatcore-every -1 --run "$WANDB_RUN"
-run scripts.chat_eval -i sft -a "Spelling|SpellingBee|Arithmetic|Identity" -m 96 -b 16 -x 128
+run scripts.chat_eval -i sft -a "Spelling|SpellingBee|Arithmetic|Identity" -m 96 -b 16 -x 128 --device-type cpu
 
 run scripts.report generate
