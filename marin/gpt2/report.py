@@ -152,10 +152,7 @@ def markdown(report: Report) -> str:
     """The whole report as one Markdown document."""
     parts = ["# Time-to-GPT-2 report\n\n", section_markdown("Environment", environment_figures(report.header))]
     parts += [section_markdown(section.name, section.figures, section.text) for section in report.sections]
-    metrics = final_metrics(report)
-    if metrics:
-        parts.append(section_markdown("Metrics by stage", {"table": metrics}))
-    parts.append(section_markdown("Time and cost", time_figures(report)))
+    parts += [section_markdown(name, figures) for name, figures in closing(report)]
     if report.record:
         text = f"**{verdict(report.record)}**"
         asked = {condition.asked: condition.as_json() for condition in report.record}
@@ -199,6 +196,32 @@ def final_metrics(report: Report) -> dict[str, dict[str, Any]]:
             if isinstance(row, dict) and "accuracy" in row:
                 found.setdefault(name, {})[column] = row["accuracy"]
     return found
+
+
+def comparisons(report: Report) -> dict[str, dict[str, Any]]:
+    """For each chat task and model, whether its answers are better than always the most common one, at 95 %."""
+    found = {}
+    for section in report.sections:
+        tasks = section.figures.get("tasks")
+        if not section.slug.startswith("chat-evaluation-") or not isinstance(tasks, dict):
+            continue
+        for name, row in tasks.items():
+            if isinstance(row, dict) and {"accuracy", "low", "baseline"} <= row.keys():
+                found[f"{name}, {_COLUMNS.get(section.slug, section.name)}"] = {
+                    "accuracy": row["accuracy"],
+                    "95 % lower bound": row["low"],
+                    "most common answer, or guessing": row["baseline"],
+                    "better": row["low"] > row["baseline"],
+                }
+    return found
+
+
+def closing(report: Report) -> list[tuple[str, dict[str, Any]]]:
+    """What follows from several sections: headings and figures."""
+    metrics, compared = final_metrics(report), comparisons(report)
+    found = [("Metrics by stage", {"metrics": metrics})] if metrics else []
+    found += [("Better than the most common answer?", {"held-out questions": compared})] if compared else []
+    return [*found, ("Time and cost", time_figures(report))]
 
 
 def time_figures(report: Report) -> dict[str, Any]:

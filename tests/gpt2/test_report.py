@@ -16,7 +16,10 @@ from marin.speedrun.results import Author, RunInfo
 @pytest.fixture
 def places(tmp_path) -> Places:
     made = Places(str(tmp_path))
-    tasks = {"Spelling": {"accuracy": 0.75, "interval_95": "0.7 to 0.8"}, "ARC-Easy": {"accuracy": 0.3}}
+    tasks = {
+        "Spelling": {"accuracy": 0.75, "low": 0.7, "baseline": 0.01},
+        "ARC-Easy": {"accuracy": 0.3, "low": 0.24, "baseline": 0.25},
+    }
     report_section(made, "Chat evaluation sft", {"model": "d4, step 9", "tasks": tasks}, "    <b>& a reply")
     report_section(
         made, "Base model evaluation", {"core_metric": 0.26, "max_per_task": -1, "tasks": {"copa": {"accuracy": 0.6}}}
@@ -40,6 +43,9 @@ def test_report_has_sections_in_the_pipelines_order_with_metrics_and_cost(places
     assert report.wall_time == 120.0 and report.cost == pytest.approx(0.8)
     text = markdown(report)
     assert "| core_metric | 0.26 | not measured |" in text and "| tok_train | 2 |" in text and "- cost: 0.80" in text
+    assert (
+        "| Spelling, SFT | 0.75 | 0.7 | 0.01 | yes |" in text and "| ARC-Easy, SFT | 0.3 | 0.24 | 0.25 | no |" in text
+    )
     assert "Would the record stand?" not in text  # there is no base run
 
 

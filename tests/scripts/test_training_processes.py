@@ -74,7 +74,9 @@ def prepared(tmp_path_factory) -> Path:
 
 def _start(folder: Path, program: list[str], text: str = "text", **variables: str) -> "subprocess.Popen[str]":
     repository = Path(__file__).parents[2]
-    environment = os.environ | {"MARIN_CPU_PEAK_FLOPS": "1e11", "WANDB_MODE": "disabled", **variables}
+    # Without the virtual devices that this process has.
+    plain = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    environment = plain | {"MARIN_CPU_PEAK_FLOPS": "1e11", "WANDB_MODE": "disabled", **variables}
     command = [sys.executable, *program, *TINY, f"--base-dir={folder}", f"--dataset={folder}/{text}"]
     return subprocess.Popen(
         command, cwd=repository, env=environment, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
