@@ -21,7 +21,7 @@ from marin.gpt2.places import Places
 from marin.gpt2.pretraining import BaseTrainConfig, read_figures, train_base
 from marin.gpt2.rollback import roll_back
 from marin.gpt2.samples import samples_markdown
-from marin.gpt2.stages import report_section, run_stage, stage
+from marin.gpt2.stages import process_index, report_section, run_stage, stage
 from marin.training import SimpleTrainConfig, TrainLmConfig, WatchConfig
 
 # What the flags that are None by default become: the published guide's figures, and those of nanochat at HEAD.
@@ -189,6 +189,8 @@ def make_config(flags: Flags, places: Places) -> BaseTrainConfig:
         eval_every=max(flags.eval_every, 0),
         core_every=max(flags.core_metric_every or 0, 0),
         sample_every=max(flags.sample_every, 0),
+        core_bundle=str(places.eval_bundle) if (places.eval_bundle / "core.yaml").is_file() else None,
+        core_max_per_task=flags.core_metric_max_per_task,
         flags=dataclasses.asdict(flags),
     )
 
@@ -201,18 +203,25 @@ def main() -> None:
     run = places.checkpoints("base", flags.model_tag or f"d{flags.depth}")
     config = make_config(flags, places)
     made = make_recipe(flags, config.train.vocab_size)
-    print(
+    say = print if process_index() == 0 else lambda text: None
+    say(
         f"d{flags.depth}: width {made.model.hidden_dim}, {made.num_params:,} parameters ({made.scaling_params:,} of them count for"
         f" the ratio), {made.flops_per_token:.3g} FLOPs a token; {made.num_iterations:,} steps of {made.total_batch_size:,} tokens:"
         f" {made.total_tokens:,} tokens, {made.param_data_ratio:.2f} a parameter, {made.total_flops:.3g} FLOPs"
     )
-    if flags.resume_from_step >= 0:
+    if config.core_every and config.core_bundle is None:
+        say(f"note: CORE is not measured, as its data is not in {places.eval_bundle}")
+    if flags.resume_from_step >= 0 and process_index() == 0:
         roll_back(run, flags.resume_from_step)
     output = run_stage(places, stage("base_train", train_base, config, places, run))
     if output is None:
         return
     figures = read_figures(output)
-    given = {f"--{name.replace('_', '-')}": value for name, value in dataclasses.asdict(flags).items()}
+    given = {
+        f"--{name.replace('_', '-')}": value
+        for name, value in dataclasses.asdict(flags).items()
+        if value not in (None, "")
+    }
     samples = sorted(output.glob("samples-*.json"))
     figures |= {"tokens per scaling parameter": made.param_data_ratio, "batch, tokens": made.total_batch_size}
     report_section(

@@ -20,12 +20,14 @@ class Flags:
     Args:
         dataset: whose beginnings are compared too: climbmix, embedded, or local files.
         text_key: the field or column of files that has the text.
+        max_files: files to take, the first ones, though more may be there; -1 for all.
         others: a folder with files of other tokenizers (see marin.data.tokenizer.report); nothing is fetched.
         base_dir: where everything is kept (default: $MARIN_BASE_DIR, $NANOCHAT_BASE_DIR, ~/.cache/marin/gpt2).
     """
 
     dataset: str = "climbmix"
     text_key: str = "text"
+    max_files: int = -1
     others: str | None = None
     base_dir: str | None = None
 
@@ -33,7 +35,7 @@ class Flags:
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
     places = Places.of(flags.base_dir)
-    dataset = open_dataset(places, flags.dataset, flags.text_key)
+    dataset = open_dataset(places, flags.dataset, flags.text_key, flags.max_files)
     output = run_stage(places, compare_tokenizers_step(dataset, places, flags.others))
     if output is None:
         return

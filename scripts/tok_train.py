@@ -23,6 +23,7 @@ class Flags:
         vocab_size: tokens, the nine special ones included.
         dataset: climbmix, embedded, or local files (see marin.gpt2.datasets).
         text_key: the field or column of files that has the text.
+        max_files: files to take, the first ones, though more may be there; -1 for all.
         base_dir: where everything is kept (default: $MARIN_BASE_DIR, $NANOCHAT_BASE_DIR, ~/.cache/marin/gpt2).
     """
 
@@ -31,13 +32,14 @@ class Flags:
     vocab_size: int = 32_768
     dataset: str = "climbmix"
     text_key: str = "text"
+    max_files: int = -1
     base_dir: str | None = None
 
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
     places = Places.of(flags.base_dir)
-    dataset = open_dataset(places, flags.dataset, flags.text_key)
+    dataset = open_dataset(places, flags.dataset, flags.text_key, flags.max_files)
     config = TrainGptTokenizerConfig(dataset.train, flags.text_key, flags.max_chars, flags.doc_cap, flags.vocab_size)
     output = run_stage(places, stage("tok_train", train_gpt_tokenizer, config, places, places.tokenizer))
     if output is None:

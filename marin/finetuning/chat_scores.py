@@ -1,7 +1,7 @@
 """A model's scores on chat tasks: public ones whose data is there, and made ones."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from marin.evaluation.chat import (
     source_of,
     stop_tokens,
 )
-from marin.evaluation.chat.scoring import Progress
+from marin.evaluation.chat.scoring import Progress, prompt_of
 from marin.finetuning.made.tasks import MADE_TASKS, made_task
 from marin.inference.engine import Engine
 from marin.inference.options import SamplingOptions
@@ -74,37 +74,40 @@ def chat_scores(
     options: ChatEvalOptions,
     *,
     precision: Precision,
-    max_length: int,
-    report: Progress | None = None,
+    report: Callable[[str], Progress] | None = None,
 ) -> list[TaskScore]:
     """The score of each task.
 
     Args:
-        max_length: the most tokens of a question with its answer.
-        report: called as work goes on; see `marin.evaluation.chat.scoring`.
+        report: makes for a task's name what is told how far it is; see `marin.evaluation.chat.scoring`.
     """
     model = on_one_device(model)
-    engine = None
+    asked = [task.first(options.max_choices if task.grade is None else options.max_replies) for task in tasks]
+    generated = [question for task in asked if task.grade for question in task.questions]
+    longest = max((len(prompt_of(question, tokenizer)) for question in generated), default=0)
+    rows = max(options.batch_size, options.num_samples)
+    engine = (
+        Engine(model, tokenizer, max_length=longest + options.max_new_tokens, max_rows=rows, precision=precision)
+        if generated
+        else None
+    )
+    sampling = SamplingOptions(
+        options.max_new_tokens,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        seed=options.seed,
+        stop_tokens=stop_tokens(tokenizer),
+    )
     scores = []
-    for task in tasks:
+    for task in asked:
+        progress = report(task.name) if report else None
         if task.grade is None:
-            asked = task.first(options.max_choices)
             score = score_choices(
-                asked, model, tokenizer, precision=precision, batch_size=options.batch_size, progress=report
+                task, model, tokenizer, precision=precision, batch_size=options.batch_size, progress=progress
             )
         else:
-            asked = task.first(options.max_replies)
-            if engine is None:
-                rows = max(options.batch_size, options.num_samples)
-                engine = Engine(model, tokenizer, max_length=max_length, max_rows=rows, precision=precision)
-            sampling = SamplingOptions(
-                options.max_new_tokens,
-                temperature=options.temperature,
-                top_k=options.top_k,
-                seed=options.seed,
-                stop_tokens=stop_tokens(tokenizer),
-            )
-            score = score_replies(asked, engine, tokenizer, sampling, num_samples=options.num_samples, progress=report)
+            assert engine is not None
+            score = score_replies(task, engine, tokenizer, sampling, num_samples=options.num_samples, progress=progress)
         scores.append(score)
     return scores
 

@@ -111,9 +111,7 @@ def train_sft(config: SftConfig) -> None:
 
     def ask(model: Any) -> list[TaskScore]:
         tasks = [open_task(name, Path(config.task_data)) for name in available_tasks(Path(config.task_data))]
-        return chat_scores(
-            model, tokenizer, tasks, config.chat_eval, precision=precision(), max_length=_room(train, config)
-        )
+        return chat_scores(model, tokenizer, tasks, config.chat_eval, precision=precision())
 
     # Several processes take each step of a computation together, which generating does not.
     alone = distributed.processes_of(os.environ) is None
@@ -207,11 +205,6 @@ def _validation_rows(config: SftConfig, train: TrainLmConfig, tokenizer: Tokeniz
     path = files.join(str(config.data), VALIDATION)
     data = Mixture({"validation": path}, {"validation": 1.0}, packing="best_fit_truncate")
     return open_batches(data, train.model.max_seq_len, tokenizer.bos_id)
-
-
-def _room(train: TrainLmConfig, config: SftConfig) -> int:
-    """Tokens of a question with its answer: the context, or what the longest answer needs beside a short question."""
-    return max(int(train.model.max_seq_len), config.chat_eval.max_new_tokens + 256)
 
 
 def _write_figures(config: SftConfig, directory: Path, last: dict[str, float], scores: list[TaskScore]) -> None:

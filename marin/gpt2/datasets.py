@@ -74,9 +74,11 @@ def climbmix_files(num_shards: int, url: str = CLIMBMIX_URL, total: int = CLIMBM
     return [RemoteFile(f"{url}/{shard_name(i)}", shard_name(i)) for i in [*range(count), total - 1]]
 
 
-def open_dataset(places: Places, name: str, text_key: str = "text") -> Dataset:
+def open_dataset(places: Places, name: str, text_key: str = "text", max_files: int = -1) -> Dataset:
     """The files of a data set by its name or path.
 
+    Args:
+        max_files: files to train on, the first ones; -1 for all.
     Raises:
         DataError: they are not there; the message says what makes them.
         ConfigError: there are fewer than two files, so that nothing can be held out.
@@ -106,7 +108,8 @@ def open_dataset(places: Places, name: str, text_key: str = "text") -> Dataset:
             )
     known = [DataFile(file, _size(path), path=path) for file, path in found]
     label = CLIMBMIX if name == CLIMBMIX else re.sub(r"[^A-Za-z0-9_-]+", "-", Path(name.split(",")[0]).name) or "files"
-    return Dataset(label, tuple(known[:-1]), known[-1], text_key)
+    chosen = known[:-1] if max_files < 1 else known[:-1][:max_files]
+    return Dataset(label, tuple(chosen), known[-1], text_key)
 
 
 def _size(path: str) -> int:

@@ -9,7 +9,7 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +18,8 @@ import jax
 from marin.data.tokenizer import Tokenizer
 from marin.evaluation import bits_per_byte
 from marin.evaluation.bits_per_byte import BitsPerByte
+from marin.evaluation.core import evaluate_core
+from marin.evaluation.likelihood import LikelihoodScorer
 from marin.execution.step import placement, this_output_path
 from marin.gpt2.datasets import ValidationConfig
 from marin.gpt2.samples import write_samples
@@ -34,9 +36,6 @@ from marin.training.state import evaluation_model
 FIGURES_FILE = "base_train.json"
 _FIRST_TIMED_STEP = 11
 
-# (model, tokenizer, precision) -> figures by name, of which `core_metric` or `partial_core_metric` is one.
-MeasureCore = Callable[[Any, Tokenizer, Precision], dict[str, float]]
-
 
 @dataclasses.dataclass(frozen=True)
 class BaseTrainConfig:
@@ -45,7 +44,8 @@ class BaseTrainConfig:
     Args:
         flags: what the command line said, for people.
         eval_every, core_every, sample_every: steps between two; 0 for never. CORE and samples follow the last step too.
-        core: measures CORE; None where its data is absent.
+        core_bundle: the folder with CORE's data; None where it is absent, and CORE is not measured.
+        core_max_per_task: items of each task; -1 for all.
     """
 
     marin_resumable: ClassVar[bool] = True
@@ -56,7 +56,8 @@ class BaseTrainConfig:
     eval_every: int = placement(default=0)
     core_every: int = placement(default=0)
     sample_every: int = placement(default=0)
-    core: MeasureCore | None = placement(default=None, repr=False)
+    core_bundle: str | None = placement(default=None)
+    core_max_per_task: int = placement(default=500)
     flags: Mapping[str, Any] = placement(default_factory=dict)
     output_path: str = this_output_path()
 
@@ -86,8 +87,11 @@ def train_base(config: BaseTrainConfig) -> None:
         return {"val_bpb": found.value, "val_bpb_nanochat": found.nanochat}
 
     def core(model: Any, done: int) -> dict[str, float]:
-        assert config.core is not None
-        return config.core(model, tokenizer, precision())
+        assert config.core_bundle is not None
+        scorer = LikelihoodScorer(model, precision=precision())
+        result = evaluate_core(scorer, tokenizer, config.core_bundle, max_per_task=config.core_max_per_task)
+        whole = result.core_metric
+        return {"partial_core_metric": result.partial_core_metric} if whole is None else {"core_metric": whole}
 
     def sample(model: Any, done: int) -> dict[str, float]:
         write_samples(model, tokenizer, train.model.max_seq_len, precision(), directory / f"samples-{done:06d}.json")
@@ -96,7 +100,7 @@ def train_base(config: BaseTrainConfig) -> None:
     # Several processes take each step of a computation together, which `bits_per_byte` keeps to and the others do not.
     alone = distributed.processes_of(os.environ) is None
     measurements = [Measurement("evaluation", config.eval_every, evaluate)] if config.eval_every > 0 else []
-    if config.core is not None and config.core_every > 0 and alone:
+    if config.core_bundle is not None and config.core_every > 0 and alone:
         measurements.append(Measurement("CORE", config.core_every, core))
     if config.sample_every > 0 and alone:
         measurements.append(Measurement("samples", config.sample_every, sample))
@@ -105,7 +109,7 @@ def train_base(config: BaseTrainConfig) -> None:
     with distributed.only_main_speaks(), ambient(run_mesh(train.train.resources, train.train.parallelism)):
         model, steps = evaluation_model(state), int(state.step)
         last: dict[str, Any] = evaluate(model, steps) if config.eval_every > 0 else {}
-        if config.core is not None and config.core_every > 0 and alone:
+        if config.core_bundle is not None and config.core_every > 0 and alone:
             last |= core(model, steps)
         if config.sample_every > 0 and alone:
             sample(model, steps)

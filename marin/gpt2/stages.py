@@ -11,10 +11,8 @@ interrupted one continues (where its config's class says `marin_resumable = True
 refused, with every difference, rather than written over.
 """
 
-import datetime
-import json
 import os
-import re
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,10 +23,9 @@ from marin.execution.following import follow
 from marin.execution.graph import Graph, Node
 from marin.execution.status import INFO_NAME, Status, own_leftovers, read_info, read_status
 from marin.gpt2.places import Places
-from marin.storage import files
+from marin.gpt2.sections import note_time, report_section
 
-Figure = str | int | float | bool | None
-Figures = Mapping[str, "Figure | Mapping[str, Figure | Mapping[str, Figure]]"]
+__all__ = ["process_index", "report_section", "run_stage", "stage"]
 
 _DIFFERENCES_SHOWN = 12
 
@@ -56,24 +53,32 @@ def run_stage(places: Places, step: ExecutorStep) -> Path | None:
         StepFailedError: the stage, or one that it depends on, failed.
     """
     graph = Graph([step], places.base)
-    index = _process_index()
+    index = process_index()
     if index > 0:
         follow([step], places.base, index)
         return None
     for node in graph.nodes:
         if node.override_output_path is not None:
             _refuse_other_settings(node)
-    Executor(ExecutorMainConfig(prefix=places.base), description=step.name).run([step])
+    started = time.monotonic()
+    outcomes = Executor(ExecutorMainConfig(prefix=places.base), description=step.name).run([step])
+    if any(outcome.kind == "ran" for outcome in outcomes):
+        note_time(places, step.name, time.monotonic() - started)
     return Path(graph.node(step).output_path)
 
 
-def _process_index() -> int:
+def process_index() -> int:
+    """The number of this process; 0 for one that is alone.
+
+    Raises:
+        ConfigError: the environment says something that cannot be.
+    """
     # The module imports JAX, which stages that train nothing do not need.
     if not any(name in os.environ for name in ("RANK", "WORLD_SIZE", "MARIN_PROCESS_ID", "SLURM_STEP_NUM_TASKS")):
         return 0
-    from marin.parallel.distributed import process_index
+    from marin.parallel import distributed
 
-    return process_index(os.environ)
+    return distributed.process_index(os.environ)
 
 
 def _refuse_other_settings(node: Node) -> None:
@@ -97,74 +102,3 @@ def _refuse_other_settings(node: Node) -> None:
         + "\n".join(rows)
         + "\nuse those again, choose another tag or base directory, or remove that directory to make it anew"
     )
-
-
-def report_section(places: Places, name: str, figures: Figures, text: str = "") -> Path:
-    """Writes the section of a stage, `report/{slug}.json` and `.md`, in place of an earlier one; returns the latter.
-
-    Args:
-        name: the heading, such as "Base model training".
-        figures: by name; a mapping becomes a table with two columns, one of mappings a table with a column a key.
-        text: Markdown that follows the figures, such as samples.
-    """
-    slug = slug_of(name)
-    written = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    content = {"name": name, "written": written, "figures": figures, "text": text}
-    files.write_json(str(places.report / f"{slug}.json"), content)
-    path = places.report / f"{slug}.md"
-    files.write_bytes(str(path), section_markdown(name, figures, text).encode())
-    return path
-
-
-def slug_of(name: str) -> str:
-    """A file's name for a heading: "Base model training" gives "base-model-training"."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
-def section_markdown(name: str, figures: Figures, text: str = "") -> str:
-    """A section as Markdown, with the heading at the second level."""
-    plain = {key: value for key, value in figures.items() if not isinstance(value, Mapping)}
-    lines = [f"## {name}", ""]
-    lines += [f"- {_cell(key)}: {_cell(shown(value))}" for key, value in plain.items()]
-    for key, value in figures.items():
-        if isinstance(value, Mapping) and value:
-            lines += ["", f"### {_cell(key)}", "", *_table(value)]
-    if text:
-        lines += ["", text.strip()]
-    return "\n".join(lines) + "\n\n"
-
-
-def _table(rows: Mapping[str, Any]) -> list[str]:
-    if all(isinstance(row, Mapping) for row in rows.values()):
-        columns = list(dict.fromkeys(column for row in rows.values() for column in row))
-        cells = [[name, *(shown(row.get(column)) for column in columns)] for name, row in rows.items()]
-        header = ["", *columns]
-    else:
-        cells = [[name, shown(value)] for name, value in rows.items()]
-        header = ["", "value"]
-    rule = "|" + "---|" * len(header)
-    return [_row(header), rule, *map(_row, cells)]
-
-
-def _row(cells: list[str]) -> str:
-    return "| " + " | ".join(map(_cell, cells)) + " |"
-
-
-def _cell(text: str) -> str:
-    """A text in one line of Markdown, with nothing that would end a cell or begin a tag."""
-    return text.replace("\n", " ").replace("|", "\\|").replace("<", "&lt;")
-
-
-def shown(value: object) -> str:
-    """A figure for people: thousands separated, floats to 6 digits."""
-    if value is None:
-        return "not measured"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        if value == 0 or 1e-3 <= abs(value) < 1e6:
-            return f"{value:,.6g}" if abs(value) < 1e5 else f"{value:,.0f}"
-        return f"{value:.4g}"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
