@@ -238,7 +238,7 @@ def test_a_full_queue_and_a_slow_answer_are_said_so(chat_tokenizer, chat_model):
 def test_health_and_stats_tell_what_happens(served):
     assert json.loads(_raw(served, "GET", "/health")[1]) == {"status": "ok", "model": NAME}
     stats = json.loads(_raw(served, "GET", "/stats")[1])
-    assert stats["max_rows"] == 16 and stats["requests"] >= 0 and stats["tokens_per_busy_second"] >= 0
+    assert stats["max_rows"] == 4 and stats["requests"] >= 0 and stats["tokens_per_busy_second"] >= 0
 
 
 def test_an_engine_that_fails_tells_its_clients_and_goes_on(chat_tokenizer, chat_model, monkeypatch, caplog):

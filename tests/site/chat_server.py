@@ -67,7 +67,7 @@ def serving(tokenizer: Tokenizer, model: Any = None, **options: Any) -> Iterator
     """A server; `limits` beside the engine's sizes."""
     limits = options.pop("limits", Limits())
     model = model if model is not None else model_of(CONFIG, tokenizer.vocab_size)
-    engine = Engine(model, tokenizer, **{"max_length": 256, "max_rows": 16} | options)
+    engine = Engine(model, tokenizer, **{"max_length": 256, "max_rows": 4} | options)
     engine.warm_up()
     worker = Worker(engine, limits)
     listener = bind("127.0.0.1", 0)

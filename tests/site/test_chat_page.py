@@ -34,7 +34,7 @@ def opened(browser: Any, served: Any, **options: Any):
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     page.goto(served.url)
-    page.wait_for_function(f"document.title === 'Chat with {NAME}'")
+    page.get_by_role("heading", name=NAME, exact=True).wait_for()
     try:
         yield page, complaints
     finally:
@@ -79,7 +79,7 @@ def test_an_answer_can_be_stopped_and_the_server_stops_too(browser, served, way)
         page.get_by_label("Temperature").fill("0")
         page.get_by_label("Message").fill("the cat")
         page.keyboard.press("Enter")
-        page.wait_for_function("document.querySelector('.message.assistant .body')?.textContent.length > 20")
+        page.locator(".message.assistant .body").filter(has_text=re.compile(r"[\s\S]{20}")).wait_for()
         assert page.get_by_role("button", name="Stop").is_visible()
         if way == "button":
             page.get_by_role("button", name="Stop").click()
