@@ -92,6 +92,11 @@ class Programs:
             read = eqx.tree_at(lambda m: m.value_embeddings, read, ())
         return int(sum(leaf.nbytes for leaf in jax.tree.leaves((read, head))))
 
+    def cache_bytes(self, length: int) -> int:
+        """Keys and values that one step of decoding reads of a row of so many tokens."""
+        layers = jax.eval_shape(lambda: self.empty(1, length)).layers
+        return int(sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(layers)))
+
     def empty(self, rows: int, length: int) -> KvCache:
         return init_cache(eqx.combine(self._arrays[0], self._static), rows, length)
 
