@@ -26,7 +26,7 @@ def test_every_verdict_is_that_of_the_plain_implementation(
 ):
     folder = RecordFolder(tmp_path, IDENTITY)
     result = evaluate_core(
-        LikelihoodScorer(small_model, batch_tokens=600),
+        LikelihoodScorer(small_model),
         small_tokenizer,
         small_bundle,
         max_per_task=max_per_task,
