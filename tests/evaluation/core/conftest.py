@@ -50,7 +50,7 @@ def made_items(kind: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     for i in range(count):
         if kind == "multiple_choice":
-            choices = [words(1, 6) for _ in range(draw.choice([2, 3, 4]))]
+            choices = [words(1, 5) for _ in range(draw.choice([2, 3, 4]))]
             items.append({"query": f"Question: {words(4, 20)}?\n", "choices": choices, "gold": i % len(choices)})
         elif kind == "schema":
             start = words(3, 8)
