@@ -153,7 +153,8 @@ def _parse(*arguments: str) -> base_train.Flags:
 
 
 def _config(places: Places, *arguments: str):
-    flags = _parse("--device-type", "cpu", "--dataset", f"{places.base}/text", *arguments)
+    small = [] if any(argument.startswith("--depth") for argument in arguments) else ["--depth=4"]
+    flags = _parse("--device-type", "cpu", "--dataset", f"{places.base}/text", *small, *arguments)
     return base_train.make_config(flags, places)
 
 
