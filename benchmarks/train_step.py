@@ -38,8 +38,12 @@ class Program:
         self.ready = self._answer()
 
     def steps(self, count: int) -> dict[str, float]:
+        return self.say(str(count))
+
+    def say(self, line: str) -> dict[str, float]:
+        """What it answers to a line."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{count}\n")
+        self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
         return self._answer()
 

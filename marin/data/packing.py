@@ -121,7 +121,8 @@ class BestFitRows:
                 if mask is None:
                     weight_BT[row, here] = 1
                 else:
-                    weight_BT[row, here] = mask[1:] if self._pieces.goes_on[piece] else np.append(mask[1:], mask[-1])
+                    learned = mask[1:] != 0
+                    weight_BT[row, here] = learned if self._pieces.goes_on[piece] else np.append(learned, mask[-1] == 1)
                 if continues:  # its target was that of the last position of the piece before, so it counts nothing
                     targets_BT[row, column] = text[0]
                 segment_ids_BT[row, column:] = segment

@@ -4,8 +4,9 @@ A *row* is `context_length` tokens, for each the token that follows, and how muc
 the protocol of anything that holds rows by number; `ConcatenatedRows` is the plain one, where the cache is read as one
 stream and cut. Rows by best fit are in `marin.data.packing`.
 
-A cache may have a loss mask: a second cache with a 0 or 1 for each token, in `loss_mask` beside `train`, as chats have. A
-position counts only where its target's mask is 1; that a document ends counts where its last token does.
+A cache may have a loss mask: a second cache with a number for each token, in `loss_mask` beside `train`, as chats have. A
+position counts only where its target's mask is not 0. That a document ends counts where its last token's mask is 1; with
+`ENDS_UNLEARNED` there the token counts and the end does not.
 """
 
 from typing import NamedTuple, Protocol
@@ -15,6 +16,9 @@ from jaxtyping import Bool, Float32, Int32, Int64
 
 from marin.data.cache import TokenCache
 from marin.errors import CacheError, ConfigError
+
+ENDS_UNLEARNED = 2
+"""In a loss mask: the token is learned, and that its document ends after it is not."""
 
 
 class Batch(NamedTuple):
@@ -98,7 +102,7 @@ class ConcatenatedRows:
         if self._mask is not None:
             mask_BT1 = self._mask.windows(starts_B, self._context_length + 1)
             ends_BT = targets_BT == self._bos_id
-            weight_BT = np.where(ends_BT, mask_BT1[:, :-1], mask_BT1[:, 1:]).astype(np.float32)
+            weight_BT = np.where(ends_BT, mask_BT1[:, :-1] == 1, mask_BT1[:, 1:] != 0).astype(np.float32)
         begins_BT = np.zeros(tokens_BT.shape, bool) if self._bos_id is None else tokens_BT == self._bos_id
         return Batch(tokens_BT, targets_BT, weight_BT, segment_ids(begins_BT))
 

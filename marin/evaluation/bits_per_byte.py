@@ -5,7 +5,8 @@ which says where the one before ended: it costs nats and brings no bytes. A posi
 Nats are summed in float64 from float32 losses of single tokens, so that neither the batch size nor the number of devices
 changes what is added up.
 
-Beside it stands Levanter's figure for published rows: per batch nats / bytes, averaged over batches by their tokens.
+Beside it stand two figures for published rows: Levanter's, per batch nats / bytes, averaged over batches by their tokens; and
+nanochat's, in which tokens that stand for no bytes, such as those that begin documents, cost no nats either.
 """
 
 import dataclasses
@@ -31,12 +32,13 @@ SCORING_BLOCK = 2048
 
 @dataclasses.dataclass(frozen=True)
 class BitsPerByte:
-    """A measurement. `value` is the project's metric; `levanter` the mean that published rows use."""
+    """A measurement. `value` is the project's metric; `levanter` and `nanochat` are what published rows use."""
 
     set_name: str
     digest: str
     value: float
     levanter: float
+    nanochat: float
     nats: float
     num_bytes: int
     num_tokens: int
@@ -59,15 +61,17 @@ def bits_per_byte(
         DataError: if the tokens of a document do not stand for its bytes, or a loss is not finite.
     """
     stream = eval_set.stream(tokenizer, context_length)
-    nats = 0.0
+    nats = text_nats = 0.0
     num_bytes = num_tokens = 0
     levanter_sum = 0.0
     arrays, static = eqx.partition(precision.cast(model), eqx.is_array)
     score = scorer(static)
     for tokens, targets, segments, valid in stream.batches(batch_size, max_batches):
         loss = np.asarray(score(arrays, tokens, targets, segments), np.float64)
+        sizes = stream.token_bytes[targets[valid]]
         batch_nats = float(loss[valid].sum())
-        batch_bytes, batch_tokens = int(stream.token_bytes[targets[valid]].sum()), int(valid.sum())
+        text_nats += float(loss[valid][sizes > 0].sum())
+        batch_bytes, batch_tokens = int(sizes.sum()), int(valid.sum())
         nats, num_bytes, num_tokens = nats + batch_nats, num_bytes + batch_bytes, num_tokens + batch_tokens
         levanter_sum += batch_tokens * batch_nats / (_LN2 * max(batch_bytes, 1))
     if not math.isfinite(nats):
@@ -79,6 +83,7 @@ def bits_per_byte(
         digest=eval_set.digest,
         value=nats / (_LN2 * num_bytes),
         levanter=levanter_sum / num_tokens,
+        nanochat=text_nats / (_LN2 * num_bytes),
         nats=nats,
         num_bytes=num_bytes,
         num_tokens=num_tokens,

@@ -33,8 +33,9 @@ class GptConfig:
 
     Args:
         num_kv_heads: heads of keys and values; None for `num_heads`.
-        window_pattern: a letter a layer, repeated: "L" attends to the whole context, "S" to a quarter of it. The last layer
+        window_pattern: a letter a layer, repeated: "L" attends to the whole context, "S" to a part of it. The last layer
             is always "L".
+        short_window: keys that an "S" layer sees; None for a quarter of `seq_len`.
         value_embeddings: every other layer, the last among them, adds a learned row for the token itself to its values
             (Zhou et al., 2024, arXiv:2410.17897, as changed in modded-nanogpt).
         value_gates: each head gates its value embedding by the stream.
@@ -62,6 +63,7 @@ class GptConfig:
     rope: RotaryConfig = RotaryConfig(theta=100_000)
     cross_entropy_block_size: int | None = None
     gradient_checkpointing: bool | str = False
+    short_window: int | None = dataclasses.field(default=None, kw_only=True, metadata={"marin.omit_default": True})
 
     def __post_init__(self) -> None:
         for field in ("seq_len", "hidden_dim", "num_layers", "num_heads"):
@@ -99,7 +101,9 @@ class GptConfig:
     def window(self, layer: int) -> int | None:
         """How many keys a query of this layer sees; None for all."""
         letter = self.window_pattern[layer % len(self.window_pattern)]
-        return None if letter == "L" or layer == self.num_layers - 1 else max(1, self.seq_len // 4)
+        if letter == "L" or layer == self.num_layers - 1:
+            return None
+        return self.short_window or max(1, self.seq_len // 4)
 
     def has_value_embedding(self, layer: int) -> bool:
         return self.value_embeddings and layer % 2 == (self.num_layers - 1) % 2
@@ -150,13 +154,10 @@ class GptAttention(eqx.Module):
             window=config.window(layer),
         )
 
-    def __call__(
-        self,
-        x_BTD: Float[Array, "B T D"],
-        value_BTKC: Float[Array, "B T K C"] | None,
-        angles: tuple[Array, Array],
-        segment_ids_BT: Int[Array, "B T"] | None,
-    ) -> Float[Array, "B T D"]:
+    def queries_keys_values(
+        self, x_BTD: Float[Array, "B T D"], value_BTKC: Float[Array, "B T K C"] | None, angles: tuple[Array, Array]
+    ) -> tuple[Float[Array, "B T H C"], Float[Array, "B T K C"], Float[Array, "B T K C"]]:
+        """What attention takes, of the normalized stream and the tokens' value embeddings."""
         rows, tokens, _ = x_BTD.shape
         head_dim, scale = self.config.head_dim, self.config.query_key_scale
         q_BTHC = self.query(x_BTD).reshape(rows, tokens, -1, head_dim)
@@ -169,8 +170,22 @@ class GptAttention(eqx.Module):
             v_BTKC = v_BTKC + value_BTKC
         q_BTHC = norm(apply_rotary(q_BTHC, *angles)) * scale
         k_BTKC = norm(apply_rotary(k_BTKC, *angles)) * scale
-        out_BTHC = attention(q_BTHC, k_BTKC, v_BTKC, segment_ids_BT, window=self.window)
-        return self.output(out_BTHC.astype(x_BTD.dtype).reshape(rows, tokens, -1))
+        return q_BTHC, k_BTKC, v_BTKC
+
+    def merged(self, out_BTHC: Float[Array, "B T H C"], dtype: jnp.dtype) -> Float[Array, "B T D"]:
+        """What is added to the stream, of attention's result."""
+        rows, tokens = out_BTHC.shape[:2]
+        return self.output(out_BTHC.astype(dtype).reshape(rows, tokens, -1))
+
+    def __call__(
+        self,
+        x_BTD: Float[Array, "B T D"],
+        value_BTKC: Float[Array, "B T K C"] | None,
+        angles: tuple[Array, Array],
+        segment_ids_BT: Int[Array, "B T"] | None,
+    ) -> Float[Array, "B T D"]:
+        q_BTHC, k_BTKC, v_BTKC = self.queries_keys_values(x_BTD, value_BTKC, angles)
+        return self.merged(attention(q_BTHC, k_BTKC, v_BTKC, segment_ids_BT, window=self.window), x_BTD.dtype)
 
 
 class GptMlp(eqx.Module):
@@ -289,18 +304,30 @@ class Gpt(eqx.Module):
 def norm(x: Float[Array, "... C"]) -> Float[Array, "... C"]:
     """The last dimension scaled to a root mean square of one; nothing is learned."""
     x32 = x.astype(jnp.float32)
-    epsilon = jnp.finfo(x.dtype).eps
+    epsilon = float(jnp.finfo(x.dtype).eps)
     return (x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), axis=-1, keepdims=True) + epsilon)).astype(x.dtype)
 
 
 def _smeared(x_BTD: Array, gate_I: Array, scale: Array, segment_ids_BT: Array | None) -> Float[Array, "B T D"]:
     """Each token with some of the one before it in its document: x_t + scale sigmoid(gate x_t) x_{t-1}."""
     before_BTD = jnp.pad(x_BTD[:, :-1], ((0, 0), (1, 0), (0, 0)))
-    gate_BT = scale * jax.nn.sigmoid(x_BTD[..., :_SMEAR_GATE_INPUTS] @ gate_I)
+    gate_BT = _smear_gate(x_BTD, gate_I, scale)
     if segment_ids_BT is not None:
         before = jnp.pad(segment_ids_BT[:, :-1], ((0, 0), (1, 0)), constant_values=-1)
         gate_BT = jnp.where(segment_ids_BT == before, gate_BT, jnp.zeros((), gate_BT.dtype))
     return x_BTD + gate_BT[..., None] * before_BTD
+
+
+def smeared_after(
+    x_BTD: Float[Array, "B T D"], before_BD: Float[Array, "B D"], gate_I: Array, scale: Array
+) -> Float[Array, "B T D"]:
+    """The same where the first token of each row follows one whose normalized embedding is `before_BD`."""
+    before_BTD = jnp.concatenate([before_BD[:, None], x_BTD[:, :-1]], axis=1)
+    return x_BTD + _smear_gate(x_BTD, gate_I, scale)[..., None] * before_BTD
+
+
+def _smear_gate(x_BTD: Array, gate_I: Array, scale: Array) -> Float[Array, "B T"]:
+    return scale * jax.nn.sigmoid(x_BTD[..., :_SMEAR_GATE_INPUTS] @ gate_I)
 
 
 def _uniform(key: PRNGKeyArray, inputs: int, outputs: int, *, fan_in: int | None = None) -> Linear:

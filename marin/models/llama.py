@@ -144,7 +144,10 @@ class LlamaAttention(eqx.Module):
             config=config,
         )
 
-    def __call__(self, x_BTD: Float[Array, "B T D"], segment_ids_BT: Int[Array, "B T"] | None) -> Float[Array, "B T D"]:
+    def queries_keys_values(
+        self, x_BTD: Float[Array, "B T D"], angles: tuple[Array, Array]
+    ) -> tuple[Float[Array, "B T H C"], Float[Array, "B T K C"], Float[Array, "B T K C"]]:
+        """What attention takes, of the normalized stream."""
         num_rows, num_tokens, _ = x_BTD.shape
         config = self.config
         q_BTHC = self.query(x_BTD).reshape(num_rows, num_tokens, config.num_heads, config.actual_head_dim)
@@ -152,18 +155,25 @@ class LlamaAttention(eqx.Module):
         v_BTKC = self.value(x_BTD).reshape(num_rows, num_tokens, config.num_kv_heads, config.actual_head_dim)
         if self.query_norm is not None and self.key_norm is not None:
             q_BTHC, k_BTKC = self.query_norm(q_BTHC), self.key_norm(k_BTKC)
-        cos, sin = rotary_angles(config.rope, num_tokens, config.actual_head_dim)
+        return apply_rotary(q_BTHC, *angles), apply_rotary(k_BTKC, *angles), v_BTKC
+
+    def merged(self, out_BTHC: Float[Array, "B T H C"], dtype: jnp.dtype) -> Float[Array, "B T D"]:
+        """What is added to the stream, of attention's result."""
+        num_rows, num_tokens = out_BTHC.shape[:2]
+        return self.output(out_BTHC.astype(dtype).reshape(num_rows, num_tokens, -1))
+
+    def __call__(self, x_BTD: Float[Array, "B T D"], segment_ids_BT: Int[Array, "B T"] | None) -> Float[Array, "B T D"]:
+        config = self.config
+        angles = rotary_angles(config.rope, x_BTD.shape[1], config.actual_head_dim)
         out_BTHC = attention(
-            apply_rotary(q_BTHC, cos, sin),
-            apply_rotary(k_BTKC, cos, sin),
-            v_BTKC,
+            *self.queries_keys_values(x_BTD, angles),
             segment_ids_BT,
             sink_H=self.sink_H,
             backend=parse_attention_backend(config.attn_backend),
             block_size=config.flash_attention_block_size,
             upcast=config.upcast_attn,
         )
-        return self.output(out_BTHC.astype(x_BTD.dtype).reshape(num_rows, num_tokens, -1))
+        return self.merged(out_BTHC, x_BTD.dtype)
 
 
 class LlamaBlock(eqx.Module):

@@ -11,7 +11,7 @@ from marin.nn.loss import cross_entropy, weighted_cross_entropy
 from marin.nn.mlp import ACTIVATIONS, GatedMlp
 from marin.nn.norm import RmsNorm, RmsNormConfig
 from marin.nn.precision import Precision
-from marin.nn.rotary import Llama3RotaryConfig, RotaryConfig, apply_rotary, rotary_angles
+from marin.nn.rotary import Llama3RotaryConfig, RotaryConfig, apply_rotary, rotary_angles, rotary_angles_at
 
 __all__ = [
     "ACTIVATIONS",
@@ -29,5 +29,6 @@ __all__ = [
     "cross_entropy",
     "reference_attention",
     "rotary_angles",
+    "rotary_angles_at",
     "weighted_cross_entropy",
 ]

@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from marin.errors import ConfigError
 
@@ -68,18 +68,33 @@ def rotary_angles(
     Raises:
         ConfigError: if `head_dim` is odd.
     """
+    return rotary_angles_at(config, jnp.arange(num_positions), head_dim)
+
+
+def rotary_angles_at(
+    config: RotaryConfig, position: Int[Array, "..."], head_dim: int
+) -> tuple[Float[Array, "... half"], Float[Array, "... half"]]:
+    """The same for positions of any shape.
+
+    Raises:
+        ConfigError: if `head_dim` is odd.
+    """
     if head_dim % 2:
         raise ConfigError(f"`head_dim` is {head_dim}: rotary embedding rotates pairs, so use an even number")
     frequency = config.theta ** (-jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
-    position, frequency = config.scaled(jnp.arange(num_positions, dtype=jnp.float32), frequency)
-    angle = jnp.outer(position, frequency)
+    position_T, frequency = config.scaled(position.reshape(-1).astype(jnp.float32), frequency)
+    angle = jnp.outer(position_T, frequency).reshape(*position.shape, -1)
     return jnp.cos(angle), jnp.sin(angle)
 
 
 def apply_rotary(
-    x_BTHC: Float[Array, "B T H C"], cos_TC: Float[Array, "T half"], sin_TC: Float[Array, "T half"]
+    x_BTHC: Float[Array, "B T H C"], cos_TC: Float[Array, "*b T half"], sin_TC: Float[Array, "*b T half"]
 ) -> Float[Array, "B T H C"]:
-    """Rotates each pair (i, i + C/2) by its position's angle; the arithmetic is float32."""
+    """Rotates each pair (i, i + C/2) by its position's angle; the arithmetic is float32.
+
+    Angles are those of a position [T, half], or of each row's [B, T, half].
+    """
     first, second = jnp.split(x_BTHC.astype(jnp.float32), 2, axis=-1)
-    cos, sin = cos_TC[None, :, None, :], sin_TC[None, :, None, :]
+    rows = (slice(None) if cos_TC.ndim == 3 else None, slice(None), None)
+    cos, sin = cos_TC[rows], sin_TC[rows]
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x_BTHC.dtype)

@@ -11,23 +11,15 @@ import importlib.util
 import os
 import runpy
 import sys
-import time
 from collections.abc import Sequence
 
 from marin.errors import ConfigError, clean_exit
 from marin.execution import executor
 from marin.execution.flags import parse_flags
-from marin.execution.graph import Graph, Node
-from marin.execution.plan import Action, decide
+from marin.execution.following import follow
 from marin.execution.step import ExecutorStep
-from marin.execution.task import make_task
 from marin.parallel import distributed
-from marin.speedrun.steps import SpeedrunTrainConfig
 from marin.storage.prefix import resolve_prefix
-from marin.training.config import TrainLmConfig
-
-_POLL = 1.0
-_TRAINING = (SpeedrunTrainConfig, TrainLmConfig)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -46,7 +38,7 @@ def main(arguments: Sequence[str]) -> None:
         index = distributed.process_index(os.environ)
         sys.argv = list(arguments)
         if index > 0:
-            executor.intercept.set(lambda steps, description: follow(steps, description, index))
+            executor.intercept.set(lambda steps, description: _follow(steps, description, index))
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
 
 
@@ -57,29 +49,11 @@ def _is_missing(module: str) -> bool:
         return True
 
 
-def follow(steps: Sequence[ExecutorStep], description: str | None, index: int) -> None:
-    """Takes part in the training steps among `steps` and what they depend on, as process `index`."""
+def _follow(steps: Sequence[ExecutorStep], description: str | None, index: int) -> None:
+    """Takes part in the training steps of the experiment, as process `index`."""
     flags = parse_flags(sys.argv[1:], description)
-    graph = Graph(steps, resolve_prefix(flags.prefix))
-    if flags.dry_run:
-        return
-    for node in graph.nodes:
-        if isinstance(node.step.config, _TRAINING) and _wait_for_start(node, index):
-            task = make_task(node, graph)
-            task.fn(task.config_for(node.output_path))
-
-
-def _wait_for_start(node: Node, index: int) -> bool:
-    """Whether process 0 is at the step; False where it is done already."""
-    announced = False
-    while True:
-        action = decide(node, force_run_failed=True).action
-        if action in (Action.WAIT, Action.SKIP):
-            return action is Action.WAIT
-        if not announced:
-            announced = True
-            print(f"process {index} waits for process 0 to begin {node.name}", file=sys.stderr)
-        time.sleep(_POLL)
+    if not flags.dry_run:
+        follow(steps, resolve_prefix(flags.prefix), index)
 
 
 if __name__ == "__main__":

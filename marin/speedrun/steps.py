@@ -37,6 +37,7 @@ class SpeedrunTrainConfig:
     """A training run, and the documents that it is scored on as it goes."""
 
     marin_resumable = True
+    marin_together = True
 
     train: TrainLmConfig
     evaluation_set: str

@@ -1,6 +1,7 @@
 """The copies of a run's metrics that are wanted: on Weights & Biases, for TensorBoard. None can stop training."""
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,12 +37,42 @@ class Mirrors:
 
 
 @contextlib.contextmanager
-def open_mirrors(directory: Path, config: dict[str, Any], tags: Sequence[str] = ()) -> Iterator[Mirrors]:
-    """The mirrors of the run in `directory`, whose name is unique to its config; a resumed run continues them."""
-    with wandb_mirror(directory.name, config, str(directory), tags=tags) as wandb:
+def open_mirrors(
+    directory: Path, config: dict[str, Any], tags: Sequence[str] = (), *, names: tuple[str, str] | None = None
+) -> Iterator[Mirrors]:
+    """The mirrors of the run in `directory`; a resumed run continues them.
+
+    Args:
+        names: see `names_of`; None takes the directory's name, which must be unique to the config.
+    """
+    run_id, name = names or (directory.name, directory.name)
+    with wandb_mirror(run_id, config, str(directory), tags=tags, name=name) as wandb:
         tensorboard = open_tensorboard(directory)
         try:
             yield Mirrors([mirror for mirror in (wandb, tensorboard) if mirror is not None])
         finally:
             if tensorboard is not None:
                 tensorboard.finish()
+
+
+def summarize(directory: Path, info: dict[str, Any], figures: dict[str, float]) -> None:
+    """Adds figures of a finished run to the summary of its mirror on W&B, where one is wanted.
+
+    Args:
+        info: what its `run.json` says.
+    """
+    run_id, name = names_of(directory, info)
+    with wandb_mirror(run_id, info["config"], str(directory), name=name) as wandb:
+        if wandb is not None:
+            wandb.summarize(figures)
+
+
+def names_of(directory: Path, info: dict[str, Any]) -> tuple[str, str]:
+    """An id for the run that is its config's own, and what people call it.
+
+    Most directories are named after a step and its fingerprint, which serves as both. Others, such as `d12`, get the digest
+    of the config, and go by the run's name where it has one.
+    """
+    if re.search(r"-[0-9a-f]{8}$", directory.name):
+        return directory.name, directory.name
+    return f"{directory.name}-{info['digests']['config'][:8]}", info.get("run_name") or directory.name

@@ -55,6 +55,13 @@ class WandbMirror:
             self._failed = True
             print(f"W&B stopped taking metrics ({error}); training goes on, metrics.jsonl is complete")
 
+    def summarize(self, figures: dict[str, float]) -> None:
+        """Sets figures of the whole run, which its table on W&B shows."""
+        try:
+            self._run.summary.update(figures)
+        except Exception as error:
+            print(f"W&B did not take the summary ({error}); the run's own files have it")
+
 
 def _for_wandb(value: Any) -> Any:
     """A histogram in W&B's own form, None for one that is not finite; numbers as they are."""
@@ -72,12 +79,12 @@ def _for_wandb(value: Any) -> Any:
 
 @contextlib.contextmanager
 def wandb_mirror(
-    run_id: str, config: dict[str, Any], directory: str, tags: Sequence[str] = ()
+    run_id: str, config: dict[str, Any], directory: str, tags: Sequence[str] = (), name: str | None = None
 ) -> Iterator[WandbMirror | None]:
     """The mirror of this run, or None where W&B is not wanted or does not start.
 
     Args:
-        run_id: unique to the run's config, such as the name of its output directory; a resumed run continues its mirror.
+        run_id: unique to the run's config; a resumed run continues its mirror.
     """
     if not is_wanted():
         yield None
@@ -91,7 +98,7 @@ def wandb_mirror(
     try:
         run = wandb.init(
             id=run_id[:64],
-            name=run_id[:64],
+            name=(name or run_id)[:64],
             project=os.environ.get("WANDB_PROJECT", DEFAULT_PROJECT),
             entity=os.environ.get("WANDB_ENTITY"),
             config=config,

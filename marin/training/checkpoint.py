@@ -89,7 +89,7 @@ def latest_valid(directory: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def restore(checkpoint: Checkpoint, like: Any, *, partial: bool = False, prefix: str = "") -> Any:
-    """The saved tree in the structure, shapes, formats and shardings of `like` (arrays).
+    """The saved tree in the structure, shapes, formats and shardings of `like` (arrays, or shapes that say a sharding).
 
     Args:
         partial: leaves of `like` that the checkpoint lacks keep their value.
@@ -98,7 +98,7 @@ def restore(checkpoint: Checkpoint, like: Any, *, partial: bool = False, prefix:
         CheckpointError: naming the first parameter that is missing or has another shape.
     """
     wanted = {prefix + name: leaf for name, leaf in flatten(like).items()}
-    stored = _stored_shapes(checkpoint)
+    stored = stored_shapes(checkpoint)
     for name, leaf in wanted.items():
         if name not in stored and not partial:
             raise CheckpointError(f"{checkpoint.path} has no parameter `{name}`: it is of another model or optimizer")
@@ -115,7 +115,7 @@ def read_arrays(checkpoint: Checkpoint, prefix: str) -> dict[str, np.ndarray]:
     """The arrays below a path such as "model.", by the rest of their names, whole in this process's memory."""
     import orbax.checkpoint as ocp
 
-    names = [name for name in _stored_shapes(checkpoint) if name.startswith(prefix)]
+    names = [name for name in stored_shapes(checkpoint) if name.startswith(prefix)]
     if not names:
         return {}
     read = ocp.args.PyTreeRestore(
@@ -194,7 +194,8 @@ def _orbax(*, alone: bool = True) -> Any:
     return ocp.Checkpointer(ocp.PyTreeCheckpointHandler(multiprocessing_options=only), multiprocessing_options=only)
 
 
-def _stored_shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
+def stored_shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
+    """The shape of every array in a checkpoint, by its path, such as "model.blocks.0.mlp.up.weight_IO"."""
     metadata = _orbax().metadata((checkpoint.path / STATE).absolute())
     tree = metadata.item_metadata.tree
     return {name: tuple(entry.shape) for name, entry in tree.items()}
@@ -209,5 +210,5 @@ def _read(checkpoint: Checkpoint, like: dict[str, jax.Array]) -> dict[str, jax.A
 
     arguments = {name: ocp.ArrayRestoreArgs(sharding=leaf.sharding, dtype=leaf.dtype) for name, leaf in like.items()}
     read = ocp.args.PyTreeRestore(item=like, restore_args=arguments, partial_restore=True)
-    alone = all(leaf.is_fully_addressable for leaf in like.values())
+    alone = all(leaf.sharding.is_fully_addressable for leaf in like.values())
     return _orbax(alone=alone).restore((checkpoint.path / STATE).absolute(), args=read)

@@ -79,6 +79,8 @@ class SimpleTrainConfig:
             the hub.
         reset_data_loader_on_init: with weights to start from, begin the data anew (True) or where their training stopped.
         allow_partial_checkpoint: parameters that the checkpoint lacks keep their initial values.
+        initialize_optimizer: with `initialize_from_checkpoint_path`, take the moments of its optimizer too, which must be of
+            the same kind; what schedules go by begins at the first step.
         int8: multiply the matrices of hidden layers in 8-bit whole numbers (see `marin.nn.quantized`).
         profiler: trace `profiler_num_steps` steps from `profiler_start_step` on.
         precision: number format of the forward and backward pass; None for bfloat16, on a CPU for what measures faster on it
@@ -134,6 +136,7 @@ class SimpleTrainConfig:
     checkpoint_interval: float = placement(default=600.0, kw_only=True, metadata=OMIT_DEFAULT)
     seed: int = dataclasses.field(default=0, kw_only=True, metadata=OMIT_DEFAULT)
     budget: Budget | None = dataclasses.field(default=None, kw_only=True, metadata=OMIT_DEFAULT)
+    initialize_optimizer: bool = dataclasses.field(default=False, kw_only=True, metadata=OMIT_DEFAULT)
 
     def __post_init__(self) -> None:
         if not isinstance(self.resources, Resources):
@@ -182,7 +185,10 @@ class SimpleTrainConfig:
             raise ConfigError(
                 f"config field `checkpoint_interval` is {self.checkpoint_interval!r}: use seconds above 0"
             )
-        for field in ("skip_bad_steps", "reset_data_loader_on_init", "allow_partial_checkpoint", "int8", "profiler"):
+        switches = (
+            "skip_bad_steps reset_data_loader_on_init allow_partial_checkpoint initialize_optimizer int8 profiler"
+        )
+        for field in switches.split():
             if not isinstance(getattr(self, field), bool):
                 raise ConfigError(f"config field `{field}` is {getattr(self, field)!r}: use True or False")
         if not isinstance(self.budget, Budget | None):
@@ -215,6 +221,8 @@ class SimpleTrainConfig:
             raise ConfigError(
                 "config field `steps_per_task_eval` is set: task evaluation is not there yet; leave it None"
             )
+        if self.initialize_optimizer and self.initialize_from_checkpoint_path is None:
+            raise ConfigError("`initialize_optimizer` is True without `initialize_from_checkpoint_path`: set it too")
         origin = self.initialize_from_checkpoint_path or self.initialize_from_hf
         if origin is None and self.allow_partial_checkpoint:
             raise ConfigError(
@@ -297,6 +305,7 @@ class TrainLmConfig:
     """
 
     marin_resumable = True
+    marin_together = True
 
     model: Any
     train: SimpleTrainConfig

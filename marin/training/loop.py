@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from marin.parallel.mesh import ambient, check_batch, num_batch_shards, replicat
 from marin.storage import files
 from marin.tracking import RunRecord, RunWriter, SilentRunWriter
 from marin.tracking.console import TrainingProgress
-from marin.tracking.mirrors import Mirrors, open_mirrors
+from marin.tracking.mirrors import Mirrors, names_of, open_mirrors
 from marin.training import checkpoint as checkpoints
 from marin.training.bad_step import keeping_state_before_bad_step
 from marin.training.budget import BudgetWatch
@@ -48,12 +48,29 @@ from marin.training.recorder import StepRecorder
 from marin.training.run_info import ensure_finished, finish, opening, read_run_info, write_run_info
 from marin.training.state import StepConfig, TrainState, evaluation_model, make_train_step
 from marin.training.traced_flops import tracing_flops
+from marin.training.warm_start import optimizer_state_from
 
 # Measures a model during training: (model, limit on batches) -> figures by name.
 Evaluate = Callable[[Any, int | None], dict[str, float]]
 
 
-def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainState:
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """Something to measure during training at a pace of its own, with the clock paused under its name; not after the last step.
+
+    Args:
+        every: steps between two.
+        measure: (model, steps that it has been trained) -> figures by name; with none nothing is recorded.
+    """
+
+    name: str
+    every: int
+    measure: Callable[[Any, int], dict[str, float]]
+
+
+def train_lm(
+    config: TrainLmConfig, evaluate: Evaluate | None = None, measurements: Sequence[Measurement] = ()
+) -> TrainState:
     """Trains as `_train` says, together with the other processes of a multi-host run where there are some."""
     # What says how a processor is used must come before anything that makes JAX look at its devices.
     keep_to_cpus(config.train.resources)
@@ -61,10 +78,10 @@ def train_lm(config: TrainLmConfig, evaluate: Evaluate | None = None) -> TrainSt
         keep_freed_memory()
     distributed.start()
     with distributed.only_main_speaks():
-        return _train(config, evaluate)
+        return _train(config, evaluate, measurements)
 
 
-def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
+def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Sequence[Measurement]) -> TrainState:
     """Trains until `num_train_steps`, from the last checkpoint where there is one, and returns the final state.
 
     Raises:
@@ -155,14 +172,14 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
     data = [component.as_json() for component in source.use(last_sample)]
     kind = type(config.model)
     model_flops = config.model.flops_per_token(config.vocab_size, config.model.max_seq_len)
-    measured = {
+    described = {
         "model_class": f"{kind.__module__}:{kind.__qualname__}",
         "num_parameters": count_parameters(shapes),
         "data": data,
         "model_flops_per_token": model_flops,
         "traced_flops_per_token": traced.result().as_json() if traced else None,
     }
-    info = write_run_info(config, directory, writer, source, tokenizer, measured, compilation)
+    info = write_run_info(config, directory, writer, source, tokenizer, described, compilation)
     writer.append(
         "start",
         from_step=first_step,
@@ -201,7 +218,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
         StopRequest() as stop,
         saver,
         progress,
-        open_mirrors(directory, info["config"], tags=config.tags)
+        open_mirrors(directory, info["config"], tags=config.tags, names=names_of(directory, info))
         if distributed.is_main()
         else contextlib.nullcontext(Mirrors([])) as mirrors,
         Prefetcher(
@@ -232,7 +249,8 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
             evaluates = evaluate is not None and train.steps_per_eval and done % train.steps_per_eval == 0 and not last
             saves = last or stopping or due or done % train.steps_per_export == 0
             exports = exporter.is_due_at_end(done) if last else exporter.is_due(done) and not stopping
-            if evaluates or saves or exports or profiler.ends_after(done):
+            measured = [] if last else [each for each in measurements if done % each.every == 0]
+            if evaluates or measured or saves or exports or profiler.ends_after(done):
                 recorder.flush()
             if profiler.ends_after(done):
                 profiler.stop(step)
@@ -240,6 +258,11 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None) -> TrainState:
                 with clock.pause("evaluation", step), ambient(mesh):
                     figures = evaluate(evaluation_model(state), train.max_eval_batches)
                 recorder.evaluation(done, figures)
+            for each in measured:
+                with clock.pause(each.name, step), ambient(mesh):
+                    figures = each.measure(evaluation_model(state), done)
+                if figures:
+                    recorder.evaluation(done, figures)
             if saves:
                 save(state, done, wait=last or stopping)
                 last_save = time.monotonic()
@@ -305,6 +328,8 @@ def _starting_point(
     partial = train.allow_partial_checkpoint
     if origin is not None:
         params = checkpoints.restore(origin, params, partial=partial, prefix="model.")
+        if train.initialize_optimizer:
+            state = dataclasses.replace(state, opt_state=optimizer_state_from(origin, state.opt_state))
     elif train.initialize_from_hf is not None:
         params = initialize_from_hf(hf_folder(train.initialize_from_hf), params, config.model, partial=partial)
     else:

@@ -3,6 +3,7 @@
 import pytest
 
 from marin.tracking import wandb_mirror as module
+from marin.tracking.mirrors import names_of, summarize
 from marin.tracking.wandb_mirror import has_login, is_wanted, wandb_mirror
 
 
@@ -115,3 +116,19 @@ def test_wandb_that_does_not_start_is_no_reason_to_stop(stand_in, monkeypatch, c
     with wandb_mirror("run", {}, "dir") as mirror:
         assert mirror is None
     assert "bad key" in capsys.readouterr().out
+
+
+def test_a_directory_named_by_a_person_gets_its_configs_digest_as_id(tmp_path):
+    info = {"digests": {"config": "0123456789"}, "run_name": "d26-feb"}
+    assert names_of(tmp_path / "d26", info) == ("d26-01234567", "d26-feb")
+    assert names_of(tmp_path / "d26", info | {"run_name": ""}) == ("d26-01234567", "d26")
+    assert names_of(tmp_path / "hello-0123abcd", info) == ("hello-0123abcd", "hello-0123abcd")
+
+
+def test_figures_of_the_whole_run_reach_the_summary_of_the_same_run(stand_in, tmp_path):
+    stand_in.run.summary = {}
+    info = {"digests": {"config": "0123456789"}, "run_name": "d26-feb", "config": {"lr": 1}}
+    summarize(tmp_path / "d26", info, {"total_training_time": 9936.0, "core_metric": 0.26, "val_bpb": 0.718})
+    assert stand_in.run.summary == {"total_training_time": 9936.0, "core_metric": 0.26, "val_bpb": 0.718}
+    assert (stand_in.options["id"], stand_in.options["name"]) == ("d26-01234567", "d26-feb")
+    assert stand_in.run.finished

@@ -20,7 +20,7 @@ from marin.resources import GpuConfig
 from marin.tracking import RunRecord
 from marin.training import SimpleTrainConfig, WatchConfig
 from marin.training import checkpoint as checkpoints
-from marin.training.loop import train_lm
+from marin.training.loop import Measurement, train_lm
 
 
 def _arrays(state) -> dict[str, np.ndarray]:
@@ -103,6 +103,35 @@ def test_training_killed_after_a_checkpoint_repeats_the_lost_steps_and_says_so(m
     record = RunRecord.open(directory)
     assert [step["step"] for step in record.steps()] == list(range(8))
     assert [step["step"] for step in record.superseded()] == [4, 5]
+
+
+def test_training_measures_each_thing_at_its_own_pace_with_the_clock_paused(make_config):
+    seen: list[tuple[str, int]] = []
+
+    def measure(name: str, figures: dict[str, float]):
+        def run(model, done: int) -> dict[str, float]:
+            assert model.lm_head_DV.shape[1] > 0
+            seen.append((name, done))
+            return figures
+
+        return run
+
+    config = make_config("measured", num_train_steps=6)
+    train_lm(
+        config,
+        measurements=[
+            Measurement("score", 2, measure("score", {"val_bpb": 1.5})),
+            Measurement("samples", 3, measure("samples", {})),
+        ],
+    )
+    assert seen == [("score", 2), ("samples", 3), ("score", 4)]  # not after the last step
+    record = RunRecord.open(config.output_path)
+    assert [(entry["step"], entry["val_bpb"]) for entry in record.of("evaluation")] == [(2, 1.5), (4, 1.5)]
+    assert [entry["reason"] for entry in record.of("pause") if entry["reason"] != "checkpoint"] == [
+        "score",
+        "samples",
+        "score",
+    ]
 
 
 def test_training_of_a_finished_run_does_nothing(make_config):

@@ -66,13 +66,23 @@ def tokenize(config: TokenizeConfig) -> None:
     Raises:
         DataError: the documents or the tokenizer cannot be read.
     """
-    tokenizer = Tokenizer.load(str(config.tokenizer))
-    shards = _shards(str(config.documents))
+    tokenize_shards(_shards(str(config.documents)), str(config.tokenizer), config.output_path, config.num_workers)
+
+
+def tokenize_shards(shards: Sequence[Shard], tokenizer_path: str, output_path: str, num_workers: int = 0) -> None:
+    """Encodes the documents of the shards in order into `{output_path}/train`.
+
+    Args:
+        num_workers: processes; 0 is one a processor, fewer for little text.
+    Raises:
+        DataError: a shard or the tokenizer cannot be read.
+    """
+    tokenizer = Tokenizer.load(tokenizer_path)
     documents_digest = hashlib.sha256("\n".join(shard.digest for shard in shards).encode()).hexdigest()
-    cache_path, pieces = files.join(config.output_path, SPLIT), files.join(config.output_path, PIECES)
+    cache_path, pieces = files.join(output_path, SPLIT), files.join(output_path, PIECES)
     if not _is_finished(cache_path, tokenizer.digest, documents_digest):
-        writer = PieceWriter(pieces, str(config.tokenizer), tokenizer.digest)
-        _make_pieces(writer, shards, config.num_workers)
+        writer = PieceWriter(pieces, tokenizer_path, tokenizer.digest)
+        _make_pieces(writer, shards, num_workers)
         write_token_blocks(
             cache_path,
             (block for index in range(len(shards)) for block in read_piece(pieces, index)),

@@ -21,7 +21,7 @@ from marin.storage import files
 
 # As OpenAI published it for cl100k_base.
 _GPT4_PATTERN = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
-_OTHERS = {"gpt2": ("r50k_base.tiktoken", GPT2_PATTERN), "cl100k_base": ("cl100k_base.tiktoken", _GPT4_PATTERN)}
+OTHERS = {"gpt2": ("r50k_base.tiktoken", GPT2_PATTERN), "cl100k_base": ("cl100k_base.tiktoken", _GPT4_PATTERN)}
 _BATCH_CHARS = 1_000_000
 _ALL = "all"
 
@@ -68,8 +68,8 @@ def report_tokenizer(config: TokenizerReportConfig) -> None:
     tokenizer = Tokenizer.load(str(config.tokenizer))
     counters: dict[str, CountTokens] = {"this": _counter(tokenizer)}
     absent = []
-    for name in _OTHERS:
-        counter = None if config.others is None else _find_other(str(config.others), name)
+    for name in OTHERS:
+        counter = None if config.others is None else find_counter(str(config.others), name)
         if counter is None:
             absent.append(name)
         else:
@@ -130,11 +130,12 @@ def _counter(tokenizer: Tokenizer) -> CountTokens:
     return lambda texts: sum(map(len, tokenizer.encode_arrays(texts)))
 
 
-def _find_other(folder: str, name: str) -> CountTokens | None:
+def find_counter(folder: str, name: str) -> CountTokens | None:
+    """What counts the tokens of `gpt2` or `cl100k_base`, from its file in the folder; None if there is none."""
     for path in (files.join(folder, f"{name}.json"), files.join(folder, name, TOKENIZER_FILE)):
         if files.exists(path):
             return _counter(Tokenizer.load(path))
-    ranks_file, pattern = _OTHERS[name]
+    ranks_file, pattern = OTHERS[name]
     path = files.join(folder, ranks_file)
     return _ranks_counter(path, pattern) if files.exists(path) else None
 

@@ -8,6 +8,7 @@ evenly over a document set, or from the beginning of a single file.
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from marin.data.documents import Document, is_set_path, read_documents, text_bytes
 from marin.data.shards import DocumentSet
@@ -41,6 +42,19 @@ class TrainTokenizerConfig:
     max_bytes: int = 200_000_000
 
 
+class TokenizerSettings(Protocol):
+    """What a config says of the tokenizer itself."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def special_tokens(self) -> tuple[str, ...]: ...
+    @property
+    def split_pattern(self) -> str: ...
+    @property
+    def output_path(self) -> str: ...
+
+
 def train_tokenizer_step(
     documents: str | InputName | ExecutorStep,
     vocab_size: int,
@@ -65,10 +79,22 @@ def train_tokenizer(config: TrainTokenizerConfig) -> None:
         ConfigError: a setting cannot work.
         DataError: the documents do not have enough different text for `vocab_size` tokens.
     """
+    _check(config)
+    write_tokenizer(config, sample(str(config.documents), config.max_bytes), str(config.documents))
+
+
+def write_tokenizer(config: TokenizerSettings, documents: Iterator[Document], where: str) -> None:
+    """Trains on all of `documents`, and writes the tokenizer with what it was trained on.
+
+    Args:
+        where: what messages call the documents.
+    Raises:
+        ConfigError: the pattern is no regular expression.
+        DataError: the documents do not have enough different text for `vocab_size` tokens.
+    """
     from tokenizers import Regex, decoders, pre_tokenizers
     from tokenizers import Tokenizer as HfTokenizer
 
-    _check(config)
     try:
         pattern = Regex(config.split_pattern)
     except Exception as error:  # the library raises nothing more specific
@@ -77,8 +103,7 @@ def train_tokenizer(config: TrainTokenizerConfig) -> None:
             f"correct it, or leave the default"
         ) from None
     statistics = _TextStatistics()
-    texts = statistics.watch(sample(str(config.documents), config.max_bytes))
-    hf = HfTokenizer(learn(texts, config.vocab_size, config.special_tokens, config.split_pattern))
+    hf = HfTokenizer(learn(statistics.watch(documents), config.vocab_size, config.special_tokens, config.split_pattern))
     hf.add_special_tokens(list(config.special_tokens))
     hf.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -89,7 +114,7 @@ def train_tokenizer(config: TrainTokenizerConfig) -> None:
     hf.decoder = decoders.ByteLevel()
     if hf.get_vocab_size() != config.vocab_size:
         raise DataError(
-            f"{config.documents} has only enough text for {hf.get_vocab_size()} tokens, `vocab_size` asks for "
+            f"{where} has only enough text for {hf.get_vocab_size()} tokens, `vocab_size` asks for "
             f"{config.vocab_size}: use a smaller vocabulary or more documents"
         )
     data = hf.to_str(pretty=True).encode()
@@ -126,7 +151,10 @@ def sample(documents: str, max_bytes: int) -> Iterator[Document]:
         yield document
 
 
-def _check(config: TrainTokenizerConfig) -> None:
+def check_settings(config: TokenizerSettings) -> None:
+    """Raises:
+    ConfigError: the vocabulary is too small, or the special tokens are not different names.
+    """
     needed = 256 + len(config.special_tokens)
     if config.vocab_size < needed:
         raise ConfigError(
@@ -137,6 +165,10 @@ def _check(config: TrainTokenizerConfig) -> None:
         raise ConfigError(
             f"config field `special_tokens` is {config.special_tokens!r}: use different names, none of them empty"
         )
+
+
+def _check(config: TrainTokenizerConfig) -> None:
+    check_settings(config)
     if config.max_bytes < 1:
         raise ConfigError(f"config field `max_bytes` is {config.max_bytes}: use at least 1")
 

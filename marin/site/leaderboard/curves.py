@@ -64,7 +64,7 @@ def read_curves(path: pathlib.Path) -> list[Curve]:
     for key, title in _SHOWN:
         series = [(step, values[key]) for step, values in sorted(steps.items()) if key in values]
         if len(series) > 1 and any(value != series[0][1] for _, value in series):
-            curves.append(_curve(title, series))
+            curves.append(draw_curve(title, series))
     return curves
 
 
@@ -94,7 +94,7 @@ def _figure(value: object) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _curve(title: str, series: list[tuple[int, float]]) -> Curve:
+def draw_curve(title: str, series: list[tuple[int, float]]) -> Curve:
     thinned = _thinned(series)
     first, last = thinned[0][0], thinned[-1][0]
     low, high = min(value for _, value in thinned), max(value for _, value in thinned)

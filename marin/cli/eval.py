@@ -1,0 +1,82 @@
+"""`marin eval`: EleutherAI's evaluation harness on one of our checkpoints."""
+
+import argparse
+
+HELP = """\
+Evaluate a checkpoint on tasks of EleutherAI's lm-eval, which the extra `eval` installs.
+
+CHECKPOINT is a run's output directory, of which the newest whole checkpoint is taken, one of its checkpoints/step-*, or a
+folder in Hugging Face's layout. Tasks are named as lm-eval names them; those of your own are YAML files in a folder that
+`--include-path` names. CORE is evaluated by `python -m scripts.base_eval`."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", metavar="CHECKPOINT")
+    parser.add_argument("--tasks", required=True, metavar="NAMES", help="names or groups, separated by commas")
+    parser.add_argument("--num-fewshot", type=int, metavar="N", help="examples before each item; default: the task's")
+    parser.add_argument("--limit", type=int, metavar="N", help="items of each task; default: all")
+    parser.add_argument("--include-path", metavar="DIR", help="a folder with task files of your own")
+    parser.add_argument("--max-length", type=int, metavar="N", help="longest sequence; default: the model's context")
+    parser.add_argument(
+        "--tokenizer", metavar="PATH", help="a tokenizer.json, or a directory with one; default: the run's"
+    )
+    parser.add_argument(
+        "--no-bos", action="store_true", help="do not begin texts with the token that begins documents in training"
+    )
+    parser.add_argument("--output", metavar="FILE", help="write the results as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    import json
+    from pathlib import Path
+
+    from marin.errors import ConfigError
+
+    for name in ("num_fewshot", "limit", "max_length"):
+        value, least = getattr(args, name), 0 if name == "num_fewshot" else 1
+        if value is not None and value < least:
+            raise ConfigError(f"`--{name.replace('_', '-')}` is {value}: use at least {least}")
+    if args.include_path is not None and not Path(args.include_path).is_dir():
+        raise ConfigError(
+            f"`--include-path` is {args.include_path}, which is no folder: give one with task files (*.yaml)"
+        )
+    if args.output is not None and not Path(args.output).absolute().parent.is_dir():
+        raise ConfigError(f"`--output` is {args.output}, whose folder is not there: make it first")
+    _require_harness()
+    from lm_eval.tasks import TaskManager
+    from lm_eval.utils import make_table
+
+    from marin.evaluation.harness import HarnessModel
+    from marin.evaluation.harness_tasks import evaluate_tasks, named_tasks
+    from marin.training.compile_cache import use_compile_cache
+    from marin.training.run_model import load_any_model
+
+    manager = TaskManager(include_path=args.include_path)
+    names = named_tasks(args.tasks, manager)
+    use_compile_cache()
+    loaded = load_any_model(args.checkpoint, tokenizer=args.tokenizer)
+    model = HarnessModel(
+        loaded.model,
+        loaded.tokenizer,
+        max_length=args.max_length or loaded.config.max_seq_len,
+        precision=loaded.precision,
+        begin_documents=not args.no_bos,
+    )
+    results = evaluate_tasks(model, names, manager, num_fewshot=args.num_fewshot, limit=args.limit)
+    print(f"{loaded.name}, step {loaded.step:,}" + (f", at most {args.limit:,} items a task" if args.limit else ""))
+    print(make_table(results))
+    if args.output is not None:
+        kept = {key: results[key] for key in ("results", "groups", "versions", "n-shot", "n-samples") if key in results}
+        content = {"model": loaded.name, "step": loaded.step, "limit": args.limit, **kept}
+        Path(args.output).write_text(json.dumps(content, indent=2, default=str) + "\n")
+        print(f"results in {args.output}")
+    return 0
+
+
+def _require_harness() -> None:
+    from importlib.util import find_spec
+
+    from marin.errors import ConfigError
+
+    if find_spec("lm_eval") is None:
+        raise ConfigError("`marin eval` needs lm-eval, which is not installed: run `pip install 'marin[eval]'`")

@@ -1,0 +1,146 @@
+"""Local copies of the public data sets, row by row, and fetching them.
+
+    TASK_DATA/{repository}/{subset}/{split}/*.parquet      as on the Hugging Face hub, or .jsonl, at any depth below
+
+Rows are checked field by field; one that is not as the data set's card says ends the reading with its file and number.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from marin.errors import DataError
+
+_SUFFIXES = (".parquet", ".jsonl", ".json")
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """One split of a data set on the hub."""
+
+    repository: str
+    subset: str
+    split: str
+
+    def folder(self, task_data: Path) -> Path:
+        return task_data / self.repository / self.subset / self.split
+
+    def is_there(self, task_data: Path) -> bool:
+        return bool(data_files(self.folder(task_data)))
+
+
+ARC_EASY = Source("allenai/ai2_arc", "ARC-Easy", "test")
+ARC_CHALLENGE = Source("allenai/ai2_arc", "ARC-Challenge", "test")
+MMLU_TEST = Source("cais/mmlu", "all", "test")
+MMLU_TRAIN = Source("cais/mmlu", "auxiliary_train", "train")
+GSM8K_TEST = Source("openai/gsm8k", "main", "test")
+GSM8K_TRAIN = Source("openai/gsm8k", "main", "train")
+HUMAN_EVAL = Source("openai/openai_humaneval", "openai_humaneval", "test")
+SMOLTALK_TRAIN = Source("HuggingFaceTB/smol-smoltalk", "default", "train")
+SMOLTALK_TEST = Source("HuggingFaceTB/smol-smoltalk", "default", "test")
+EVALUATION_SOURCES = (ARC_EASY, ARC_CHALLENGE, MMLU_TEST, GSM8K_TEST, HUMAN_EVAL)
+TRAINING_SOURCES = (SMOLTALK_TRAIN, MMLU_TRAIN, GSM8K_TRAIN)
+
+
+@dataclasses.dataclass(frozen=True)
+class PlacedRow:
+    """A row, and where it stands, for messages."""
+
+    fields: dict[str, Any]
+    where: str
+
+    def text(self, name: str) -> str:
+        value = self.fields.get(name)
+        if not isinstance(value, str):
+            raise self.error(f"field `{name}` is {value!r:.60}, expected text")
+        return value
+
+    def texts(self, name: str) -> list[str]:
+        value = self.fields.get(name)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.error(f"field `{name}` is {value!r:.60}, expected a list of texts")
+        return value
+
+    def error(self, problem: str) -> DataError:
+        return DataError(f"{self.where}: {problem}: is this the data set that the folder's name says?")
+
+
+def data_files(place: Path) -> list[Path]:
+    """The data files of a folder in the order of their paths, or the file itself."""
+    if place.is_file():
+        return [place]
+    return sorted(path for path in place.rglob("*") if path.suffix in _SUFFIXES and not path.name.startswith("."))
+
+
+def read_rows(place: Path, expected: str = "") -> Iterator[PlacedRow]:
+    """The rows of a folder's Parquet and JSON-lines files, or of one such file.
+
+    Raises:
+        DataError: there is none, or one cannot be read; `expected` is added to say how to get it.
+    """
+    found = data_files(place)
+    if not found:
+        raise DataError(f"{place} holds no .parquet or .jsonl files{': ' + expected if expected else ''}")
+    for path in found:
+        rows = _parquet(path) if path.suffix == ".parquet" else _json_lines(path)
+        for number, fields in enumerate(rows, start=1):
+            yield PlacedRow(fields, f"{path}:{number}")
+
+
+def read_source(source: Source, task_data: Path) -> Iterator[PlacedRow]:
+    """The rows of a split.
+
+    Raises:
+        DataError: it is not there; the message says where it is to be had.
+    """
+    return read_rows(
+        source.folder(task_data),
+        f"fetch the split `{source.split}` of `{source.subset}` from https://huggingface.co/datasets/{source.repository}"
+        " (`--download` does) and put its Parquet files there",
+    )
+
+
+def download(source: Source, task_data: Path) -> None:
+    """Fetches the Parquet files of a split from the hub, unless they are there; an interrupted download continues.
+
+    Raises:
+        DataError: it cannot be fetched.
+    """
+    from marin.data.hub import download_repo_files
+
+    if not source.is_there(task_data):
+        download_repo_files(
+            source.repository,
+            str(source.folder(task_data)),
+            repo_type="dataset",
+            revision="refs/convert/parquet",
+            patterns=[f"{source.subset}/{source.split}/*.parquet"],
+        )
+
+
+def _parquet(path: Path) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as table:
+            for batch in table.iter_batches(512, use_threads=False):
+                yield from batch.to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is no readable Parquet file ({str(error).splitlines()[0]}): fetch it again") from None
+
+
+def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.isspace():
+                continue
+            try:
+                fields = json.loads(line)
+            except ValueError as error:
+                raise DataError(f"{path}:{number} is no JSON ({error}): mend the line") from None
+            if not isinstance(fields, dict):
+                raise DataError(f"{path}:{number} is a {type(fields).__name__}, expected an object: mend the line")
+            yield fields

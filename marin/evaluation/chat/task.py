@@ -1,0 +1,131 @@
+"""What a chat task is, what one measured, and ChatCORE over several.
+
+    centered = (accuracy - baseline) / (1 - baseline)
+    ChatCORE = the mean of `centered` over the tasks
+
+where the baseline is what guessing gets: 1 / choices for multiple choice, 0 for answers in words. ChatCORE is a name for all of
+`CHATCORE_TASKS` together; over fewer it is partial, and says so.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from marin.errors import ConfigError
+from marin.evaluation.proportion import wilson
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+CHATCORE_TASKS = ("ARC-Easy", "ARC-Challenge", "MMLU", "GSM8K", "HumanEval")
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """One question.
+
+    Args:
+        prompt: the messages before the answer, the last of them a user's.
+        answer: what is right: a letter, a number, or whatever the task's `grade` compares with.
+        letters: what can be chosen; empty for a task whose answers are generated.
+        extra: what else grading needs.
+    """
+
+    prompt: Sequence[Mapping[str, Any]]
+    answer: str
+    letters: Sequence[str] = ()
+    extra: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatTask:
+    """Questions of one kind.
+
+    Args:
+        baseline: the accuracy of guessing.
+        grade: whether a reply is right; None where a letter is chosen by its logit.
+    """
+
+    name: str
+    baseline: float
+    questions: Sequence[Question]
+    grade: Callable[[Question, str], bool] | None = None
+
+    def first(self, limit: int | None) -> "ChatTask":
+        """The task with its first `limit` questions; None or -1 for all."""
+        return self if limit in (None, -1) else dataclasses.replace(self, questions=self.questions[:limit])
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskScore:
+    """What a task measured. `records` has for each question the reply and whether it is right."""
+
+    name: str
+    correct: int
+    total: int
+    baseline: float
+    records: Sequence[Mapping[str, Any]] = dataclasses.field(default=(), repr=False)
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct / self.total
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The accuracy's 95 % interval."""
+        return wilson(self.correct, self.total)
+
+    @property
+    def centered(self) -> float:
+        return (self.accuracy - self.baseline) / (1.0 - self.baseline)
+
+    def as_json(self) -> dict[str, Any]:
+        """All but the records."""
+        low, high = self.interval
+        figures = {"accuracy": self.accuracy, "low": low, "high": high, "centered": self.centered}
+        return {"correct": self.correct, "total": self.total, "baseline": self.baseline, **figures}
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatCore:
+    """The mean over tasks; `missing` names those of `CHATCORE_TASKS` that it lacks."""
+
+    value: float
+    tasks: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """ "ChatCORE", or what to call it where tasks are missing."""
+        return (
+            "ChatCORE" if not self.missing else f"partial ChatCORE ({len(self.tasks)} of {len(CHATCORE_TASKS)} tasks)"
+        )
+
+
+def chat_core(scores: Sequence[TaskScore]) -> ChatCore | None:
+    """ChatCORE of those scores that belong to it; None if none does."""
+    counted = [score for score in scores if score.name in CHATCORE_TASKS]
+    if not counted:
+        return None
+    names = tuple(score.name for score in counted)
+    missing = tuple(name for name in CHATCORE_TASKS if name not in names)
+    return ChatCore(sum(score.centered for score in counted) / len(counted), names, missing)
+
+
+def choice_question(question: str, choices: Sequence[str], answer: int, letters: Sequence[str] = LETTERS) -> Question:
+    """A question with choices, of which one is to be named by its letter.
+
+    A letter stands behind its choice and an equals sign, with no space, so that it is the same token as in the answer.
+
+    Raises:
+        ConfigError: the answer is none of the choices.
+    """
+    letters = tuple(letters[: len(choices)])
+    if not 0 <= answer < len(choices) or len(letters) < len(choices):
+        raise ConfigError(f"the question {question!r:.60} has {len(choices)} choices and the answer {answer}")
+    lines = "".join(f"- {choice}={letter}\n" for choice, letter in zip(choices, letters, strict=True))
+    text = f"Multiple Choice question: {question}\n{lines}\nRespond only with the letter of the correct answer."
+    return Question([{"role": "user", "content": text}], letters[answer], letters)
+
+
+def with_answer(question: Question) -> dict[str, Any]:
+    """The conversation to train on."""
+    return {"messages": [*question.prompt, {"role": "assistant", "content": question.answer}]}

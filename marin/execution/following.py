@@ -1,0 +1,38 @@
+"""Several processes of one program, of which the first is the executor and the others help with what it does.
+
+A step whose config's class sets `marin_together = True` is run by all of them at once, as training on many machines is. All
+other steps are run by the first process alone. All processes must see the same prefix.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+
+from marin.execution.graph import Graph, Node
+from marin.execution.plan import Action, decide
+from marin.execution.step import ExecutorStep
+from marin.execution.task import make_task
+
+_POLL = 1.0
+
+
+def follow(steps: Sequence[ExecutorStep], prefix: str, index: int) -> None:
+    """Takes part, as process `index`, in those of `steps` and of what they depend on that all processes run."""
+    graph = Graph(steps, prefix)
+    for node in graph.nodes:
+        if getattr(type(node.step.config), "marin_together", False) and _wait_for_start(node, index):
+            task = make_task(node, graph)
+            task.fn(task.config_for(node.output_path))
+
+
+def _wait_for_start(node: Node, index: int) -> bool:
+    """Whether process 0 is at the step; False where it is done already."""
+    announced = False
+    while True:
+        action = decide(node, force_run_failed=True).action
+        if action in (Action.WAIT, Action.SKIP):
+            return action is Action.WAIT
+        if not announced:
+            announced = True
+            print(f"process {index} waits for process 0 to begin {node.name}", file=sys.stderr)
+        time.sleep(_POLL)

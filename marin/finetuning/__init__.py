@@ -1,0 +1,1 @@
+"""After pretraining: supervised finetuning on conversations, and reinforcement learning from answers that can be checked."""

@@ -1,0 +1,124 @@
+"""A model's scores on chat tasks: public ones whose data is there, and made ones."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from marin.data.tokenizer import Tokenizer
+from marin.errors import ConfigError
+from marin.evaluation.chat import (
+    PUBLIC_TASKS,
+    ChatTask,
+    TaskScore,
+    public_task,
+    score_choices,
+    score_replies,
+    source_of,
+    stop_tokens,
+)
+from marin.evaluation.chat.scoring import Progress, prompt_of
+from marin.finetuning.made.tasks import MADE_TASKS, made_task
+from marin.inference.engine import Engine
+from marin.inference.options import SamplingOptions
+from marin.nn.precision import Precision
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatEvalOptions:
+    """How tasks are asked.
+
+    Args:
+        max_choices, max_replies: questions of a task with letters, and of one whose answers are generated; -1 for all.
+        max_new_tokens: of an answer.
+        num_samples: answers to a question, of which one must be right.
+        batch_size: questions with letters, and answers, at once.
+    """
+
+    max_choices: int = -1
+    max_replies: int = -1
+    max_new_tokens: int = 512
+    temperature: float = 0.0
+    top_k: int | None = 50
+    num_samples: int = 1
+    batch_size: int = 8
+    seed: int = 0
+
+
+def available_tasks(task_data: Path) -> list[str]:
+    """The public tasks whose data is there, and all made ones."""
+    return [name for name in PUBLIC_TASKS if source_of(name).is_there(task_data)] + list(MADE_TASKS)
+
+
+def open_task(name: str, task_data: Path) -> ChatTask:
+    """A task by its name, in any case.
+
+    Raises:
+        ConfigError: there is no such task.
+        DataError: its data is not there.
+    """
+    known = {known.lower(): known for known in (*PUBLIC_TASKS, *MADE_TASKS)}
+    if name.lower() not in known:
+        raise ConfigError(f"there is no chat task {name!r}: use {', '.join(known.values())}, joined by |")
+    found = known[name.lower()]
+    return public_task(found, task_data) if found in PUBLIC_TASKS else made_task(found)
+
+
+def chat_scores(
+    model: Any,
+    tokenizer: Tokenizer,
+    tasks: Sequence[ChatTask],
+    options: ChatEvalOptions,
+    *,
+    precision: Precision,
+    report: Callable[[str], Progress] | None = None,
+) -> list[TaskScore]:
+    """The score of each task.
+
+    Args:
+        report: makes for a task's name what is told how far it is; see `marin.evaluation.chat.scoring`.
+    """
+    model = on_one_device(model)
+    asked = [task.first(options.max_choices if task.grade is None else options.max_replies) for task in tasks]
+    generated = [question for task in asked if task.grade for question in task.questions]
+    longest = max((len(prompt_of(question, tokenizer)) for question in generated), default=0)
+    rows = max(options.batch_size, options.num_samples)
+    engine = (
+        Engine(model, tokenizer, max_length=longest + options.max_new_tokens, max_rows=rows, precision=precision)
+        if generated
+        else None
+    )
+    sampling = SamplingOptions(
+        options.max_new_tokens,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        seed=options.seed,
+        stop_tokens=stop_tokens(tokenizer),
+    )
+    scores = []
+    for task in asked:
+        progress = report(task.name) if report else None
+        if task.grade is None:
+            score = score_choices(
+                task, model, tokenizer, precision=precision, batch_size=options.batch_size, progress=progress
+            )
+        else:
+            assert engine is not None
+            score = score_replies(task, engine, tokenizer, sampling, num_samples=options.num_samples, progress=progress)
+        scores.append(score)
+    return scores
+
+
+def on_one_device(model: Any) -> Any:
+    """The model's arrays on this process's first device, which generates.
+
+    Raises:
+        ConfigError: other processes hold parts of it.
+    """
+    arrays, static = eqx.partition(model, eqx.is_array)
+    if not all(leaf.is_fully_addressable for leaf in jax.tree.leaves(arrays)):
+        raise ConfigError("several processes hold the model: ask it questions with `scripts.chat_eval` in one process")
+    return eqx.combine(jax.device_put(arrays, jax.local_devices()[0]), static)

@@ -1,0 +1,36 @@
+"""Made questions as chat tasks; all of them are held out from training.
+
+SpellingBee is letter counting, as the reference's task of that name: the reply must end in `#### n`.
+"""
+
+import collections
+from collections.abc import Callable
+
+from marin.errors import ConfigError
+from marin.evaluation.chat.grading import says_marked_number, says_text
+from marin.evaluation.chat.task import ChatTask, Question
+from marin.finetuning.made import questions
+
+_GRADES: dict[str, tuple[str, Callable[[Question, str], bool]]] = {
+    "Spelling": ("spelling", says_text),
+    "SpellingBee": ("counting", says_marked_number),
+    "Arithmetic": ("arithmetic", says_marked_number),
+    "Identity": ("identity", says_text),
+}
+MADE_TASKS = tuple(_GRADES)
+_DEFAULT_SIZE = 256
+
+
+def made_task(name: str, size: int = _DEFAULT_SIZE, *, seed: int = 0) -> ChatTask:
+    """One of `MADE_TASKS`; its baseline is how often the most common answer is right.
+
+    Raises:
+        ConfigError: there is no such task.
+    """
+    if name not in _GRADES:
+        raise ConfigError(f"there is no made task {name!r}: use {', '.join(MADE_TASKS)}")
+    kind, grade = _GRADES[name]
+    made = questions(kind, size, seed=seed)
+    asked = [Question(one.conversation["messages"][:-1], one.answer) for one in made]
+    most_common = collections.Counter(question.answer for question in asked).most_common(1)[0][1]
+    return ChatTask(name, most_common / len(asked), asked, grade)

@@ -1,0 +1,70 @@
+"""The words that made conversations are about: English ones from `words.txt`, and coined ones from syllables.
+
+Coined words ("bravelo") cannot be learned by heart, and there is no end of them: who spells them knows the letters of tokens.
+Whether a word is held out is decided by a hash of it alone, so that no training set of any size or seed has it.
+"""
+
+import functools
+import hashlib
+import random
+from importlib import resources
+from typing import Literal
+
+Split = Literal["train", "test"]
+_HELD_OUT_IN = 10
+_ONSETS = [
+    "b",
+    "br",
+    "c",
+    "ch",
+    "d",
+    "dr",
+    "f",
+    "fl",
+    "g",
+    "gr",
+    "h",
+    "j",
+    "k",
+    "l",
+    "m",
+    "n",
+    "p",
+    "pl",
+    "r",
+    "s",
+    "sh",
+    "st",
+    "t",
+    "th",
+    "tr",
+    "v",
+    "w",
+]
+_VOWELS = ["a", "e", "i", "o", "u", "ea", "oo"]
+_CODAS = ["", "", "", "n", "r", "l", "s", "t", "m", "ck"]
+
+
+def is_held_out(subject: str) -> bool:
+    """Whether conversations about this belong to the split "test"; one in ten does."""
+    return int.from_bytes(hashlib.sha256(subject.encode()).digest()[:8], "big") % _HELD_OUT_IN == 0
+
+
+@functools.cache
+def english_words() -> tuple[str, ...]:
+    """About 3,000 lower-case words of 3 to 10 letters, as the documentation of programs uses them."""
+    return tuple(resources.files("marin.finetuning.made").joinpath("words.txt").read_text().split())
+
+
+def draw_word(rng: random.Random, split: Split, *, coined: float = 0.5) -> str:
+    """A word of the split; with probability `coined` one that does not exist."""
+    while True:
+        word = coined_word(rng) if rng.random() < coined else rng.choice(english_words())
+        if is_held_out(word) == (split == "test"):
+            return word
+
+
+def coined_word(rng: random.Random) -> str:
+    """Two or three syllables, such as "thelnoom"."""
+    syllables = range(2 if rng.random() < 0.7 else 3)
+    return "".join(rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS) for _ in syllables)

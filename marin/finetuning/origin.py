@@ -1,0 +1,187 @@
+"""The run that finetuning begins from: its model, its tokenizer, and the rates that its optimizer had.
+
+Rates are inherited as the base run had them, each times `init_lr_frac`. A finetuned run notes them in `origin.json`, so that
+one that begins from it inherits those of the base run too, and not what finetuning made of them.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from marin.data.batch_schedule import BatchSchedule
+from marin.errors import CheckpointError, ConfigError
+from marin.models.described import config_of_class
+from marin.optim import AdamConfig, OptimizerConfig
+from marin.optim.config import check_range
+from marin.optim.gpt_muon import GptMuonConfig
+from marin.storage import files
+from marin.training import checkpoint as checkpoints
+from marin.training.checkpoint import Checkpoint
+from marin.training.checkpoint_manifest import SEAL
+from marin.training.run_info import read_run_info
+
+ORIGIN_FILE = "origin.json"
+_RATES = (
+    "learning_rate",
+    "embedding_lr",
+    "value_embedding_lr",
+    "head_lr",
+    "residual_scale_lr",
+    "input_scale_lr",
+    "mixing_lr",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """A run to begin from.
+
+    Args:
+        optimizer: the fields of the base run's optimizer; empty if they are not known.
+        batch_size: sequences a step.
+        precision: the number format that it was trained in.
+    """
+
+    checkpoint: Checkpoint
+    digest: str
+    model: Any
+    model_class: str
+    vocab_size: int
+    tokenizer: str
+    optimizer: dict[str, Any]
+    batch_size: int
+    per_device: int | None
+    precision: str
+
+    @staticmethod
+    def open(path: str | Path, step: int | None = None) -> "Origin":
+        """A run's output directory, or one of its checkpoints/step-*.
+
+        Raises:
+            CheckpointError: there is no such checkpoint, or it is damaged.
+        """
+        found = checkpoints.find(str(path)) if step is None else checkpoints.at_step(Path(path), step)
+        run = found.path.parents[1]
+        info = read_run_info(run)
+        if info is None or "model_class" not in info:
+            raise CheckpointError(f"{run} has no run.json that names the model's class: it is not a run to begin from")
+        config, note = info["config"], run / ORIGIN_FILE
+        train = config.get("train") or {}
+        inherited = json.loads(note.read_text())["optimizer"] if note.exists() else None
+        described = train.get("optimizer_config") or {"learning_rate": train.get("learning_rate", 3e-4)}
+        return Origin(
+            checkpoint=found,
+            digest=(found.path / SEAL).read_text().split()[0],
+            model=config_of_class(info["model_class"], config["model"]),
+            model_class=info["model_class"],
+            vocab_size=int(config["vocab_size"]),
+            tokenizer=str(config["tokenizer"]),
+            optimizer=described if inherited is None else inherited,
+            batch_size=BatchSchedule.of(train.get("train_batch_size", 1)).entries[-1][1],
+            per_device=train.get("per_device_parallelism"),
+            precision=str(info.get("precision") or "f32"),
+        )
+
+    @property
+    def is_gpt_muon(self) -> bool:
+        """Whether it was trained with the pipeline's optimizer groups."""
+        return "head_lr" in self.optimizer and "embedding_lr" in self.optimizer
+
+    def note(self, directory: Path) -> None:
+        """Writes `origin.json` beside a run that begins here."""
+        content = {"checkpoint": str(self.checkpoint.path), "digest": self.digest, "optimizer": self.optimizer}
+        files.write_json(str(directory / ORIGIN_FILE), content)
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuneRates:
+    """The learning rates of finetuning.
+
+    Args:
+        embedding_lr, unembedding_lr, matrix_lr: at the first step, before `init_lr_frac`; None for those of the base run.
+        init_lr_frac: all rates are multiplied by it.
+        warmup_ratio, warmdown_ratio: shares of the steps over which they rise, and fall at the end.
+        final_lr_frac: what they fall to.
+    """
+
+    embedding_lr: float | None = None
+    unembedding_lr: float | None = None
+    matrix_lr: float | None = None
+    init_lr_frac: float = 0.8
+    warmup_ratio: float = 0.0
+    warmdown_ratio: float = 0.5
+    final_lr_frac: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("embedding_lr", "unembedding_lr", "matrix_lr"):
+            if getattr(self, name) is not None:
+                check_range(name, getattr(self, name), above=0.0)
+        check_range("init_lr_frac", self.init_lr_frac, above=0.0)
+        for name in ("warmup_ratio", "warmdown_ratio", "final_lr_frac"):
+            check_range(name, getattr(self, name), at_least=0.0, at_most=1.0)
+        if self.warmup_ratio + self.warmdown_ratio > 1:
+            raise ConfigError(
+                f"`--warmup-ratio` {self.warmup_ratio} and `--warmdown-ratio` {self.warmdown_ratio} are more than all steps: lower one"
+            )
+
+
+def finetuning_optimizer(
+    origin: Origin, rates: FinetuneRates, *, batch_scale: float = 1.0, momentum: tuple[float, float, int]
+) -> OptimizerConfig:
+    """The base run's kind of optimizer without weight decay for matrices, and with the schedule of finetuning.
+
+    Of a run of another kind than the pipeline's, Adam takes the place, with that run's peak rate.
+
+    Args:
+        batch_scale: inherited rates are multiplied by it; the root of what the batch has grown by.
+        momentum: of the matrices: at first, later, and the steps in between.
+    """
+    schedule: dict[str, Any] = {
+        "weight_decay": 0.0,
+        "warmup": rates.warmup_ratio,
+        "decay": rates.warmdown_ratio,
+        "min_lr_ratio": rates.final_lr_frac,
+        "lr_schedule": "linear",
+    }
+    if not origin.is_gpt_muon:
+        rate = rates.matrix_lr or origin.optimizer["learning_rate"] * batch_scale
+        return AdamConfig(learning_rate=rate * rates.init_lr_frac, max_grad_norm=1.0, **schedule)
+    base = config_of_class("marin.optim.gpt_muon:GptMuonConfig", origin.optimizer)
+    assert isinstance(base, GptMuonConfig)
+    found = {name: getattr(base, name) * batch_scale for name in _RATES}
+    if rates.matrix_lr is not None:
+        found["learning_rate"] = rates.matrix_lr
+    if rates.embedding_lr is not None:
+        found |= {"embedding_lr": rates.embedding_lr, "value_embedding_lr": 0.5 * rates.embedding_lr}
+    if rates.unembedding_lr is not None:
+        found["head_lr"] = rates.unembedding_lr
+    first, later, steps = momentum
+    return dataclasses.replace(
+        base,
+        **{name: rate * rates.init_lr_frac for name, rate in found.items()},
+        momentum_start=first,
+        momentum=later,
+        momentum_end=later,
+        momentum_steps=steps,
+        **schedule,
+    )
+
+
+def with_context(model: Any, max_seq_len: int) -> Any:
+    """The model's config with another context; windows stay as they were trained.
+
+    Raises:
+        ConfigError: the model's config has no context that can be changed.
+    """
+    if max_seq_len == model.max_seq_len:
+        return model
+    if max_seq_len < 2:
+        raise ConfigError(f"`--max-seq-len` is {max_seq_len}: use at least 2")
+    if not hasattr(model, "seq_len"):
+        raise ConfigError(f"`--max-seq-len` cannot change the context of a {type(model).__name__}: leave it out")
+    changes: dict[str, Any] = {"seq_len": max_seq_len}
+    if hasattr(model, "short_window"):
+        windows = {model.window(layer) for layer in range(model.num_layers)} - {None}
+        changes["short_window"] = windows.pop() if windows else None
+    return dataclasses.replace(model, **changes)

@@ -1,0 +1,176 @@
+"""Evaluating a base model, or a Hugging Face folder: CORE, bits per byte of both splits, samples.
+
+    BASE/base_eval/{name}.csv                  CORE's tasks as nanochat writes them
+    BASE/base_eval/{name}.json                 the same with intervals, both sets of baselines and what is missing
+    BASE/base_eval/{tag}_{step}/records/       what was found of each item; an interrupted evaluation goes on from here
+                               /bits-.../      bits per byte of one set of documents
+                               /samples.json
+
+`{name}` is `base_model_{step}` for a run, and the folder's name for a Hugging Face model.
+"""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+
+from marin.evaluation import bits_per_byte
+from marin.evaluation.core import CoreResult, RecordFolder, evaluate_core
+from marin.evaluation.likelihood import LikelihoodScorer
+from marin.execution.step import ExecutorStep, placement, this_output_path
+from marin.gpt2.datasets import Dataset, ValidationConfig
+from marin.gpt2.places import Places
+from marin.gpt2.samples import write_samples
+from marin.gpt2.stages import stage
+from marin.nn.precision import Precision
+from marin.storage import files
+from marin.training.checkpoint_manifest import SEAL
+from marin.training.run_model import RunModel, load_hf_model, load_run_model
+
+BITS_FILE, SAMPLES_FILE = "bits_per_byte.json", "samples.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class BaseModel:
+    """Which model is evaluated, before it is loaded.
+
+    Args:
+        path: a run's directory, or a Hugging Face folder.
+        name: of its files below `base_eval`.
+        folder: of what is kept of its evaluation.
+        identity: changes with the weights.
+    """
+
+    path: Path
+    step: int | None
+    is_hf: bool
+    name: str
+    folder: Path
+    identity: str
+
+    @staticmethod
+    def of_run(places: Places, run: Path, step: int | None) -> "BaseModel":
+        """The newest whole checkpoint of a run, or that of a step.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        from marin.training import checkpoint as checkpoints
+
+        found = checkpoints.find(str(run)) if step is None else checkpoints.at_step(run, step)
+        identity = hashlib.sha256((found.path / SEAL).read_bytes()).hexdigest()
+        folder = places.base_eval / f"{run.name}_{found.step:06d}"
+        return BaseModel(run, found.step, False, f"base_model_{found.step:06d}", folder, identity)
+
+    @staticmethod
+    def of_hf(places: Places, path: Path) -> "BaseModel":
+        digest = hashlib.sha256()
+        for file in sorted([*path.glob("*.safetensors"), *path.glob("*.json")]):
+            digest.update(f"{file.name} {files.sha256_file(str(file))}\n".encode())
+        name = path.resolve().name.replace("/", "-")
+        return BaseModel(path, None, True, name, places.base_eval / name, digest.hexdigest())
+
+    def load(self) -> RunModel:
+        return load_hf_model(self.path) if self.is_hf else load_run_model(self.path, step=self.step)
+
+
+# ---- CORE ------------------------------------------------------------------------------------------------------------
+
+
+def measure_core(
+    model: BaseModel, loaded: RunModel, bundle: Path, *, max_per_task: int, rows: int, places: Places
+) -> CoreResult:
+    """Evaluates CORE with progress on standard output, and writes its CSV and JSON files.
+
+    Args:
+        rows: sequences of the model's context that a device takes at once.
+    """
+    default = LikelihoodScorer(loaded.model, precision=loaded.precision).batch_tokens
+    scorer = LikelihoodScorer(
+        loaded.model, precision=loaded.precision, batch_tokens=min(default, rows * loaded.config.max_seq_len)
+    )
+    result = evaluate_core(
+        scorer,
+        loaded.tokenizer,
+        bundle,
+        max_per_task=max_per_task,
+        # Weights from elsewhere may know no position beyond their context; ours do, and published figures use them.
+        max_tokens=loaded.config.max_seq_len if model.is_hf else None,
+        records=RecordFolder(model.folder / "records", {"weights": model.identity}),
+        progress=lambda line: print(line, flush=True),
+    )
+    files.write_bytes(str(places.base_eval / f"{model.name}.csv"), result.to_csv().encode())
+    files.write_json(str(places.base_eval / f"{model.name}.json"), result.to_json())
+    return result
+
+
+# ---- bits per byte ---------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class BitsConfig:
+    """Scoring a model on the beginning of a file.
+
+    Args:
+        weights: the model's identity, as `path` and `step` only say where it lies.
+    """
+
+    marin_resumable: ClassVar[bool] = True
+
+    weights: str
+    documents: ValidationConfig
+    path: str = placement(default="")
+    step: int | None = placement(default=None)
+    is_hf: bool = placement(default=False)
+    batch_size: int = placement(default=32)
+    output_path: str = this_output_path()
+
+
+def bits_step(
+    model: BaseModel, dataset: Dataset, split: str, num_tokens: int, rows: int, places: Places
+) -> ExecutorStep:
+    """The step that measures bits per byte on "train" (the first file) or "val" (the one held out)."""
+    file = dataset.train[0] if split == "train" else dataset.validation
+    config = BitsConfig(
+        weights=model.identity,
+        documents=ValidationConfig(file, dataset.text_key, num_tokens),
+        path=str(model.path),
+        step=model.step,
+        is_hf=model.is_hf,
+        batch_size=rows,
+    )
+    folder = model.folder / f"bits-{split}-{dataset.name}-{num_tokens}"
+    return stage(f"base_eval_{split}", measure_bits, config, places, folder)
+
+
+def measure_bits(config: BitsConfig) -> None:
+    loaded = load_hf_model(config.path) if config.is_hf else load_run_model(config.path, step=config.step)
+    measured = bits_per_byte(
+        loaded.model,
+        config.documents.read(),
+        loaded.tokenizer,
+        loaded.config.max_seq_len,
+        precision=loaded.precision,
+        batch_size=config.batch_size * jax.local_device_count(),
+    )
+    figures = dataclasses.asdict(measured)
+    files.write_json(str(Path(str(config.output_path)) / BITS_FILE), figures)
+
+
+# ---- samples ---------------------------------------------------------------------------------------------------------
+
+
+def sample(model: BaseModel, loaded: RunModel) -> Path:
+    """Lets the model write; what it wrote before is kept, as it would write the same."""
+    path = model.folder / SAMPLES_FILE
+    made_by: Any = None
+    if path.is_file():
+        made_by = json.loads(path.read_text()).get("weights")
+    if made_by != model.identity:
+        precision = Precision(loaded.precision.compute)
+        write_samples(loaded.model, loaded.tokenizer, loaded.config.max_seq_len, precision, path)
+        files.write_json(str(path), {**json.loads(path.read_text()), "weights": model.identity})
+    return path

@@ -1,0 +1,259 @@
+"""The report of a whole pipeline: `reset` notes the machine and the time, `generate` puts all sections together.
+
+    report/header.json      the machine, the code and the moment at which the pipeline began
+    report/{slug}.json      a section for each stage, written by the stage (see `marin.gpt2.sections`)
+    report/report.md        everything, in the order of the pipeline
+
+A section is as old as its stage; what was not run has none.
+"""
+
+import dataclasses
+import datetime
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from marin import hardware
+from marin.errors import DataError
+from marin.gpt2.places import Places
+from marin.gpt2.results import Condition, core_of_section, record_conditions, write_run_results
+from marin.gpt2.sections import TIMES_FILE, read_times, section_markdown, slug_of
+from marin.storage import files
+from marin.tracking.environment import capture_environment
+from marin.tracking.run_record import RunRecord
+
+HEADER_FILE = "header.json"
+REPORT_FILE = "report.md"
+# Sections in the order of the pipeline; others follow by name.
+ORDER = (
+    "tokenizer-training",
+    "tokenizer-evaluation",
+    "base-model-training",
+    "base-model-evaluation",
+    "sft",
+    "chat-sft",
+    "chat-evaluation-sft",
+    "rl",
+    "chat-rl",
+    "chat-evaluation-rl",
+)
+_COLUMNS = {
+    "base-model-evaluation": "BASE",
+    "chat-evaluation-base": "BASE, chat",
+    "chat-evaluation-sft": "SFT",
+    "chat-evaluation-rl": "RL",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """What a stage has written of itself."""
+
+    slug: str
+    name: str
+    figures: dict[str, Any]
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """A whole report, ready to be written as Markdown or as a page.
+
+    Args:
+        times: seconds of wall time by stage.
+        record: what the track asks for; empty where no base model was trained.
+        logs: `metrics.jsonl` of the runs by name, for curves.
+    """
+
+    header: dict[str, Any]
+    sections: tuple[Section, ...]
+    times: dict[str, float]
+    wall_time: float
+    price_per_hour: float | None
+    record: tuple[Condition, ...]
+    logs: dict[str, Path]
+
+    @property
+    def cost(self) -> float | None:
+        """Of the whole machine for the wall time; None where no price is stated."""
+        return None if self.price_per_hour is None else self.price_per_hour * self.wall_time / 3600
+
+
+def reset(places: Places) -> None:
+    """Removes earlier sections, and notes the machine, the code and the time."""
+    for path in places.report.glob("*"):
+        if path.suffix in (".md", ".json", ".html"):
+            path.unlink()
+    environment, _ = capture_environment()
+    environment["git"] |= {
+        "branch": _git("rev-parse", "--abbrev-ref", "HEAD"),
+        "message": _git("log", "-1", "--format=%s"),
+    }
+    header = {"started": _now().isoformat(timespec="seconds"), **environment, "code": _size_of_code()}
+    files.write_json(str(places.report / HEADER_FILE), header)
+
+
+def collect(places: Places, price_per_hour: float | None = None) -> Report:
+    """Reads what the stages have left.
+
+    Raises:
+        DataError: no stage has written a section.
+    """
+    sections = {path.stem: path for path in places.report.glob("*.json") if path.name not in (HEADER_FILE, TIMES_FILE)}
+    if not sections:
+        raise DataError(f"{places.report} has no sections: run a stage first, such as `python -m scripts.tok_train`")
+    header_path = places.report / HEADER_FILE
+    header = json.loads(header_path.read_text()) if header_path.is_file() else {}
+    times = read_times(places)
+    started = header.get("started")
+    wall = (_now() - datetime.datetime.fromisoformat(started)).total_seconds() if started else sum(times.values())
+    logs, record = _runs(places)
+    return Report(
+        header,
+        tuple(_section(sections[slug]) for slug in sorted(sections, key=_place)),
+        times,
+        wall,
+        price_per_hour,
+        record,
+        logs,
+    )
+
+
+def _place(slug: str) -> tuple[int, str]:
+    return (ORDER.index(slug) if slug in ORDER else len(ORDER), slug)
+
+
+def _section(path: Path) -> Section:
+    content = json.loads(path.read_text())
+    return Section(path.stem, content["name"], content["figures"], content["text"])
+
+
+def _runs(places: Places) -> tuple[dict[str, Path], tuple[Condition, ...]]:
+    """The logs of the newest run of each kind, and what the base run is as a record."""
+    logs: dict[str, Path] = {}
+    record: tuple[Condition, ...] = ()
+    for source, title in (("base", "Base model"), ("sft", "SFT"), ("rl", "RL")):
+        try:
+            run = places.find_run(source)  # type: ignore[arg-type]
+        except DataError:
+            continue
+        logs[title] = run / "metrics.jsonl"
+        if source == "base" and RunRecord.open(run).is_complete:
+            core = core_of_section(places.report / f"{slug_of('Base model evaluation')}.json")
+            record = tuple(record_conditions(write_run_results(run, core, f"Time-to-GPT-2 pipeline, {run.name}")))
+    return logs, record
+
+
+# ---- Markdown --------------------------------------------------------------------------------------------------------
+
+
+def markdown(report: Report) -> str:
+    """The whole report as one Markdown document."""
+    parts = ["# Time-to-GPT-2 report\n\n", section_markdown("Environment", environment_figures(report.header))]
+    parts += [section_markdown(section.name, section.figures, section.text) for section in report.sections]
+    parts += [section_markdown(name, figures) for name, figures in closing(report)]
+    if report.record:
+        text = f"**{verdict(report.record)}**"
+        asked = {condition.asked: condition.as_json() for condition in report.record}
+        parts.append(section_markdown("Would the record stand?", {"Time-to-GPT-2 track": asked}, text))
+    return "".join(parts)
+
+
+def environment_figures(header: dict[str, Any]) -> dict[str, Any]:
+    """The header as figures for people."""
+    if not header:
+        return {"state": "not noted: `python -m scripts.report reset` notes it before the first stage"}
+    host, git = header["host"], header["git"]
+    gpus = [f"{gpu['name']} ({gpu['memory_bytes'] / 2**30:.0f} GiB)" for gpu in host["gpus"]]
+    return {
+        "started": header["started"],
+        "commit": f"{(git['commit'] or 'no git')[:12]}{' with changes' if git['dirty'] else ''}",
+        "branch": git.get("branch"),
+        "message": git.get("message"),
+        "platform": f"{host['platform']}, kernel {host['kernel']}",
+        "processor": f"{host['cpu_model']}, {host['cores_usable']:g} cores usable",
+        "memory": f"{host['memory_bytes'] / 2**30:.1f} GiB",
+        "GPUs": ", ".join(gpus) or "none",
+        "python": header["python"],
+        "packages": ", ".join(f"{name} {version}" for name, version in header["packages"].items()),
+        "code": header["code"],
+    }
+
+
+def final_metrics(report: Report) -> dict[str, dict[str, Any]]:
+    """The figures that stages state of their models, by metric, with a column a model: CORE and the accuracy on chat tasks."""
+    found: dict[str, dict[str, Any]] = {}
+    for section in report.sections:
+        column = _COLUMNS.get(section.slug)
+        if column is None:
+            continue
+        for name in ("core_metric", "partial_core_metric", "val_bpb"):
+            if isinstance(section.figures.get(name), float):
+                found.setdefault(name, {})[column] = section.figures[name]
+        tasks = section.figures.get("tasks")
+        for name, row in tasks.items() if column != "BASE" and isinstance(tasks, dict) else ():
+            if isinstance(row, dict) and "accuracy" in row:
+                found.setdefault(name, {})[column] = row["accuracy"]
+    return found
+
+
+def comparisons(report: Report) -> dict[str, dict[str, Any]]:
+    """For each chat task and model, whether its answers are better than always the most common one, at 95 %."""
+    found = {}
+    for section in report.sections:
+        tasks = section.figures.get("tasks")
+        if not section.slug.startswith("chat-evaluation-") or not isinstance(tasks, dict):
+            continue
+        for name, row in tasks.items():
+            if isinstance(row, dict) and {"accuracy", "low", "baseline"} <= row.keys():
+                found[f"{name}, {_COLUMNS.get(section.slug, section.name)}"] = {
+                    "accuracy": row["accuracy"],
+                    "95 % lower bound": row["low"],
+                    "most common answer, or guessing": row["baseline"],
+                    "better": row["low"] > row["baseline"],
+                }
+    return found
+
+
+def closing(report: Report) -> list[tuple[str, dict[str, Any]]]:
+    """What follows from several sections: headings and figures."""
+    metrics, compared = final_metrics(report), comparisons(report)
+    found = [("Metrics by stage", {"metrics": metrics})] if metrics else []
+    found += [("Better than the most common answer?", {"held-out questions": compared})] if compared else []
+    return [*found, ("Time and cost", time_figures(report))]
+
+
+def time_figures(report: Report) -> dict[str, Any]:
+    """Where the time went, and what it cost."""
+    table = {name.removeprefix("gpt2/"): {"minutes": round(seconds / 60, 2)} for name, seconds in report.times.items()}
+    cost = "not stated: `--price-per-hour` of the machine gives it" if report.cost is None else f"{report.cost:.2f}"
+    return {"wall time, hours": report.wall_time / 3600, "cost": cost, "wall time by stage": table}
+
+
+def verdict(conditions: tuple[Condition, ...]) -> str:
+    """One sentence: whether this run alone would be a record."""
+    missing = [condition.asked for condition in conditions if not condition.met]
+    if not missing:
+        return "This run would stand as a record of the track."
+    return f"This run would not stand as a record: {'; '.join(missing)}."
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _size_of_code() -> str:
+    """Files, lines and characters of the package and its scripts, as a measure of bloat."""
+    root = Path(hardware.__file__).parent
+    texts = [path.read_text(errors="replace") for path in (*root.rglob("*.py"), *root.parent.glob("scripts/*.py"))]
+    lines, characters = sum(text.count("\n") for text in texts), sum(map(len, texts))
+    return f"{len(texts):,} files, {lines:,} lines, {characters:,} characters"

@@ -1,0 +1,100 @@
+"""The results file of a base run, and whether it would stand as a record of the Time-to-GPT-2 track."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from marin.speedrun.importers import read_nanochat_table
+from marin.speedrun.results import FILE_NAME, Author, Digests, RunInfo, write_results
+from marin.speedrun.rows import Row, rows_of
+from marin.speedrun.run_results import check_steps, digests_of_log, figures_of_log
+from marin.speedrun.tracks import TIME_TO_GPT2
+from marin.tracking import RunRecord, log_chain
+from marin.tracking.run_record import METRICS_FILE, RUN_FILE
+
+_AUTHOR = Author(name="(none given)", affiliation="(none given)", url=None)
+
+
+def write_run_results(run: Path, core_metric: float | None, description: str, author: Author = _AUTHOR) -> RunInfo:
+    """Writes `speedrun_results.json` into a finished run's directory, and returns what it says.
+
+    Args:
+        core_metric: of all 22 tasks, version 1; None where it was not measured whole.
+    Raises:
+        ResultsError: the run has not ended, or its log was changed.
+    """
+    record = RunRecord.open(run)
+    check_steps(record)
+    figures = figures_of_log(record, record.info["model_flops_per_token"])
+    log = (run / RUN_FILE).read_bytes(), (run / METRICS_FILE).read_bytes()
+    info = RunInfo(
+        author=author,
+        description=description,
+        tokenized_dataset=", ".join(component["name"] for component in record.info["data"]),
+        core_metric=core_metric,
+        core_version=None if core_metric is None else "v1",
+        digests=Digests(**digests_of_log(record.info, *log, log_chain.head_of(*log))),
+        **figures,
+    )
+    write_results(run / FILE_NAME, info)
+    return info
+
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    """One thing that the track asks of a record."""
+
+    asked: str
+    met: bool
+    found: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {"met": self.met, "found": self.found}
+
+
+def record_conditions(info: RunInfo) -> list[Condition]:
+    """What the Time-to-GPT-2 track asks of a new record, and whether this run alone gives it."""
+    track = TIME_TO_GPT2
+    (row,) = rows_of(info, "this run", FILE_NAME)
+    best = _best_time()
+    hardware = track.hardware.why_not(row)
+    core = "not measured on all 22 tasks" if info.core_metric is None else f"{info.core_metric:.6f}"
+    time = float("inf") if info.training_time is None else info.training_time
+    conditions = [
+        Condition(f"hardware: {track.hardware.text}", hardware is None, hardware or str(row.hardware)),
+        *(
+            Condition(str(gate), info.core_metric is not None and gate.holds(info.core_metric), core)
+            for gate in track.gates
+        ),
+        Condition(f"training time below the record's {best / 3600:.2f} h", time < best, f"{time / 3600:.3f} h"),
+        Condition(f"at least {track.min_runs} runs with different seeds", track.min_runs <= 1, "1 run"),
+        Condition(
+            "a clean commit", info.git_dirty is False, f"{info.git_commit}{' with changes' if info.git_dirty else ''}"
+        ),
+        Condition("nothing that contradicts itself", row.counts, row.status),
+    ]
+    return conditions
+
+
+def _best_time() -> float:
+    """Seconds of the fastest public row that is above GPT-2."""
+    rows = [row for row in read_nanochat_table() if isinstance(row, Row)]
+    gates = TIME_TO_GPT2.gates
+    times = [
+        row.training_time
+        for row in rows
+        if row.training_time is not None and row.core is not None and all(gate.holds(row.core) for gate in gates)
+    ]
+    return min(times)
+
+
+def core_of_section(path: Path) -> float | None:
+    """The CORE that the section of the base evaluation states; None where it is absent, partial, or an estimate."""
+    if not path.is_file():
+        return None
+    figures = json.loads(path.read_text())["figures"]
+    value = figures.get("core_metric")
+    if figures.get("max_per_task", -1) not in (None, -1):
+        return None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,101 @@
+"""Sections of the report: what a stage measured, as JSON for machines and the page, and as Markdown for people."""
+
+import datetime
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from marin.gpt2.places import Places
+from marin.storage import files
+
+Figure = str | int | float | bool | None
+Figures = Mapping[str, "Figure | Mapping[str, Figure | Mapping[str, Figure]]"]
+
+TIMES_FILE = "times.json"
+
+
+def report_section(places: Places, name: str, figures: Figures, text: str = "") -> Path:
+    """Writes the section of a stage, `report/{slug}.json` and `.md`, in place of an earlier one; returns the latter.
+
+    Args:
+        name: the heading, such as "Base model training".
+        figures: by name; a mapping becomes a table with two columns, one of mappings a table with a column a key.
+        text: Markdown that follows the figures, such as samples.
+    """
+    slug = slug_of(name)
+    written = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    content = {"name": name, "written": written, "figures": figures, "text": text}
+    files.write_json(str(places.report / f"{slug}.json"), content)
+    path = places.report / f"{slug}.md"
+    files.write_bytes(str(path), section_markdown(name, figures, text).encode())
+    return path
+
+
+def slug_of(name: str) -> str:
+    """A file's name for a heading: "Base model training" gives "base-model-training"."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def section_markdown(name: str, figures: Figures, text: str = "") -> str:
+    """A section as Markdown, with the heading at the second level."""
+    plain = {key: value for key, value in figures.items() if not isinstance(value, Mapping)}
+    lines = [f"## {name}", ""]
+    lines += [f"- {_cell(key)}: {_cell(shown(value))}" for key, value in plain.items()]
+    for key, value in figures.items():
+        if isinstance(value, Mapping) and value:
+            lines += ["", f"### {_cell(key)}", "", *_table(value)]
+    if text:
+        lines += ["", text.strip("\n")]
+    return "\n".join(lines) + "\n\n"
+
+
+def _table(rows: Mapping[str, Any]) -> list[str]:
+    if all(isinstance(row, Mapping) for row in rows.values()):
+        columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+        cells = [[name, *(shown(row.get(column)) for column in columns)] for name, row in rows.items()]
+        header = ["", *columns]
+    else:
+        cells = [[name, shown(value)] for name, value in rows.items()]
+        header = ["", "value"]
+    rule = "|" + "---|" * len(header)
+    return [_row(header), rule, *map(_row, cells)]
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(map(_cell, cells)) + " |"
+
+
+def _cell(text: str) -> str:
+    """A text in one line of Markdown, with nothing that would end a cell or begin a tag."""
+    return text.replace("\n", " ").replace("|", "\\|").replace("<", "&lt;")
+
+
+def shown(value: object) -> str:
+    """A figure for people: thousands separated, floats to 6 digits."""
+    if value is None:
+        return "not measured"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        if value == 0 or 1e-3 <= abs(value) < 1e6:
+            return f"{value:,.6g}" if abs(value) < 1e5 else f"{value:,.0f}"
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def note_time(places: Places, stage: str, seconds: float) -> None:
+    """Adds wall time to what a stage has taken; attempts that were killed are not in it."""
+    path = str(places.report / TIMES_FILE)
+    times = read_times(places)
+    times[stage] = times.get(stage, 0.0) + seconds
+    files.write_json(path, times)
+
+
+def read_times(places: Places) -> dict[str, float]:
+    """Seconds by stage, in the order in which they first ran."""
+    path = places.report / TIMES_FILE
+    return json.loads(path.read_text()) if path.is_file() else {}

@@ -1,0 +1,104 @@
+"""A command of the pipeline as a step of the executor, and the section that it adds to the report.
+
+    step = stage("base_train", run, config, places, places.checkpoints("base", tag))
+    output = run_stage(places, step)
+    if output is not None:
+        report_section(places, "Base model training", figures)
+
+The config is what identifies the stage: all flags that change its results, and digests of what it reads from other stages.
+What only says where or how fast it runs is a field made with `placement()`. Run again, a finished stage does nothing, and an
+interrupted one continues (where its config's class says `marin_resumable = True`). Other flags under the same path are
+refused, with every difference, rather than written over.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from marin.errors import ConfigError
+from marin.execution.executor import Executor, ExecutorMainConfig, ExecutorStep
+from marin.execution.following import follow
+from marin.execution.graph import Graph, Node
+from marin.execution.status import INFO_NAME, Status, own_leftovers, read_info, read_status
+from marin.gpt2.places import Places
+from marin.gpt2.sections import note_time, report_section
+
+__all__ = ["process_index", "report_section", "run_stage", "stage"]
+
+_DIFFERENCES_SHOWN = 12
+
+
+def stage(name: str, fn: Callable[[Any], Any], config: Any, places: Places, output: Path) -> ExecutorStep:
+    """The step that runs `fn(config)` and writes at `output`, a path below the base directory.
+
+    Args:
+        name: the command's, such as "base_train".
+        fn: a function of one argument, defined at the top level of a file.
+        config: a frozen dataclass with a field `output_path: str = this_output_path()`.
+    """
+    relative = places.relative(output)
+    return ExecutorStep(name=f"gpt2/{name}", fn=fn, config=config, override_output_path=relative)
+
+
+def run_stage(places: Places, step: ExecutorStep) -> Path | None:
+    """Runs the stage with what it depends on, unless it is done, and returns its output.
+
+    Where torchrun, SLURM or `marin.run.launch` has started several processes, the first of them does so; the others take
+    part in steps whose config's class says `marin_together = True`, and get None: they have nothing more to do.
+
+    Raises:
+        ConfigError: the path holds what was made with other settings.
+        StepFailedError: the stage, or one that it depends on, failed.
+    """
+    graph = Graph([step], places.base)
+    index = process_index()
+    if index > 0:
+        follow([step], places.base, index)
+        return None
+    for node in graph.nodes:
+        if node.override_output_path is not None:
+            _refuse_other_settings(node)
+    started = time.monotonic()
+    outcomes = Executor(ExecutorMainConfig(prefix=places.base), description=step.name).run([step])
+    if any(outcome.kind == "ran" for outcome in outcomes):
+        note_time(places, step.name, time.monotonic() - started)
+    return Path(graph.node(step).output_path)
+
+
+def process_index() -> int:
+    """The number of this process; 0 for one that is alone.
+
+    Raises:
+        ConfigError: the environment says something that cannot be.
+    """
+    # The module imports JAX, which stages that train nothing do not need.
+    if not any(name in os.environ for name in ("RANK", "WORLD_SIZE", "MARIN_PROCESS_ID", "SLURM_STEP_NUM_TASKS")):
+        return 0
+    from marin.parallel import distributed
+
+    return distributed.process_index(os.environ)
+
+
+def _refuse_other_settings(node: Node) -> None:
+    """Refuses to go on where work of other settings lies, finished or not; a failure that left nothing is replaced."""
+    info = read_info(node.output_path)
+    if info is None or info.get("fingerprint") in (None, node.fingerprint) or not own_leftovers(node.output_path):
+        return
+    version = info.get("version")
+    old = version.get("config", {}) if isinstance(version, Mapping) else {}
+    new = node.parts
+    places = [place for place in dict.fromkeys([*new, *old]) if old.get(place) != new.get(place)]
+    rows = [
+        f"  {place}: was {old.get(place, '(absent)')}, is {new.get(place, '(absent)')}"
+        for place in places[:_DIFFERENCES_SHOWN]
+    ]
+    if len(places) > _DIFFERENCES_SHOWN:
+        rows.append(f"  and {len(places) - _DIFFERENCES_SHOWN} more, see {INFO_NAME} there")
+    state = "a finished" if read_status(node.output_path) is Status.SUCCESS else "an unfinished"
+    raise ConfigError(
+        f"{node.output_path} holds {state} `{node.name}` with other settings:\n"
+        + "\n".join(rows)
+        + "\nuse those again, choose another tag or base directory, or remove that directory to make it anew"
+    )

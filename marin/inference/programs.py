@@ -1,0 +1,167 @@
+"""The compiled programs of the engine. Each is compiled once for a shape, and there are few shapes.
+
+    prefill   a piece of one prompt, padded to a power of two, into a cache of one row
+    first     the first token after a prompt
+    burst     up to `BURST` tokens of every row of a batch
+    resize    a batch with other rows, more rows or longer ones
+
+A burst ends early when every row waits: for a tool's result, or because it has all the tokens it was asked for.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from marin.inference.choosing import RowOptions, choose
+from marin.models.decoding import (
+    KvCache,
+    begin_burst,
+    end_burst,
+    extend,
+    extend_burst,
+    init_cache,
+    layer_windows,
+    prefill,
+    resize,
+)
+
+# Tokens of each row in one call: what starting a program and writing to the cache cost is shared by so many.
+BURST = 8
+
+
+class BurstInput(NamedTuple):
+    """What a burst begins with.
+
+    `pending_B` is the last token of each row, which the cache lacks. `forced_BN` are the first `num_forced_B` that
+    follow it, whatever the model would choose. `budget_B` is how many tokens a row may be fed; 0 for an empty row.
+    `pause_B` is a token after which a row waits.
+    """
+
+    pending_B: Int[Array, " B"]
+    forced_BN: Int[Array, "B N"]
+    num_forced_B: Int[Array, " B"]
+    budget_B: Int[Array, " B"]
+    pause_B: Int[Array, " B"]
+    options: RowOptions
+
+
+class BurstOutput(NamedTuple):
+    """The tokens after the pending one, of which `num_B` of each row count, and their log-probabilities."""
+
+    tokens_BN: Int[Array, "B N"]
+    logprobs_BN: Float[Array, "B N"]
+    num_B: Int[Array, " B"]
+
+
+class Programs:
+    """The programs of one model."""
+
+    def __init__(self, model: Any, vocab_size: int, precision: Any) -> None:
+        """Args:
+        vocab_size: tokens that the tokenizer has; the model may have more rows, which are never chosen.
+        precision: number format to compute in; None for that of the weights.
+        """
+        model = model if precision is None else precision.cast(model)
+        self.windows = layer_windows(model)
+        self.vocab_size = min(vocab_size, model.lm_head_DV.shape[1])
+        self._softcap = model.logit_softcap
+        head_DV = jnp.array(model.lm_head_DV[:, : self.vocab_size])
+        model = eqx.tree_at(lambda m: m.lm_head, model, None, is_leaf=lambda leaf: leaf is None)
+        arrays, self._static = eqx.partition(model, eqx.is_array)
+        self._arrays = (arrays, head_DV)
+        self._prefill = jax.jit(self._prefill_fn, donate_argnums=(1,), static_argnames=("first",))
+        self._burst = jax.jit(self._burst_fn, donate_argnums=(1,))
+        self._resize = jax.jit(functools.partial(resize, windows=self.windows), static_argnums=(2,))
+        self._first = jax.jit(choose)
+        self._join = jax.jit(_join, donate_argnums=(0,))
+
+    def take_weights(self, other: "Programs") -> None:
+        """Goes on with the weights of another of the same model; nothing is compiled again."""
+        self._arrays = other._arrays
+
+    @property
+    def weight_bytes(self) -> int:
+        """What one step of decoding reads at least."""
+        arrays, head = self._arrays
+        read = eqx.tree_at(lambda m: m.embedding, arrays, None)
+        if getattr(arrays, "value_embeddings", None):
+            read = eqx.tree_at(lambda m: m.value_embeddings, read, ())
+        return int(sum(leaf.nbytes for leaf in jax.tree.leaves((read, head))))
+
+    def cache_bytes(self, length: int) -> int:
+        """Keys and values that one step of decoding reads of a row of so many tokens."""
+        layers = jax.eval_shape(lambda: self.empty(1, length)).layers
+        return int(sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(layers)))
+
+    def empty(self, rows: int, length: int) -> KvCache:
+        return init_cache(eqx.combine(self._arrays[0], self._static), rows, length)
+
+    def prefill(self, tokens_1T: Any, count: int, cache: KvCache, *, first: bool) -> tuple[Array, KvCache]:
+        """The logits [1, V] after `count` of the tokens, and the cache with them; `first` if nothing is in it."""
+        return self._prefill(self._arrays, cache, tokens_1T, jnp.full((1,), count, jnp.int32), first=first)
+
+    def first(self, logits_1V: Array, options: RowOptions) -> tuple[Array, Array]:
+        return self._first(logits_1V, options)
+
+    def burst(self, cache: KvCache, asked: BurstInput) -> tuple[BurstOutput, KvCache]:
+        return self._burst(self._arrays, cache, asked)
+
+    def resize(self, cache: KvCache, rows: Any, length: int) -> KvCache:
+        """See `marin.models.decoding.resize`."""
+        return self._resize(cache, jnp.asarray(rows, jnp.int32), length)
+
+    def join(self, cache: KvCache, row: int, new: KvCache) -> KvCache:
+        """The cache with a row replaced by that of a cache of one row and the same length."""
+        return self._join(cache, jnp.asarray(row, jnp.int32), new)
+
+    def _logits(self, arrays: Any, x_BD: Array) -> Float[Array, "B V"]:
+        logits_BV = (x_BD @ arrays[1]).astype(jnp.float32)
+        return logits_BV if self._softcap is None else self._softcap * jnp.tanh(logits_BV / self._softcap)
+
+    def _prefill_fn(
+        self, arrays: Any, cache: KvCache, tokens_1T: Array, count_1: Array, *, first: bool
+    ) -> tuple[Array, KvCache]:
+        model = eqx.combine(arrays[0], self._static)
+        x_1TD, cache = (prefill if first else extend)(model, tokens_1T, cache, count_1)
+        last_1D = jnp.take_along_axis(x_1TD, (count_1 - 1)[:, None, None], axis=1)[:, 0]
+        return self._logits(arrays, last_1D), cache
+
+    def _burst_fn(self, arrays: Any, cache: KvCache, asked: BurstInput) -> tuple[BurstOutput, KvCache]:
+        model = eqx.combine(arrays[0], self._static)
+        rows = asked.pending_B.shape[0]
+
+        def goes_on(state: Any) -> Bool[Array, ""]:
+            burst, _, active_B, _, _, _ = state
+            return (burst.index < BURST) & jnp.any(active_B)
+
+        def step(state: Any) -> Any:
+            burst, pending_B, active_B, drawn_B, tokens_BN, logprobs_BN = state
+            index = burst.index
+            x_BD, burst = extend_burst(model, pending_B, burst, active_B)
+            forced_B = index < asked.num_forced_B
+            options = asked.options._replace(drawn_B=drawn_B)
+            chosen_B, logprob_B = choose(self._logits(arrays, x_BD), options)
+            wanted_B = jax.lax.dynamic_index_in_dim(asked.forced_BN, index, axis=1, keepdims=False)
+            token_B = jnp.where(forced_B, wanted_B, chosen_B)
+            logprob_B = jnp.where(forced_B, 0.0, logprob_B)
+            tokens_BN = jax.lax.dynamic_update_index_in_dim(tokens_BN, token_B, index, axis=1)
+            logprobs_BN = jax.lax.dynamic_update_index_in_dim(logprobs_BN, logprob_B, index, axis=1)
+            drawn_B = drawn_B + (active_B & ~forced_B).astype(jnp.int32)
+            pauses_B = ~forced_B & (token_B == asked.pause_B)
+            active_B = active_B & (burst.fed_B < asked.budget_B) & ~pauses_B
+            return burst, token_B, active_B, drawn_B, tokens_BN, logprobs_BN
+
+        blank = (jnp.zeros((rows, BURST), jnp.int32), jnp.zeros((rows, BURST), jnp.float32))
+        start = (begin_burst(cache, BURST), asked.pending_B, asked.budget_B > 0, asked.options.drawn_B, *blank)
+        burst, _, _, _, tokens_BN, logprobs_BN = jax.lax.while_loop(goes_on, step, start)
+        return BurstOutput(tokens_BN, logprobs_BN, burst.fed_B), end_burst(burst)
+
+
+def _join(cache: KvCache, row: Array, new: KvCache) -> KvCache:
+    return jax.tree.map(
+        lambda kept, value: jax.lax.dynamic_update_index_in_dim(kept, value[0], row, axis=0), cache, new
+    )

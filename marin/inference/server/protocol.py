@@ -1,0 +1,138 @@
+"""What a request may say: the fields of OpenAI's chat and text completions that this server honours.
+
+A field that would change the answer and is not honoured is refused by name, not passed over.
+"""
+
+import json
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+
+from marin.inference.options import MAX_SEED
+from marin.inference.server.problems import ProblemError
+
+_MAX_STOPS = 4
+# OpenAI's fields that would change the answer, and the values that ask for nothing.
+_NOT_HONOURED: dict[str, tuple[Any, ...]] = {
+    "tools": (None, []),
+    "tool_choice": (None, "none", "auto"),
+    "functions": (None, []),
+    "function_call": (None, "none", "auto"),
+    "response_format": (None, {"type": "text"}),
+    "logit_bias": (None, {}),
+    "presence_penalty": (None, 0, 0.0),
+    "frequency_penalty": (None, 0, 0.0),
+    "top_logprobs": (None, 0),
+    "modalities": (None, ["text"]),
+    "audio": (None,),
+    "echo": (None, False),
+    "suffix": (None, ""),
+    "best_of": (None, 1),
+}
+Stop = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Asked = TypeVar("Asked", bound="CompletionBase")
+
+
+class StreamOptions(BaseModel):
+    include_usage: bool = False
+
+
+class CompletionBase(BaseModel):
+    """Fields of both kinds of completions. `top_k` is ours beside OpenAI's."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    model: str
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=1)] | None = None
+    n: Annotated[int, Field(ge=1)] | None = None
+    seed: int | None = None
+    stop: list[Stop] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        value = [value] if isinstance(value, str) else value
+        if isinstance(value, list) and len(value) > _MAX_STOPS:
+            raise ValueError(f"at most {_MAX_STOPS} stop strings")
+        return value
+
+    @property
+    def seed_number(self) -> int | None:
+        return None if self.seed is None else self.seed % (MAX_SEED + 1)
+
+    @property
+    def wants_logprobs(self) -> bool:
+        return False
+
+    @property
+    def wanted_tokens(self) -> int | None:
+        return self.max_tokens
+
+
+class TextPart(BaseModel):
+    type: Literal["text"]
+    text: str
+
+
+class Message(BaseModel):
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+
+    @property
+    def text(self) -> str:
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+
+class ChatCompletion(CompletionBase):
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    logprobs: bool | None = None
+
+    @property
+    def wants_logprobs(self) -> bool:
+        return bool(self.logprobs)
+
+    @property
+    def wanted_tokens(self) -> int | None:
+        return self.max_completion_tokens or self.max_tokens
+
+
+class TextCompletion(CompletionBase):
+    """A prompt is text or token ids, or a list of either."""
+
+    prompt: str | list[str] | list[int] | list[list[int]]
+    logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
+
+    @property
+    def wants_logprobs(self) -> bool:
+        return self.logprobs is not None
+
+
+def parse(kind: type[Asked], body: bytes) -> Asked:
+    """A request of this kind.
+
+    Raises:
+        ProblemError: naming the first field that is wrong, or that this server does not honour.
+    """
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ProblemError(400, "the body is not JSON") from None
+    if not isinstance(fields, dict):
+        raise ProblemError(400, "the body is not a JSON object")
+    for name, neutral in _NOT_HONOURED.items():
+        if name in fields and not any(type(fields[name]) is type(value) and fields[name] == value for value in neutral):
+            raise ProblemError(
+                400, f"`{name}` is not supported by this server", param=name, code="unsupported_parameter"
+            )
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("list[", "str", "function")))
+        raise ProblemError(400, f"`{place}`: {first['msg']}", param=place or None) from None

@@ -1,0 +1,251 @@
+// The chat page: a conversation in memory, answers streamed from /v1/chat/completions, markdown drawn as DOM nodes.
+// A model's text is never parsed as HTML: every node is made here, and text enters the page as text.
+
+const byId = (id) => document.getElementById(id);
+const list = byId("messages"), form = byId("form"), box = byId("text"), problem = byId("problem"), status = byId("status");
+const conversation = [];
+let model = null, running = null;
+
+// ---- markdown ---------------------------------------------------------------------------------------------------
+
+const make = (tag, ...children) => {
+  const node = document.createElement(tag);
+  node.append(...children);
+  return node;
+};
+
+const INLINE = /`([^`]+)`|\*\*([^*]+(?:\*[^*]+)*)\*\*|\*([^*\s][^*]*)\*|\[([^\]]+)\]\(([^)\s]+)\)/;
+
+function inline(text) {
+  const nodes = [];
+  let rest = text;
+  for (let found = INLINE.exec(rest); found; found = INLINE.exec(rest)) {
+    nodes.push(rest.slice(0, found.index));
+    const [whole, code, strong, emphasis, label, address] = found;
+    if (code !== undefined) nodes.push(make("code", code));
+    else if (strong !== undefined) nodes.push(make("strong", ...inline(strong)));
+    else if (emphasis !== undefined) nodes.push(make("em", ...inline(emphasis)));
+    else nodes.push(link(label, address));
+    rest = rest.slice(found.index + whole.length);
+  }
+  nodes.push(rest);
+  return nodes.filter((node) => node !== "");
+}
+
+function link(label, address) {
+  let url;
+  try { url = new URL(address); } catch { return `[${label}](${address})`; }
+  if (url.protocol !== "https:" && url.protocol !== "http:") return `[${label}](${address})`;
+  const node = make("a", label);
+  node.href = url.href;
+  node.target = "_blank";
+  node.rel = "noopener noreferrer nofollow";
+  return node;
+}
+
+function lines(texts) {
+  return texts.flatMap((text, index) => (index ? [make("br"), ...inline(text)] : inline(text)));
+}
+
+function markdown(text) {
+  const blocks = [], rows = text.split("\n");
+  const kind = (row) =>
+    /^\s*```/.test(row) ? "code" : /^#{1,6}\s/.test(row) ? "heading" : /^\s*[-*+]\s+/.test(row) ? "ul"
+      : /^\s*\d+[.)]\s+/.test(row) ? "ol" : /^>\s?/.test(row) ? "quote" : row.trim() ? "text" : "blank";
+  for (let at = 0; at < rows.length;) {
+    const what = kind(rows[at]), first = at;
+    if (what === "blank") { at += 1; continue; }
+    if (what === "code") {
+      at += 1;
+      while (at < rows.length && kind(rows[at]) !== "code") at += 1;
+      const block = make("pre", make("code", rows.slice(first + 1, at).join("\n")));
+      block.tabIndex = 0;
+      blocks.push(block);
+      at += 1;
+      continue;
+    }
+    if (what === "heading") {
+      const level = Math.min(4, rows[at].match(/^#+/)[0].length + 1);
+      blocks.push(make(`h${level}`, ...inline(rows[at].replace(/^#+\s+/, ""))));
+      at += 1;
+      continue;
+    }
+    while (at < rows.length && kind(rows[at]) === what) at += 1;
+    const group = rows.slice(first, at);
+    if (what === "ul" || what === "ol") {
+      const items = group.map((row) => make("li", ...inline(row.replace(/^\s*(?:[-*+]|\d+[.)])\s+/, ""))));
+      const node = make(what, ...items);
+      if (what === "ol") node.start = parseInt(group[0].trim(), 10);
+      blocks.push(node);
+    } else if (what === "quote") {
+      blocks.push(make("blockquote", ...lines(group.map((row) => row.replace(/^>\s?/, "")))));
+    } else {
+      blocks.push(make("p", ...lines(group)));
+    }
+  }
+  return blocks;
+}
+
+// ---- the conversation -------------------------------------------------------------------------------------------
+
+function show(message) {
+  const body = make("div"), who = make("p", message.role === "user" ? "You" : "Model");
+  body.className = "body";
+  who.className = "who";
+  const item = make("li", who, body);
+  item.className = `message ${message.role}`;
+  list.append(item);
+  draw(item, message);
+  return item;
+}
+
+function draw(item, message) {
+  const near = list.scrollHeight - list.scrollTop - list.clientHeight < 80;
+  const body = item.querySelector(".body");
+  if (message.role === "user") body.textContent = message.content;
+  else body.replaceChildren(...markdown(message.content));
+  if (near) list.scrollTop = list.scrollHeight;
+}
+
+function offerRetry() {
+  for (const old of list.querySelectorAll(".actions")) old.remove();
+  const last = list.lastElementChild;
+  if (!last || running) return;
+  const button = make("button", "Retry");
+  button.type = "button";
+  button.className = "quiet";
+  button.addEventListener("click", retry);
+  const actions = make("div", button);
+  actions.className = "actions";
+  last.append(actions);
+}
+
+function retry() {
+  if (running) return;
+  if (conversation.at(-1)?.role === "assistant") {
+    conversation.pop();
+    list.lastElementChild.remove();
+  }
+  if (conversation.length) answer();
+}
+
+function number(id, least, most, otherwise) {
+  const value = Number.parseFloat(byId(id).value);
+  return Number.isFinite(value) ? Math.min(most, Math.max(least, value)) : otherwise;
+}
+
+async function answer() {
+  problem.textContent = "";
+  const reply = { role: "assistant", content: "" };
+  const stopper = new AbortController();
+  running = stopper;
+  setRunning(true);
+  let item = null, frame = 0;
+  const drawSoon = () => { frame ||= requestAnimationFrame(() => { frame = 0; if (item) draw(item, reply); }); };
+  try {
+    const response = await fetch("/v1/chat/completions", {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      signal: stopper.signal,
+      body: JSON.stringify({
+        model, messages: conversation, stream: true,
+        temperature: number("temperature", 0, 2, 0.6),
+        top_k: Math.round(number("top-k", 1, 1000, 50)),
+        max_tokens: Math.round(number("max-tokens", 1, 100000, 256)),
+      }),
+    });
+    if (!response.ok) throw new Error((await response.json()).error.message);
+    item = show(reply);
+    item.classList.add("writing");
+    for await (const event of events(response.body)) {
+      if (event.error) throw new Error(event.error.message);
+      const text = event.choices?.[0]?.delta?.content;
+      if (text) { reply.content += text; drawSoon(); }
+    }
+    status.textContent = "The answer is complete.";
+  } catch (error) {
+    if (error.name === "AbortError") status.textContent = "Stopped.";
+    else problem.textContent = error instanceof TypeError ? "The server cannot be reached. Retry when it runs." : error.message;
+  }
+  cancelAnimationFrame(frame);
+  if (item) {
+    item.classList.remove("writing");
+    if (reply.content) { conversation.push(reply); draw(item, reply); } else item.remove();
+  }
+  if (running === stopper) running = null;
+  setRunning(false);
+}
+
+async function* events(stream) {
+  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+  let buffer = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    buffer += value;
+    const parts = buffer.split("\n\n");
+    buffer = parts.pop();
+    for (const part of parts) {
+      const data = part.replace(/^data: /, "");
+      if (data === "[DONE]") return;
+      yield JSON.parse(data);
+    }
+  }
+}
+
+// ---- what a person does -----------------------------------------------------------------------------------------
+
+function setRunning(is) {
+  byId("send").hidden = is;
+  byId("stop").hidden = !is;
+  if (is) status.textContent = "The model is writing.";
+  offerRetry();
+  if (!is) box.focus({ preventScroll: true });
+}
+
+function grow() {
+  box.style.height = "auto";
+  box.style.height = `${box.scrollHeight + 2}px`;
+}
+
+function send() {
+  const text = box.value.trim();
+  if (!text || running) return;
+  if (conversation.at(-1)?.role === "user") {
+    conversation.pop();
+    list.lastElementChild.remove();
+  }
+  const message = { role: "user", content: text };
+  conversation.push(message);
+  show(message);
+  list.scrollTop = list.scrollHeight;
+  box.value = "";
+  grow();
+  answer();
+}
+
+const stop = () => running?.abort();
+form.addEventListener("submit", (event) => { event.preventDefault(); send(); });
+byId("stop").addEventListener("click", stop);
+byId("new").addEventListener("click", () => {
+  stop();
+  conversation.length = 0;
+  list.replaceChildren();
+  problem.textContent = "";
+  box.focus();
+});
+box.addEventListener("input", grow);
+box.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); send(); }
+});
+document.addEventListener("keydown", (event) => { if (event.key === "Escape") stop(); });
+
+try {
+  const answered = await fetch("/v1/models");
+  model = (await answered.json()).data[0].id;
+  byId("model").textContent = model;
+  document.title = `Chat with ${model}`;
+} catch {
+  problem.textContent = "The server cannot be reached.";
+}
+box.focus();

@@ -1,0 +1,83 @@
+"""Tokens to text as they come: no half characters, and nothing beyond a stop string.
+
+Bytes that do not yet make a character wait for those that follow. So does text that may turn out to be the beginning of a
+stop string.
+"""
+
+from collections.abc import Sequence
+
+from marin.data.tokenizer import Tokenizer
+
+_INCOMPLETE = "\ufffd"
+# A character has at most four bytes, so text that ends in more unfinished tokens than this is not text.
+_MOST_WAITING = 8
+# How a call of the calculator and its result look to people.
+_SHOWN = {"<|python_start|>": "`", "<|python_end|>": "`", "<|output_start|>": " = ", "<|output_end|>": " "}
+
+
+class TextStream:
+    """The text of one sample.
+
+    Args:
+        stop: strings that end the sample; they are not part of its text.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
+        self._tokenizer, self._stop = tokenizer, tuple(text for text in stop if text)
+        self._special = {
+            tokenizer.special_tokens[name]: shown for name, shown in _SHOWN.items() if name in tokenizer.special_tokens
+        }
+        self._before: list[int] = []
+        self._waiting: list[int] = []
+        self._held = ""
+        self.stopped = False
+        """Whether a stop string was met; nothing more comes then."""
+
+    def push(self, tokens: Sequence[int]) -> str:
+        """The text that is certain after these tokens."""
+        text = "".join(self._decoded(token) for token in tokens)
+        return self._released(text, last=False)
+
+    def finish(self) -> str:
+        """What still waits, when there are no more tokens."""
+        return self._released(self._flush(), last=True)
+
+    def _decoded(self, token: int) -> str:
+        if token in self._special:
+            return self._flush() + self._special[token]
+        self._waiting.append(token)
+        text = self._since_before()
+        if text.endswith(_INCOMPLETE) and len(self._waiting) < _MOST_WAITING:
+            return ""
+        # The last token stays as context, since some tokenizers write a space only between two.
+        self._before, self._waiting = self._waiting[-1:] if not text.endswith(_INCOMPLETE) else [], []
+        return text
+
+    def _since_before(self) -> str:
+        known = self._tokenizer.decode(self._before) if self._before else ""
+        return self._tokenizer.decode([*self._before, *self._waiting])[len(known) :]
+
+    def _flush(self) -> str:
+        text = self._since_before() if self._waiting else ""
+        self._before, self._waiting = [], []
+        return text
+
+    def _released(self, text: str, *, last: bool) -> str:
+        if self.stopped:
+            return ""
+        text = self._held + text
+        self._held = ""
+        found = [at for at in (text.find(stop) for stop in self._stop) if at >= 0]
+        if found:
+            self.stopped = True
+            return text[: min(found)]
+        if last:
+            return text
+        keep = max((_overlap(text, stop) for stop in self._stop), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How many characters at the end of `text` are the beginning of `stop`."""
+    return next((size for size in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:size])), 0)

@@ -1,0 +1,285 @@
+"""A model's activations a few tokens at a time, with the keys and values of the tokens before kept.
+
+    cache = init_cache(model, rows, max_length)
+    x_BTD, cache = prefill(model, prompts, cache, lengths)     # the cache must be empty
+    x_BTD, cache = extend(model, next_tokens, cache)           # again and again
+
+Rows may differ in length: `num_new_B` says how many of a row's new tokens count, and what follows them is padding that
+leaves no trace. The activations of tokens that count are those that the model has for the whole row, up to rounding. A
+layer with a window keeps only as many keys as its window, in a ring; one without keeps `max_length`. Positions at or
+beyond `max_length` would be lost, so the caller keeps `lengths + new <= max_length`.
+
+`Gpt` and `LlamaModel` can be decoded; another model is refused.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from marin.errors import ConfigError
+from marin.models.gpt import Gpt, norm, smeared_after
+from marin.models.llama import LlamaModel
+from marin.nn import rotary_angles_at
+from marin.nn.attention_cached import (
+    LayerCache,
+    attend_to_cache,
+    attend_to_cache_and_stage,
+    attend_without_cache,
+    commit,
+    empty_layer_cache,
+)
+
+
+class KvCache(eqx.Module):
+    """What a model keeps of the tokens that it has seen; every array's first dimension is the row.
+
+    `previous_BD` is the normalized embedding of each row's last token, for a model that smears; None for others.
+    """
+
+    layers: tuple[LayerCache, ...]
+    lengths_B: Int[Array, " B"]
+    previous_BD: Float[Array, "B D"] | None
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.lengths_B.shape[0])
+
+
+class Burst(eqx.Module):
+    """A cache with room beside it for the next few tokens of every row, which are fed one at a time.
+
+    The cache itself is not touched until `end_burst` writes all of them, which is far cheaper than once a token.
+    """
+
+    cache: KvCache
+    stages: tuple[LayerCache, ...]
+    index: Int[Array, ""]
+    fed_B: Int[Array, " B"]
+
+
+# Attention of one layer's queries to what the layer keeps and to the new keys: (layer, q, k, v) to the result.
+_Attend = Callable[[int, Array, Array, Array], Array]
+
+
+def can_decode(model: Any) -> bool:
+    """Whether the functions here know the model."""
+    return isinstance(model, Gpt | LlamaModel)
+
+
+def init_cache(model: Any, batch_size: int, max_length: int, dtype: Any = None) -> KvCache:
+    """An empty cache for rows of at most `max_length` tokens.
+
+    Args:
+        dtype: of keys and values; None for that of the model's weights.
+    Raises:
+        ConfigError: for a model that this module does not know.
+    """
+    _check(model)
+    dtype = dtype or model.embedding.weight_VD.dtype
+    config = model.config
+    kv_heads = config.kv_heads if isinstance(model, Gpt) else config.num_kv_heads
+    layers = tuple(
+        empty_layer_cache(batch_size, min(window or max_length, max_length), kv_heads, _head_dim(model), dtype)
+        for window in layer_windows(model)
+    )
+    smears = isinstance(model, Gpt) and model.smear_gate_I is not None
+    previous = jnp.zeros((batch_size, config.hidden_dim), model.embedding.weight_VD.dtype) if smears else None
+    return KvCache(layers, jnp.zeros((batch_size,), jnp.int32), previous)
+
+
+def extend(
+    model: Any, tokens_BT: Int[Array, "B T"], cache: KvCache, num_new_B: Int[Array, " B"] | None = None
+) -> tuple[Float[Array, "B T D"], KvCache]:
+    """The activations of new tokens after those in the cache, and the cache with them.
+
+    Args:
+        num_new_B: how many of each row's tokens count, from its first on; None for all. May be 0.
+    Raises:
+        ConfigError: for a model that this module does not know.
+    """
+    return _run(model, tokens_BT, cache, num_new_B, attend_to_cache)
+
+
+def prefill(
+    model: Any, tokens_BT: Int[Array, "B T"], cache: KvCache, num_new_B: Int[Array, " B"] | None = None
+) -> tuple[Float[Array, "B T D"], KvCache]:
+    """`extend` for a cache in which nothing is yet: the keys in it are not looked at, which saves their scores."""
+    return _run(model, tokens_BT, cache, num_new_B, attend_without_cache)
+
+
+def begin_burst(cache: KvCache, num_tokens: int) -> Burst:
+    """Room for the next `num_tokens` tokens."""
+
+    def stage(layer: LayerCache) -> LayerCache:
+        rows, kv_heads, _, head_dim = layer.keys_BKSC.shape
+        return empty_layer_cache(rows, num_tokens, kv_heads, head_dim, layer.keys_BKSC.dtype)
+
+    stages = tuple(stage(layer) for layer in cache.layers)
+    return Burst(cache, stages, jnp.zeros((), jnp.int32), jnp.zeros_like(cache.lengths_B))
+
+
+def extend_burst(
+    model: Any, tokens_B: Int[Array, " B"], burst: Burst, active_B: Bool[Array, " B"]
+) -> tuple[Float[Array, "B D"], Burst]:
+    """The activations of one more token of each row; a row that is not active is not fed, then and for the rest."""
+    cache = burst.cache
+    stages = list(burst.stages)
+    _check(model)
+    windows = layer_windows(model)
+    num_new_B = active_B.astype(jnp.int32)
+    angles = rotary_angles_at(model.config.rope, (cache.lengths_B + burst.index)[:, None], _head_dim(model))
+
+    def attend_in(layer: int, q_BTHC: Array, k_BTKC: Array, v_BTKC: Array) -> Array:
+        out_BTHC, stages[layer] = attend_to_cache_and_stage(
+            q_BTHC, k_BTKC, v_BTKC, cache.layers[layer], stages[layer], cache.lengths_B, burst.index,
+            window=windows[layer], sink_H=_sink(model, layer),
+        )  # fmt: skip
+        return out_BTHC
+
+    x_BTD, previous_BD = _activations(model, tokens_B[:, None], angles, attend_in, cache, num_new_B)
+    kept = KvCache(cache.layers, cache.lengths_B, previous_BD)
+    return x_BTD[:, 0], Burst(kept, tuple(stages), burst.index + 1, burst.fed_B + num_new_B)
+
+
+def end_burst(burst: Burst) -> KvCache:
+    """The cache with all tokens that were fed."""
+    cache = burst.cache
+    layers = tuple(
+        commit(layer, stage, cache.lengths_B, burst.fed_B)
+        for layer, stage in zip(cache.layers, burst.stages, strict=True)
+    )
+    return KvCache(layers, cache.lengths_B + burst.fed_B, cache.previous_BD)
+
+
+def resize(cache: KvCache, rows: Int[Array, " R"], max_length: int, windows: Sequence[int | None]) -> KvCache:
+    """The cache of these rows with room for `max_length` tokens, no fewer than there was; row -1 is an empty one.
+
+    Args:
+        windows: of each layer (`layer_windows`).
+    """
+    from_row = jnp.maximum(rows, 0)
+
+    def longer(kept: Array, window: int | None) -> Array:
+        slots = min(window or max_length, max_length)
+        return jnp.pad(kept[from_row], ((0, 0), (0, 0), (0, slots - kept.shape[2]), (0, 0)))
+
+    layers = tuple(
+        LayerCache(longer(layer.keys_BKSC, window), longer(layer.values_BKSC, window))
+        for layer, window in zip(cache.layers, windows, strict=True)
+    )
+    lengths_B = jnp.where(rows >= 0, cache.lengths_B[from_row], 0)
+    previous_BD = cache.previous_BD
+    if previous_BD is not None:
+        previous_BD = jnp.where(rows[:, None] >= 0, previous_BD[from_row], jnp.zeros((), previous_BD.dtype))
+    return KvCache(layers, lengths_B, previous_BD)
+
+
+def repeat_rows(cache: KvCache, num: int) -> KvCache:
+    """Each row `num` times, one after the other, so that several continuations share what came before."""
+    return jax.tree.map(lambda leaf: jnp.repeat(leaf, num, axis=0), cache)
+
+
+def take_rows(cache: KvCache, rows: Int[Array, " R"]) -> KvCache:
+    """The cache of these rows."""
+    return jax.tree.map(lambda leaf: leaf[rows], cache)
+
+
+def put_rows(cache: KvCache, rows: Int[Array, " R"], new: KvCache) -> KvCache:
+    """The cache with these rows replaced; a row number out of range is left out. Both have the same `max_length`."""
+    return jax.tree.map(lambda leaf, value: leaf.at[rows].set(value, mode="drop"), cache, new)
+
+
+def _run(
+    model: Any,
+    tokens_BT: Array,
+    cache: KvCache,
+    num_new_B: Array | None,
+    attend: Callable[..., tuple[Array, LayerCache]],
+) -> tuple[Array, KvCache]:
+    _check(model)
+    rows, num_tokens = tokens_BT.shape
+    if num_new_B is None:
+        num_new_B = jnp.full((rows,), num_tokens, jnp.int32)
+    positions_BT = cache.lengths_B[:, None] + jnp.arange(num_tokens, dtype=jnp.int32)[None, :]
+    angles = rotary_angles_at(model.config.rope, positions_BT, _head_dim(model))
+    windows, layers = layer_windows(model), list(cache.layers)
+
+    def attend_in(layer: int, q_BTHC: Array, k_BTKC: Array, v_BTKC: Array) -> Array:
+        out_BTHC, layers[layer] = attend(
+            q_BTHC, k_BTKC, v_BTKC, layers[layer], cache.lengths_B, num_new_B,
+            window=windows[layer], sink_H=_sink(model, layer),
+        )  # fmt: skip
+        return out_BTHC
+
+    x_BTD, previous_BD = _activations(model, tokens_BT, angles, attend_in, cache, num_new_B)
+    return x_BTD, KvCache(tuple(layers), cache.lengths_B + num_new_B, previous_BD)
+
+
+def _activations(
+    model: Any, tokens_BT: Array, angles: tuple[Array, Array], attend: _Attend, cache: KvCache, num_new_B: Array
+) -> tuple[Array, Array | None]:
+    if isinstance(model, Gpt):
+        return _gpt(model, tokens_BT, angles, attend, cache, num_new_B)
+    return _llama(model, tokens_BT, angles, attend), cache.previous_BD
+
+
+def _gpt(
+    model: Gpt, tokens_BT: Array, angles: tuple[Array, Array], attend: _Attend, cache: KvCache, num_new_B: Array
+) -> tuple[Array, Array | None]:
+    config, previous_BD = model.config, cache.previous_BD
+    rows, tokens = tokens_BT.shape
+    x_BTD = norm(model.embedding(tokens_BT))
+    if model.smear_gate_I is not None and model.smear_scale is not None and previous_BD is not None:
+        with_previous_BTD = jnp.concatenate([previous_BD[:, None], x_BTD], axis=1)
+        x_BTD = smeared_after(x_BTD, previous_BD, model.smear_gate_I, model.smear_scale)
+        previous_BD = jnp.take_along_axis(with_previous_BTD, num_new_B[:, None, None], axis=1)[:, 0]
+    input_BTD, middle_BTD = x_BTD, x_BTD
+    for layer, (block, table) in enumerate(zip(model.blocks, model.value_embeddings, strict=True)):
+        x_BTD = model.residual_scale_L[layer] * x_BTD + model.input_scale_L[layer] * input_BTD
+        value_BTKC = None if table is None else table(tokens_BT).reshape(rows, tokens, -1, config.head_dim)
+        qkv = block.attention.queries_keys_values(norm(x_BTD), value_BTKC, angles)
+        x_BTD = x_BTD + block.attention.merged(attend(layer, *qkv), x_BTD.dtype)
+        x_BTD = x_BTD + block.mlp(norm(x_BTD))
+        if layer == config.num_layers // 2:
+            middle_BTD = x_BTD
+    if model.backout_scale is not None:
+        x_BTD = x_BTD - model.backout_scale * middle_BTD
+    return norm(x_BTD), previous_BD
+
+
+def _llama(model: LlamaModel, tokens_BT: Array, angles: tuple[Array, Array], attend: _Attend) -> Array:
+    x_BTD = model.embedding(tokens_BT)
+    if model.embedding_norm is not None:
+        x_BTD = model.embedding_norm(x_BTD)
+    for layer, block in enumerate(model.blocks):
+        q_BTHC, k_BTKC, v_BTKC = block.attention.queries_keys_values(block.attention_norm(x_BTD), angles)
+        if model.config.upcast_attn:
+            q_BTHC = q_BTHC.astype(jnp.float32)
+        x_BTD = x_BTD + block.attention.merged(attend(layer, q_BTHC, k_BTKC, v_BTKC), x_BTD.dtype)
+        x_BTD = x_BTD + block.mlp(block.mlp_norm(x_BTD))
+    return model.final_norm(x_BTD)
+
+
+def _sink(model: Any, layer: int) -> Array | None:
+    return None if isinstance(model, Gpt) else model.blocks[layer].attention.sink_H
+
+
+def layer_windows(model: Any) -> list[int | None]:
+    """How many keys a query of each layer sees; None for all."""
+    return [block.attention.window if isinstance(model, Gpt) else None for block in model.blocks]
+
+
+def _head_dim(model: Any) -> int:
+    return int(model.config.head_dim if isinstance(model, Gpt) else model.config.actual_head_dim)
+
+
+def _check(model: Any) -> None:
+    if not can_decode(model):
+        raise ConfigError(
+            f"a {type(model).__name__} cannot be decoded with a cache: only Gpt and LlamaModel of marin.models can; export the"
+            " run with `marin export` and give that folder, if it has Llama's parameters"
+        )

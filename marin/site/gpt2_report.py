@@ -1,0 +1,94 @@
+"""The report of a Time-to-GPT-2 pipeline as one page that opens from disk: verdict, curves, figures, samples."""
+
+from pathlib import Path
+from typing import Any
+
+from marin.gpt2.places import Places
+from marin.gpt2.report import Report, closing, environment_figures, verdict
+from marin.gpt2.sections import shown
+from marin.site import pages, wording
+from marin.site.leaderboard.curves import Curve, draw_curve, read_curves
+from marin.storage import files
+from marin.tracking.run_record import RunRecord
+
+PAGE_FILE = "report.html"
+
+
+def write_page(places: Places, report: Report) -> Path:
+    """Writes `report/report.html`, and returns its path."""
+    page = pages.static_page(
+        "gpt2_report.html.j2",
+        {"clean": wording.clean},
+        styles=("sheet.css", "gpt2_report.css"),
+        stats=_stats(report),
+        verdict=verdict(report.record) if report.record else "",
+        conditions=report.record,
+        curves=[(title, _curves(path)) for title, path in report.logs.items() if path.is_file()],
+        sections=_sections(report),
+    )
+    path = places.report / PAGE_FILE
+    files.write_bytes(str(path), page.encode())
+    return path
+
+
+def _curves(log: Path) -> list[Curve]:
+    """What was validated on the way, and what each step measured."""
+    found = RunRecord.open(log.parent).of("evaluation")
+    series = [(entry["step"], entry["val_bpb"]) for entry in found if "val_bpb" in entry]
+    validated = [draw_curve("Validation, bits per byte", series)] if len(dict(series)) > 1 else []
+    return validated + read_curves(log)
+
+
+def _stats(report: Report) -> list[tuple[str, str]]:
+    """The figures that stand first."""
+    by_slug = {section.slug: section.figures for section in report.sections}
+    training, evaluation = by_slug.get("base-model-training", {}), by_slug.get("base-model-evaluation", {})
+    seconds, core = training.get("total_training_time"), evaluation.get("core_metric")
+    named = [
+        (
+            "Training time",
+            None if seconds is None else f"{seconds / 3600:.2f} h" if seconds >= 3600 else f"{seconds:.0f} s",
+        ),
+        ("Parameters", _whole(training.get("parameters"))),
+        ("Tokens", _whole(training.get("tokens"))),
+        ("Validation, bits per byte", _fixed(training.get("val_bpb"))),
+        ("CORE", _fixed(core) if isinstance(core, float) else None),
+        ("Wall time", f"{report.wall_time / 60:.0f} min"),
+        ("Cost", None if report.cost is None else f"{report.cost:.2f}"),
+    ]
+    return [(name, value) for name, value in named if value is not None]
+
+
+def _whole(value: object) -> str | None:
+    return f"{value:,}" if isinstance(value, int) else None
+
+
+def _fixed(value: object) -> str | None:
+    return f"{value:.4f}" if isinstance(value, float) else None
+
+
+def _sections(report: Report) -> list[dict[str, Any]]:
+    """Each section's heading, plain figures, tables and text, all as strings."""
+    listed = [("Environment", environment_figures(report.header), "")]
+    listed += [(section.name, section.figures, section.text) for section in report.sections]
+    listed += [(name, figures, "") for name, figures in closing(report)]
+    return [
+        {
+            "name": name,
+            "figures": [(key, shown(value)) for key, value in figures.items() if not isinstance(value, dict)],
+            "tables": [_table(key, value) for key, value in figures.items() if isinstance(value, dict) and value],
+            "text": text.strip("\n"),
+        }
+        for name, figures, text in listed
+    ]
+
+
+def _table(name: str, rows: dict[str, Any]) -> dict[str, Any]:
+    if all(isinstance(row, dict) for row in rows.values()):
+        columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+        cells = [
+            (key, [shown(row[column]) if column in row else "" for column in columns]) for key, row in rows.items()
+        ]
+    else:
+        columns, cells = ["value"], [(key, [shown(value)]) for key, value in rows.items()]
+    return {"name": name, "columns": columns, "rows": cells}

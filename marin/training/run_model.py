@@ -1,0 +1,122 @@
+"""The model of a training run, opened for use: base training, SFT and RL all leave such a run.
+
+    loaded = load_run_model("RUN")                         # the newest whole checkpoint
+    loaded = load_run_model("RUN/checkpoints/step-00000400")
+
+Where the run keeps an average of its weights, that is what is loaded, as it is what evaluation scores.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from marin.data.tokenizer import TOKENIZER_FILE, Tokenizer
+from marin.errors import CheckpointError, ConfigError
+from marin.models.described import config_of_class
+from marin.models.hf_config import config_from_json
+from marin.models.hf_files import CONFIG_FILE
+from marin.models.hf_import import load_hf_model as load_hf_weights
+from marin.nn.precision import Precision
+from marin.training import checkpoint as checkpoints
+from marin.training.checkpoint import Checkpoint
+from marin.training.run_info import read_run_info
+
+
+@dataclasses.dataclass(frozen=True)
+class RunModel:
+    """A model with what is needed to use it.
+
+    Args:
+        config: an `LmConfig`.
+        step: how many training steps the weights have seen; 0 where that is not known.
+        checkpoint: where the weights were read from; None for a Hugging Face folder.
+        info: what `run.json` says; empty for a Hugging Face folder.
+    """
+
+    model: Any
+    tokenizer: Tokenizer
+    config: Any
+    step: int
+    checkpoint: Checkpoint | None
+    info: dict[str, Any]
+
+    @property
+    def precision(self) -> Precision:
+        """The number format that the run trained in; float32 where that is not known."""
+        return Precision(self.info.get("precision") or "f32")
+
+    @property
+    def name(self) -> str:
+        """What to call the model: the run's name with its step, or the folder's name."""
+        named = self.info.get("run_name") or (self.checkpoint.path.parents[1].name if self.checkpoint else "model")
+        return f"{named}-step-{self.step}" if self.checkpoint else str(named)
+
+
+def load_run_model(path: str | Path, *, step: int | None = None, tokenizer: str | None = None) -> RunModel:
+    """Opens a run's model.
+
+    Args:
+        path: a run's output directory, or one of its checkpoints/step-*.
+        step: the checkpoint after exactly so many steps; None for the newest whole one.
+        tokenizer: a `tokenizer.json` or a directory with one; None for the run's.
+    Raises:
+        CheckpointError: there is no such checkpoint, or it is damaged or of another model.
+        ConfigError: the model's class cannot be loaded.
+        DataError: the tokenizer is not there.
+    """
+    root = Path(path)
+    if not root.exists():
+        raise CheckpointError(f"{path} is not there: give a run's output directory, or one of its checkpoints/step-*")
+    found = checkpoints.find(str(root)) if step is None else checkpoints.at_step(root, step)
+    run = found.path.parents[1]
+    info = read_run_info(run)
+    if info is None:
+        raise CheckpointError(f"{run} has no run.json beside its checkpoints: it is not a whole training run")
+    config = _config(info)
+    opened = Tokenizer.load(tokenizer or str(info["config"]["tokenizer"]))
+    vocab_size = int(info["config"].get("vocab_size") or opened.vocab_size)
+    shapes = eqx.filter_eval_shape(lambda: config.build(vocab_size, key=jax.random.key(0)))
+    model = _restored(found, shapes)
+    return RunModel(model, opened, config, found.step, found, info)
+
+
+def load_hf_model(folder: str | Path, *, tokenizer: str | None = None) -> RunModel:
+    """Opens a local folder in Hugging Face's layout, of Llama's or Qwen3's architecture.
+
+    Raises:
+        CheckpointError: the folder is not whole, or of another model than its config describes.
+        DataError: there is no tokenizer in it.
+    """
+    folder = Path(folder)
+    config, model = load_hf_weights(folder)
+    opened = Tokenizer.load(tokenizer or str(folder / TOKENIZER_FILE))
+    return RunModel(model, opened, config, 0, None, {"run_name": folder.resolve().name})
+
+
+def load_any_model(path: str | Path, *, step: int | None = None, tokenizer: str | None = None) -> RunModel:
+    """A run's model or that of a Hugging Face folder, whichever `path` is."""
+    if (Path(path) / CONFIG_FILE).is_file() and step is None:
+        return load_hf_model(path, tokenizer=tokenizer)
+    return load_run_model(path, step=step, tokenizer=tokenizer)
+
+
+def _config(info: dict[str, Any]) -> Any:
+    described, kind = info["config"]["model"], info.get("model_class")
+    if kind is None:
+        return config_from_json(described)
+    try:
+        return config_of_class(kind, described)
+    except ConfigError as error:
+        raise ConfigError(f"the run's model cannot be built: {error}") from None
+
+
+def _restored(found: Checkpoint, shapes: Any) -> Any:
+    """The model of these shapes with the saved weights, on the first device."""
+    sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    arrays, static = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    placed = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), arrays)
+    has_average = any(name.startswith("average.") for name in checkpoints.stored_shapes(found))
+    return eqx.combine(checkpoints.restore(found, placed, prefix="average." if has_average else "model."), static)

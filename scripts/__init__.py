@@ -1,0 +1,1 @@
+"""The commands of Time-to-GPT-2, each run as `python -m scripts.NAME` from the repository's root."""

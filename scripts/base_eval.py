@@ -1,0 +1,147 @@
+"""Evaluates a base model: CORE, bits per byte, samples.
+
+    python -m scripts.base_eval --model-tag d12
+    python -m scripts.base_eval --hf-path FOLDER --eval core --max-per-task 100
+
+Run again, it continues with the task that it was at; what is finished is not measured twice.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from marin.errors import ConfigError, DataError
+from marin.evaluation.core import Bundle, CoreResult
+from marin.gpt2.base_evaluation import BITS_FILE, BaseModel, bits_step, measure_core, sample
+from marin.gpt2.command import parse_flags, run_command
+from marin.gpt2.datasets import open_dataset
+from marin.gpt2.devices import resources_of
+from marin.gpt2.places import Places
+from marin.gpt2.samples import samples_markdown
+from marin.gpt2.stages import process_index, report_section, run_stage
+from marin.models.hf_import import hf_folder
+from marin.training.compile_cache import use_compile_cache
+from marin.training.preflight import check_devices
+
+PARTS = ("core", "bpb", "sample")
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+    """Flags of base_eval.
+
+    Args:
+        eval: what to measure, separated by commas: core, bpb, sample.
+        hf_path: a folder in Hugging Face's layout (Llama's or Qwen3's architecture) in place of a run.
+        max_per_task: items of each of CORE's tasks; -1 for all.
+        split_tokens: tokens of each split for bits per byte, counted as four bytes each.
+        device_batch_size: sequences that a device takes at once; lower it where memory is short.
+        model_tag: the run; the deepest by default.
+        step: its checkpoint; the newest by default.
+        device_type: auto, cpu or cuda.
+        eval_bundle: the folder with CORE's data; BASE/eval_bundle by default.
+        dataset: climbmix, embedded, or local files (see marin.gpt2.datasets).
+        text_key: the field or column of files that has the text.
+        base_dir: where everything is kept (default: $MARIN_BASE_DIR, $NANOCHAT_BASE_DIR, ~/.cache/marin/gpt2).
+    """
+
+    eval: str = "core,bpb,sample"
+    hf_path: str | None = None
+    max_per_task: int = -1
+    split_tokens: int = 40 * 524_288
+    device_batch_size: int = 32
+    model_tag: str | None = None
+    step: int | None = None
+    device_type: str = ""
+    eval_bundle: str | None = None
+    dataset: str = "climbmix"
+    text_key: str = "text"
+    base_dir: str | None = None
+
+    def parts(self) -> list[str]:
+        """Raises:
+        ConfigError: a part is unknown, or a number cannot work.
+        """
+        parts = [part.strip().lower() for part in self.eval.split(",") if part.strip()]
+        unknown = [part for part in parts if part not in PARTS]
+        if unknown or not parts:
+            raise ConfigError(f"`--eval` is {self.eval!r}: use one or more of {', '.join(PARTS)}, separated by commas")
+        if self.device_batch_size < 1:
+            raise ConfigError(f"`--device-batch-size` is {self.device_batch_size}: use at least 1")
+        if self.hf_path is not None and (self.model_tag is not None or self.step is not None):
+            raise ConfigError("`--hf-path` names the model: leave out `--model-tag` and `--step`")
+        return parts
+
+
+def main() -> None:
+    flags = parse_flags(Flags, __doc__)
+    parts = flags.parts()
+    if process_index() > 0:  # one process evaluates; the others, which a launcher started, have nothing to do
+        return
+    places = Places.of(flags.base_dir)
+    check_devices(resources_of(flags.device_type))
+    use_compile_cache()
+    if flags.hf_path is not None:
+        model = BaseModel.of_hf(places, hf_folder(flags.hf_path))
+    else:
+        model = BaseModel.of_run(places, places.find_run("base", flags.model_tag), flags.step)
+    bundle = Path(flags.eval_bundle) if flags.eval_bundle else places.eval_bundle
+    figures: dict[str, Any] = {"model": model.folder.name}
+    text = ""
+    if "bpb" in parts:
+        dataset = open_dataset(places, flags.dataset, flags.text_key)
+        for split in ("train", "val"):
+            step = bits_step(model, dataset, split, flags.split_tokens, flags.device_batch_size, places)
+            output = run_stage(places, step)
+            assert output is not None
+            found = json.loads((output / BITS_FILE).read_text())
+            figures |= {f"{split}_bpb": found["value"], f"{split} bytes": found["num_bytes"]}
+            print(f"{split} bits per byte: {found['value']:.6f} on {found['num_bytes']:,} bytes", flush=True)
+    core: CoreResult | None = None
+    if "core" in parts:
+        core = _core(flags, model, bundle, places)
+    if core is not None:
+        figures |= {
+            "core_metric": core.core_metric,
+            "core_metric_v2": core.core_metric_v2,
+            core.name: core.partial_core_metric,
+            "max_per_task": flags.max_per_task,
+            "tasks": {
+                task.label: {
+                    "accuracy": task.accuracy,
+                    "95 % interval": "{:.4f} to {:.4f}".format(*task.interval),
+                    "centered (v1)": task.centered_v1,
+                    "centered (v2)": task.centered_v2,
+                    "items": task.num_items,
+                }
+                for task in core.tasks
+            },
+        }
+        missing = "\n".join(f"- {line}" for line in core.incomplete)
+        text = f"This is not CORE, as data is missing:\n\n{missing}\n\n" if missing else ""
+    if "sample" in parts:
+        path = sample(model, model.load())
+        text += samples_markdown(path)
+        print(samples_markdown(path))
+    report_section(places, "Base model evaluation", figures, text)
+
+
+def _core(flags: Flags, model: BaseModel, bundle: Path, places: Places) -> CoreResult | None:
+    """CORE, or None where its data is not there and was not asked for by itself."""
+    try:
+        Bundle.open(bundle)
+    except DataError as error:
+        if flags.parts() == ["core"] or flags.eval_bundle is not None:
+            raise
+        print(f"note: CORE is not measured: {error}", flush=True)
+        return None
+    result = measure_core(
+        model, model.load(), bundle, max_per_task=flags.max_per_task, rows=flags.device_batch_size, places=places
+    )
+    print(f"{result.to_text()}\n{places.base_eval / model.name}.csv, records in {model.folder / 'records'}", flush=True)
+    return result
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,174 @@
+"""Asks a model chat tasks and prints their scores with 95 % intervals, and ChatCORE.
+
+    python -m scripts.chat_eval -i sft
+    python -m scripts.chat_eval -i sft -a "ARC-Easy|GSM8K" -x 100
+    python -m scripts.chat_eval -i sft -a "Spelling|SpellingBee|Arithmetic|Identity"     # made questions: no network
+
+Every question's reply and verdict are in BASE/chat_eval.
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from marin.errors import ConfigError
+from marin.evaluation.chat import PUBLIC_TASKS, TaskScore, chat_core, source_of
+from marin.evaluation.chat.datasets import download
+from marin.finetuning.chat_scores import ChatEvalOptions, available_tasks, chat_scores, open_task
+from marin.gpt2.command import parse_flags, run_command
+from marin.gpt2.devices import resources_of
+from marin.gpt2.places import Places
+from marin.gpt2.stages import report_section
+from marin.nn.precision import Precision
+from marin.storage import files
+from marin.training.compile_cache import use_compile_cache
+from marin.training.preflight import check_devices
+from marin.training.run_model import load_run_model
+
+_PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+    """Flags of chat_eval.
+
+    Args:
+        source: which model: base, sft or rl.
+        task_name: tasks, joined by |; by default the public ones whose data is there, and the made ones.
+        dtype: number format; by default the one that the run was trained in.
+        temperature: of generated answers; 0 takes the likeliest token.
+        max_new_tokens: of an answer.
+        num_samples: answers to a question, of which one must be right.
+        top_k: how many likeliest tokens are chosen among.
+        batch_size: questions, or answers, at once.
+        model_tag: the run; the deepest by default.
+        step: its checkpoint; the newest by default.
+        max_problems: questions of a task; all by default.
+        download: fetch the data of public tasks where it is not there.
+        device_type: auto, cpu or cuda.
+        base_dir: where everything is kept (default: $MARIN_BASE_DIR, $NANOCHAT_BASE_DIR, ~/.cache/marin/gpt2).
+    """
+
+    source: Annotated[Literal["base", "sft", "rl"], tyro.conf.arg(aliases=["-i"])] = "sft"
+    task_name: Annotated[str | None, tyro.conf.arg(aliases=["-a"])] = None
+    dtype: Annotated[Literal["float32", "bfloat16"] | None, tyro.conf.arg(aliases=["-d"])] = None
+    temperature: Annotated[float, tyro.conf.arg(aliases=["-t"])] = 0.0
+    max_new_tokens: Annotated[int, tyro.conf.arg(aliases=["-m"])] = 512
+    num_samples: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 1
+    top_k: Annotated[int, tyro.conf.arg(aliases=["-k"])] = 50
+    batch_size: Annotated[int, tyro.conf.arg(aliases=["-b"])] = 8
+    model_tag: Annotated[str | None, tyro.conf.arg(aliases=["-g"])] = None
+    step: Annotated[int | None, tyro.conf.arg(aliases=["-s"])] = None
+    max_problems: Annotated[int | None, tyro.conf.arg(aliases=["-x"])] = None
+    download: bool = False
+    device_type: str = ""
+    base_dir: str | None = None
+
+
+def task_names(flags: Flags, task_data: Path) -> list[str]:
+    """The tasks that the flags ask for, fetched where that is asked for too."""
+    named = [name.strip() for name in flags.task_name.split("|")] if flags.task_name else None
+    if flags.download:
+        for name in PUBLIC_TASKS:
+            if named is None or name.lower() in (each.lower() for each in named):
+                download(source_of(name), task_data)
+    return available_tasks(task_data) if named is None else named
+
+
+def show(scores: list[TaskScore]) -> str:
+    """Prints the scores, and returns what ChatCORE is, or why there is none."""
+    table = Table("task", "right", "accuracy", "95 % interval", "guessing", "centered")
+    for score in scores:
+        low, high = score.interval
+        table.add_row(
+            score.name,
+            f"{score.correct:,} of {score.total:,}",
+            f"{score.accuracy:.4f}",
+            f"{low:.4f} to {high:.4f}",
+            f"{score.baseline:.4f}",
+            f"{score.centered:+.4f}",
+        )
+    Console().print(table)
+    core = chat_core(scores)
+    if core is None:
+        return "no ChatCORE: none of its tasks was asked"
+    missing = "; ".join(
+        f"{name} is not there: https://huggingface.co/datasets/{source_of(name).repository}" for name in core.missing
+    )
+    return f"{core.name} {core.value:.4f}" + (f" ({missing})" if missing else "")
+
+
+def main() -> None:
+    flags = parse_flags(Flags, __doc__)
+    if flags.max_problems is not None and flags.max_problems < 1:
+        raise ConfigError(f"`--max-problems` is {flags.max_problems}: use at least 1, or leave it out for all")
+    for name in ("num_samples", "batch_size", "max_new_tokens", "top_k"):
+        if getattr(flags, name) < 1:
+            raise ConfigError(f"`--{name.replace('_', '-')}` is {getattr(flags, name)}: use at least 1")
+    places = Places.of(flags.base_dir)
+    run = places.find_run(flags.source, flags.model_tag)
+    tasks = [open_task(name, places.task_data) for name in task_names(flags, places.task_data)]
+    check_devices(resources_of(flags.device_type))
+    use_compile_cache()
+    loaded = load_run_model(run, step=flags.step)
+    precision = Precision(_PRECISIONS[flags.dtype]) if flags.dtype else loaded.precision
+    limit = flags.max_problems or -1
+    options = ChatEvalOptions(
+        max_choices=limit,
+        max_replies=limit,
+        max_new_tokens=flags.max_new_tokens,
+        temperature=flags.temperature,
+        top_k=flags.top_k,
+        num_samples=flags.num_samples,
+        batch_size=flags.batch_size,
+    )
+    print(
+        f"asking {flags.source} {run.name}, step {loaded.step:,}: {', '.join(task.name for task in tasks)}", flush=True
+    )
+    scores = chat_scores(loaded.model, loaded.tokenizer, tasks, options, precision=precision, report=counter)
+    folder = Path(places.base, "chat_eval", f"{flags.source}_{run.name}_{loaded.step:06d}")
+    for score in scores:
+        lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in score.records)
+        files.write_bytes(str(folder / f"{score.name}.jsonl"), lines.encode())
+    verdict = show(scores)
+    print(f"{verdict}\nreplies: {folder}")
+    rows = {score.name: score.as_json() for score in scores}
+    samples = "\n".join(sample_lines(score) for score in scores if score.records)
+    report_section(
+        places,
+        f"Chat evaluation {flags.source}",
+        {"model": f"{run.name}, step {loaded.step}", "ChatCORE": verdict, "tasks": rows},
+        samples,
+    )
+
+
+def sample_lines(score: TaskScore) -> str:
+    """The first three replies of a task, for people."""
+    shown = [
+        f"    {score.name}: {'right' if record['right'] else 'wrong'}, expected {_short(record['answer'])}, reply {_short(record['reply'])}"
+        for record in score.records[:3]
+    ]
+    return "\n".join(shown)
+
+
+def _short(text: Any) -> str:
+    return json.dumps(str(text)[:100], ensure_ascii=False)
+
+
+def counter(name: str) -> Callable[[int, int, int], None]:
+    """Says how far a task is."""
+
+    def report(done: int, total: int, right: int) -> None:
+        print(f"  {name}: {done:,} of {total:,}, {right:,} right", flush=True)
+
+    return report
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,170 @@
+"""Finetunes a base model on conversations, into BASE/chatsft_checkpoints.
+
+    python -m scripts.chat_sft                     # SmolTalk, MMLU and GSM8K, fetched where they are not there
+    python -m scripts.chat_sft --made 20000        # conversations that the project makes: no network
+    python -m scripts.chat_sft --dataset chats.jsonl --made 5000
+
+Run again, it continues where it was, or says that there is nothing to do.
+"""
+
+import dataclasses
+import os
+
+from marin.data.tokenizer import Tokenizer
+from marin.evaluation.chat.datasets import download
+from marin.execution.step import ExecutorStep
+from marin.finetuning.chat_scores import ChatEvalOptions
+from marin.finetuning.conversations import ConversationsConfig, tokenize_conversations
+from marin.finetuning.origin import FinetuneRates, Origin
+from marin.finetuning.sft import SftConfig, read_figures, train_sft
+from marin.finetuning.sources import PUBLIC, LocalFile
+from marin.gpt2.command import parse_flags, run_command
+from marin.gpt2.devices import resources_of
+from marin.gpt2.places import Places
+from marin.gpt2.stages import report_section, run_stage, stage
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+    """Flags of chat_sft. Those that are None take what the base run had.
+
+    Args:
+        run: name on W&B; "dummy" does not log there.
+        device_type: auto, cpu, cuda, or a TPU slice such as v6e-8.
+        model_tag: the base run to begin from, and the name of this one; the deepest by default.
+        model_step: its checkpoint; the newest by default.
+        load_optimizer: 1 to begin with the moments of the base run's optimizer, 0 without.
+        num_iterations: steps; -1 for once through the conversations.
+        max_seq_len: tokens of a row; a conversation is cut there.
+        device_batch_size: rows that a device takes at once.
+        total_batch_size: tokens a step.
+        embedding_lr: of token embeddings, before init_lr_frac.
+        unembedding_lr: of the head, before init_lr_frac.
+        matrix_lr: of the matrices, before init_lr_frac.
+        init_lr_frac: share of the base run's rates to begin with.
+        warmup_ratio: share of the steps over which rates rise.
+        warmdown_ratio: share of the steps at the end over which they fall.
+        final_lr_frac: what they fall to.
+        eval_every: steps between measurements of the loss on held-out conversations; -1 for the end only.
+        eval_tokens: tokens of a measurement in between.
+        chatcore_every: steps between asking chat tasks, the last step included; -1 for never.
+        chatcore_max_cat: questions of a multiple-choice task; -1 for all.
+        chatcore_max_sample: questions of a task whose answers are generated; -1 for all.
+        mmlu_epochs: how often each question of MMLU stands in the data.
+        gsm8k_epochs: how often each question of GSM8K stands in the data.
+        made: conversations to make: spelling, letter counting, arithmetic, facts about the model.
+        public: take SmolTalk, MMLU and GSM8K; by default where neither made nor dataset is given.
+        dataset: files or folders with conversations (.jsonl, .parquet), in rows with `messages`, or `prompt` and `response`.
+        seed: of the order of the data and of what is made.
+        base_dir: where everything is kept (default: $MARIN_BASE_DIR, $NANOCHAT_BASE_DIR, ~/.cache/marin/gpt2).
+    """
+
+    run: str = "dummy"
+    device_type: str = ""
+    model_tag: str | None = None
+    model_step: int | None = None
+    load_optimizer: int = 1
+    num_iterations: int = -1
+    max_seq_len: int | None = None
+    device_batch_size: int | None = None
+    total_batch_size: int | None = None
+    embedding_lr: float | None = None
+    unembedding_lr: float | None = None
+    matrix_lr: float | None = None
+    init_lr_frac: float = 0.8
+    warmup_ratio: float = 0.0
+    warmdown_ratio: float = 0.5
+    final_lr_frac: float = 0.0
+    eval_every: int = 200
+    eval_tokens: int = 40 * 524_288
+    chatcore_every: int = 200
+    chatcore_max_cat: int = -1
+    chatcore_max_sample: int = 24
+    mmlu_epochs: int = 3
+    gsm8k_epochs: int = 4
+    made: int = 0
+    public: bool | None = None
+    dataset: tuple[str, ...] = ()
+    seed: int = 42
+    base_dir: str | None = None
+
+
+def conversations_step(flags: Flags, places: Places, origin: Origin, tag: str) -> ExecutorStep:
+    """The step that tokenizes what the flags say; public data is fetched where it is not there."""
+    public = not (flags.made or flags.dataset) if flags.public is None else flags.public
+    if public:
+        for splits in PUBLIC.values():
+            for source in splits.values():
+                download(source, places.task_data)
+    config = ConversationsConfig(
+        tokenizer_digest=Tokenizer.load(origin.tokenizer).digest,
+        max_tokens=flags.max_seq_len or origin.model.max_seq_len,
+        made=flags.made,
+        made_seed=flags.seed,
+        public=public,
+        local=tuple(LocalFile.of(path) for path in flags.dataset),
+        mmlu_epochs=flags.mmlu_epochs,
+        gsm8k_epochs=flags.gsm8k_epochs,
+        tokenizer=origin.tokenizer,
+        task_data=str(places.task_data),
+    )
+    return ExecutorStep(
+        f"chatsft_data/{tag}", tokenize_conversations, config, description="conversations for finetuning"
+    )
+
+
+def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> SftConfig:
+    """The stage's config."""
+    return SftConfig(
+        resources_of(flags.device_type),
+        conversations_step(flags, places, origin, tag),
+        origin.digest,
+        FinetuneRates(
+            flags.embedding_lr,
+            flags.unembedding_lr,
+            flags.matrix_lr,
+            flags.init_lr_frac,
+            flags.warmup_ratio,
+            flags.warmdown_ratio,
+            flags.final_lr_frac,
+        ),
+        flags.num_iterations,
+        flags.max_seq_len,
+        flags.total_batch_size,
+        bool(flags.load_optimizer),
+        flags.seed,
+        origin=str(origin.checkpoint.path),
+        device_batch_size=flags.device_batch_size,
+        eval_every=flags.eval_every,
+        eval_tokens=flags.eval_tokens,
+        chatcore_every=flags.chatcore_every,
+        chat_eval=ChatEvalOptions(flags.chatcore_max_cat, flags.chatcore_max_sample, max_new_tokens=256),
+        task_data=str(places.task_data),
+        run_name=flags.run if flags.run != "dummy" else tag,
+        flags=dataclasses.asdict(flags),
+    )
+
+
+def main() -> None:
+    flags = parse_flags(Flags, __doc__)
+    places = Places.of(flags.base_dir)
+    if flags.run == "dummy":
+        os.environ["WANDB_MODE"] = "disabled"
+    base = places.find_run("base", flags.model_tag)
+    origin = Origin.open(base, flags.model_step)
+    config = make_config(flags, places, origin, base.name)
+    run = places.checkpoints("sft", base.name)
+    print(f"finetuning {base.name} from its step {origin.checkpoint.step:,}, into {run}")
+    output = run_stage(places, stage("chat_sft", train_sft, config, places, run))
+    if output is None:
+        return
+    given = {f"--{name.replace('_', '-')}": str(value) for name, value in dataclasses.asdict(flags).items()}
+    report_section(
+        places,
+        "Chat SFT",
+        {"begins from": f"{base.name}, step {origin.checkpoint.step}", **read_figures(output), "flags": given},
+    )
+
+
+if __name__ == "__main__":
+    run_command(main)

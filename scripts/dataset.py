@@ -1,0 +1,55 @@
+"""Fetches shards of ClimbMix into BASE/base_data_climbmix; the last shard, which is held out, always comes with them.
+
+    python -m scripts.dataset -n 8
+
+Shards that are there are kept; an interrupted download goes on inside a shard, and one that fails is tried again.
+"""
+
+import dataclasses
+from typing import Annotated
+
+import tyro
+
+from marin.data.download import fetch_all
+from marin.errors import ConfigError
+from marin.gpt2.command import parse_flags, run_command
+from marin.gpt2.datasets import CLIMBMIX_SHARDS, CLIMBMIX_URL, climbmix_files
+from marin.gpt2.places import Places
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+    """Flags of dataset.
+
+    Args:
+        num_files: shards to train on, of about 100 MB each; -1 for all.
+        num_workers: shards fetched at a time.
+        url: the folder that holds the shards.
+        total: shards that the folder has; the last one is held out.
+        base_dir: where everything is kept (default: $MARIN_BASE_DIR, $NANOCHAT_BASE_DIR, ~/.cache/marin/gpt2).
+    """
+
+    num_files: Annotated[int, tyro.conf.arg(aliases=["-n"])] = -1
+    num_workers: Annotated[int, tyro.conf.arg(aliases=["-w"])] = 4
+    url: str = CLIMBMIX_URL
+    total: int = CLIMBMIX_SHARDS
+    base_dir: str | None = None
+
+
+def main() -> None:
+    flags = parse_flags(Flags, __doc__)
+    places = Places.of(flags.base_dir)
+    if flags.num_files == 0 or flags.total < 2:
+        raise ConfigError("`--num-files` is 0: ask for at least one shard, or -1 for all; `--total` must be at least 2")
+    wanted = climbmix_files(flags.num_files, flags.url.rstrip("/"), flags.total)
+    # A shard gets its name when it is whole.
+    missing = [file for file in wanted if not (places.data / file.name).is_file()]
+    print(f"{len(wanted) - len(missing)} of {len(wanted)} shards are in {places.data}")
+    if missing:
+        by_hand = f"fetch the shards of {flags.url} on another machine and put them into {places.data}"
+        fetch_all(missing, str(places.data), num_workers=flags.num_workers, by_hand=by_hand)
+        print(f"fetched {len(missing)} shards")
+
+
+if __name__ == "__main__":
+    run_command(main)

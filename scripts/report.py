@@ -1,0 +1,58 @@
+"""The report of the pipeline: `reset` before the first stage, `generate` after the last.
+
+python -m scripts.report reset
+python -m scripts.report generate      # BASE/report/report.md and report.html, and report.md here
+"""
+
+import dataclasses
+import shutil
+from typing import Literal
+
+import tyro
+
+from marin.gpt2.command import parse_flags, run_command
+from marin.gpt2.places import Places
+from marin.gpt2.report import HEADER_FILE, REPORT_FILE, collect, markdown, reset
+from marin.site.gpt2_report import write_page
+from marin.storage import files
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+    """Flags of report.
+
+    Args:
+        action: reset forgets earlier sections and notes the machine; generate writes the report.
+        unless_begun: with reset, leave a report alone that has been begun, as a pipeline does that continues.
+        price_per_hour: of the whole machine, for the cost; in whatever currency.
+        copy_to: where generate copies report.md.
+        base_dir: where everything is kept (default: $MARIN_BASE_DIR, $NANOCHAT_BASE_DIR, ~/.cache/marin/gpt2).
+    """
+
+    action: tyro.conf.Positional[Literal["reset", "generate"]]
+    unless_begun: bool = False
+    price_per_hour: float | None = None
+    copy_to: str = "."
+    base_dir: str | None = None
+
+
+def main() -> None:
+    flags = parse_flags(Flags, __doc__)
+    places = Places.of(flags.base_dir)
+    if flags.action == "reset":
+        if flags.unless_begun and (places.report / HEADER_FILE).is_file():
+            print(f"going on with the report in {places.report}")
+            return
+        reset(places)
+        print(f"{places.report} is ready for a new report")
+        return
+    report = collect(places, flags.price_per_hour)
+    path = places.report / REPORT_FILE
+    files.write_bytes(str(path), markdown(report).encode())
+    page = write_page(places, report)
+    copied = shutil.copy(path, flags.copy_to)
+    print(f"the report is in {path} (copied to {copied}) and in {page}")
+
+
+if __name__ == "__main__":
+    run_command(main)

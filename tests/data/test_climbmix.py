@@ -1,0 +1,50 @@
+"""`scripts.dataset`: shards over HTTP with faults, the last one always, and nothing twice."""
+
+import io
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from marin.errors import ConfigError
+from marin.gpt2.datasets import ValidationConfig, open_dataset, read_file_documents
+from marin.gpt2.places import Places
+from scripts import dataset
+
+
+def _shard(number: int) -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(pa.table({"text": [f"shard {number}, document {i}" for i in range(30)]}), stream, compression="zstd")
+    return stream.getvalue()
+
+
+def _fetch(monkeypatch, server, folder, *arguments: str) -> None:
+    flags = ["--total=6", f"--url={server.url}", f"--base-dir={folder}", *arguments]
+    monkeypatch.setattr(sys, "argv", ["dataset", *flags])
+    dataset.main()
+
+
+def test_shards_are_fetched_with_the_last_one_continued_after_faults_and_read(server, tmp_path, monkeypatch, capsys):
+    for number in range(6):
+        server.files[f"shard_{number:05d}.parquet"] = _shard(number)
+    server.faults = [("drop", 200)]
+    _fetch(monkeypatch, server, tmp_path, "-n", "2", "-w", "1")
+    places = Places.of(str(tmp_path))
+    names = ["shard_00000.parquet", "shard_00001.parquet", "shard_00005.parquet"]
+    assert sorted(path.name for path in places.data.iterdir()) == names
+    asked = len(server.asked)
+    _fetch(monkeypatch, server, tmp_path, "-n", "2")
+    assert len(server.asked) == asked and "3 of 3 shards" in capsys.readouterr().out
+    _fetch(monkeypatch, server, tmp_path, "-n", "3")
+    found = open_dataset(places, "climbmix")
+    assert [file.name for file in found.train] == ["shard_00000.parquet", "shard_00001.parquet", "shard_00002.parquet"]
+    assert found.validation.name == "shard_00005.parquet"
+    assert next(read_file_documents(found.train[1].path, "text")).text == "shard 1, document 0"
+    held_out = ValidationConfig(found.validation, num_tokens=20).read()  # until there are 80 bytes
+    assert [document.text for document in held_out.documents] == [f"shard 5, document {i}" for i in range(5)]
+
+
+def test_no_shards_to_fetch_is_refused(server, tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match="at least one shard"):
+        _fetch(monkeypatch, server, tmp_path, "-n", "0")

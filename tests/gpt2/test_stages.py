@@ -1,0 +1,114 @@
+"""Stages: done once, continued, refused under other settings, and their section of the report."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from marin.errors import ConfigError, DataError, StepFailedError
+from marin.execution.step import placement, this_output_path
+from marin.gpt2.places import Places
+from marin.gpt2.sections import report_section, section_markdown
+from marin.gpt2.stages import run_stage, stage
+
+
+@dataclasses.dataclass(frozen=True)
+class _Config:
+    marin_resumable = True
+
+    rate: float
+    fails: bool = placement(default=False)
+    output_path: str = this_output_path()
+
+
+def _write(config: _Config) -> None:
+    path = Path(config.output_path, "steps")
+    before = path.read_text() if path.exists() else ""
+    path.write_text(f"{before}{config.rate} ")
+    if config.fails:
+        raise ValueError("the power went")
+
+
+def _stage(places: Places, **fields):
+    return stage("test", _write, _Config(**fields), places, places.checkpoints("base", "d2"))
+
+
+def test_stage_is_done_once_and_other_settings_are_refused_with_both(tmp_path, capsys):
+    places = Places.of(str(tmp_path))
+    output = run_stage(places, _stage(places, rate=0.5))
+    assert output == tmp_path / "base_checkpoints" / "d2" and (output / "steps").read_text() == "0.5 "
+    assert run_stage(places, _stage(places, rate=0.5)) == output
+    assert "nothing to do" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match=r"(?s)a finished `gpt2/test`.*rate: was 0\.5, is 0\.25.*another tag"):
+        run_stage(places, _stage(places, rate=0.25))
+    assert (output / "steps").read_text() == "0.5 "
+
+
+def test_failed_stage_continues_and_keeps_its_work_from_other_settings(tmp_path):
+    places = Places.of(str(tmp_path))
+    with pytest.raises(StepFailedError, match="the power went"):
+        run_stage(places, _stage(places, rate=0.5, fails=True))
+    with pytest.raises(ConfigError, match="an unfinished"):
+        run_stage(places, _stage(places, rate=0.25))
+    output = run_stage(places, _stage(places, rate=0.5))
+    assert output is not None and (output / "steps").read_text() == "0.5 0.5 "
+
+
+@pytest.mark.parametrize(
+    ("flag", "environment", "expected"),
+    [
+        ("/a", {"MARIN_BASE_DIR": "/b"}, "/a"),
+        (None, {"MARIN_BASE_DIR": "/b", "NANOCHAT_BASE_DIR": "/c"}, "/b"),
+        (None, {"MARIN_BASE_DIR": "", "NANOCHAT_BASE_DIR": "/c"}, "/c"),
+        (None, {}, str(Path("~/.cache/marin/gpt2").expanduser())),
+    ],
+)
+def test_base_directory_is_the_flag_then_the_environment(flag, environment, expected):
+    assert Places.of(flag, environment).base == expected
+
+
+@pytest.mark.parametrize("value", [" ", "gs://bucket/x"])
+def test_base_directory_that_cannot_be_is_refused(value):
+    with pytest.raises(ConfigError, match="--base-dir"):
+        Places.of(value, {})
+
+
+@pytest.mark.parametrize("tag", ["", "../x", ".hidden", "a/b", "a b"])
+def test_tag_that_is_no_name_is_refused(tmp_path, tag):
+    with pytest.raises(ConfigError, match="--model-tag"):
+        Places.of(str(tmp_path)).checkpoints("base", tag)
+
+
+def test_deepest_run_is_found_and_an_absent_one_names_its_command(tmp_path):
+    places = Places.of(str(tmp_path))
+    with pytest.raises(DataError, match=r"there is none yet\): make one with `python -m scripts.chat_sft`"):
+        places.find_run("sft")
+    for tag in ("d6", "d12", "other"):
+        run = places.checkpoints("base", tag)
+        (run / "checkpoints" / "step-00000001").mkdir(parents=True)
+        (run / "run.json").write_text("{}")
+        (run / "metrics.jsonl").write_text("")
+    (tmp_path / "base_checkpoints" / "d20" / "checkpoints").mkdir(parents=True)
+    assert places.find_run("base").name == "d12"
+    assert places.find_run("base", "other").name == "other"
+    with pytest.raises(DataError, match=r"there are d12, d6, other.*scripts.base_train --model-tag d20"):
+        places.find_run("base", "d20")
+
+
+def test_report_section_is_readable_markdown_and_json(tmp_path):
+    places = Places.of(str(tmp_path))
+    figures = {
+        "val bpb": 0.7184,
+        "tokens": 1234567,
+        "CORE": None,
+        "tasks": {"a|b": {"acc": 0.5, "n": 10}, "c": {"acc": 1.0}},
+    }
+    path = report_section(places, "Base model (d2)", figures, "sample: <script>")
+    assert path.name == "base-model-d2.md"
+    lines = path.read_text().splitlines()
+    assert lines[0] == "## Base model (d2)"
+    assert {"- val bpb: 0.7184", "- tokens: 1,234,567", "- CORE: not measured"} <= set(lines)
+    assert "| a\\|b | 0.5 | 10 |" in lines and "| c | 1 | not measured |" in lines
+    assert json.loads(path.with_suffix(".json").read_text())["figures"]["tokens"] == 1234567
+    assert section_markdown("x", {"y": "a\nb"}) == "## x\n\n- y: a b\n\n"

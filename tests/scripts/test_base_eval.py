@@ -1,0 +1,166 @@
+"""`scripts.base_eval` as a person uses it: on a run, on a Hugging Face folder, again, and wrongly."""
+
+import csv
+import importlib.util
+import json
+import random
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+from marin.data.documents import Document, write_documents
+from marin.errors import CheckpointError, ConfigError, DataError
+from marin.models import LlamaConfig
+from marin.models.hf_export import export_hf
+from scripts import base_eval, base_train, tok_train
+
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "bird",
+    "sits",
+    "runs",
+    "sings",
+    "on",
+    "under",
+    "near",
+    "red",
+    "green",
+    "blue",
+    "old",
+    "small",
+    "house",
+    "tree",
+    "river",
+    "stone",
+]
+TINY = [
+    "--depth=2",
+    "--aspect-ratio=16",
+    "--head-dim=16",
+    "--max-seq-len=64",
+    "--total-batch-size=256",
+    "--device-batch-size=4",
+    "--num-iterations=3",
+    "--eval-every=-1",
+    "--sample-every=-1",
+    "--core-metric-every=-1",
+    "--device-type=cpu",
+]
+
+
+def _run(command, *arguments: str) -> None:
+    before = sys.argv
+    sys.argv = [command.__name__, *arguments]
+    try:
+        command.main()
+    finally:
+        sys.argv = before
+
+
+@pytest.fixture(scope="module")
+def made_bundle(tmp_path_factory, repository):
+    """The bundle of CORE's own tests, with two small tasks."""
+    spec = importlib.util.spec_from_file_location("core_conftest", repository / "tests/evaluation/core/conftest.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    tasks = {"copa": module.made_items("multiple_choice", 6), "winograd": module.made_items("schema", 6)}
+    return module.write_bundle(tmp_path_factory.mktemp("bundle"), tasks)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory) -> Path:
+    """A base directory with a tokenizer, two files of text and a run of three steps."""
+    folder = tmp_path_factory.mktemp("base")
+    choose = random.Random(0)
+    for name, count in (("a", 60), ("b", 10)):
+        documents = [Document(f"{name}{i}", " ".join(choose.choices(WORDS, k=40)), "test") for i in range(count)]
+        write_documents(str(folder / "text" / f"{name}.jsonl.zst"), documents)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MARIN_CPU_PEAK_FLOPS", "1e11")
+        patch.setenv("WANDB_MODE", "disabled")
+        _run(tok_train, "--vocab-size=300", "--max-chars=9000", *_where(folder))
+        _run(base_train, *TINY, *_where(folder))
+    return folder
+
+
+def _where(folder: Path) -> list[str]:
+    return [f"--base-dir={folder}", f"--dataset={folder}/text"]
+
+
+def _section(base: Path) -> dict:
+    return json.loads((base / "report" / "base-model-evaluation.json").read_text())
+
+
+def test_run_is_evaluated_written_down_and_not_measured_twice(base, made_bundle, capsys, monkeypatch):
+    arguments = [*_where(base), f"--eval-bundle={made_bundle}", "--split-tokens=300", "--device-batch-size=4"]
+    _run(base_eval, *arguments)
+    shown = capsys.readouterr().out
+    assert "partial CORE (2 of 22 tasks)" in shown and "this is not CORE" in shown
+    assert "train bits per byte" in shown and "The capital of France is" in shown
+    with (base / "base_eval" / "base_model_000003.csv").open() as lines:
+        rows = [[cell.strip() for cell in row] for row in csv.reader(lines)]
+    assert rows[0] == ["Task", "Accuracy", "Centered"] and [row[0] for row in rows[1:3]] == ["copa", "winograd"]
+    assert rows[-1][0].startswith("partial CORE")
+    records = base / "base_eval" / "d2_000003" / "records"
+    assert len((records / "copa.jsonl").read_text().splitlines()) == 6
+    section = _section(base)
+    assert section["figures"]["core_metric"] is None and 0 < section["figures"]["val_bpb"] < 9
+    assert section["figures"]["tasks"]["copa"]["accuracy"] == pytest.approx(float(rows[1][1]), abs=1e-6)
+    assert "squad" in section["text"] and "llm-foundry" in section["text"]
+
+    def never(*args, **kwargs):
+        raise AssertionError("it was measured already")
+
+    monkeypatch.setattr("marin.evaluation.core.evaluate.questions", never)
+    monkeypatch.setattr("marin.gpt2.base_evaluation.write_samples", never)
+    monkeypatch.setattr("marin.gpt2.base_evaluation.bits_per_byte", never)
+    _run(base_eval, *arguments)
+    assert "as found before" in capsys.readouterr().out and _section(base)["figures"] == section["figures"]
+
+
+def test_hugging_face_folder_is_evaluated_under_its_name(base, made_bundle, tmp_path, capsys):
+    config = LlamaConfig(seq_len=64, hidden_dim=32, intermediate_dim=40, num_layers=1, num_heads=2, num_kv_heads=2)
+    model = config.build(300, key=jax.random.key(0))
+    export_hf(model, config, str(base / "tokenizer"), tmp_path / "small-llama")
+    _run(
+        base_eval,
+        f"--base-dir={base}",
+        f"--hf-path={tmp_path / 'small-llama'}",
+        f"--eval-bundle={made_bundle}",
+        "--eval=core",
+        "--max-per-task=4",
+    )
+    assert "at most 4 items a task" in capsys.readouterr().out
+    found = json.loads((base / "base_eval" / "small-llama.json").read_text())
+    assert found["tasks"]["winograd"]["num_items"] == 4 and found["core_metric"] is None
+    assert len(found["missing"]) == 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (["--eval=core,all"], ConfigError, "`--eval` is 'core,all'"),
+        (["--device-batch-size=0"], ConfigError, "`--device-batch-size` is 0"),
+        (["--hf-path=x", "--step=3"], ConfigError, "leave out `--model-tag` and `--step`"),
+        (["--hf-path=nowhere/at/all"], ConfigError, "no folder here"),
+        (["--model-tag=d9"], DataError, "scripts.base_train --model-tag d9"),
+        (["--step=2"], CheckpointError, "checkpoint of step 2"),
+        (["--eval=core"], DataError, r"core.yaml is not there"),
+        (["--eval=core", "--max-per-task=0", "--eval-bundle=BUNDLE"], ConfigError, "`max_per_task` is 0"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_what_to_do(base, made_bundle, arguments, error, message):
+    arguments = [argument.replace("BUNDLE", str(made_bundle)) for argument in arguments]
+    with pytest.raises(error, match=message):
+        _run(base_eval, *_where(base), *arguments)
+
+
+def test_absent_bundle_is_noted_where_other_parts_are_asked_for_too(base, capsys):
+    _run(base_eval, *_where(base), "--eval=core,sample")
+    assert "note: CORE is not measured" in capsys.readouterr().out

@@ -1,0 +1,253 @@
+"""Every flag that the contest's guide and its reference name, with its default, and that those of base_train do what they say."""
+
+import importlib
+import re
+
+import pytest
+import tyro
+
+from marin import hardware
+from marin.data.documents import Document, write_documents
+from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
+from marin.errors import ConfigError, HardwareError
+from marin.gpt2.devices import precision_of, resources_of
+from marin.gpt2.places import Places
+from marin.nn.precision import Precision
+from marin.resources import CpuOnlyConfig, GpuConfig, TpuPodConfig
+from scripts import base_train
+
+# Flag: default as `--help` shows it; None where it is not shown or not the same.
+BASE_TRAIN = {
+    "run": "dummy",
+    "device-type": None,
+    "fp8": None,
+    "fp8-recipe": "tensorwise",
+    "depth": None,
+    "aspect-ratio": "64",
+    "head-dim": "128",
+    "max-seq-len": "2048",
+    "window-pattern": "SSSL",
+    "num-iterations": "-1",
+    "target-flops": "-1.0",
+    "target-param-data-ratio": None,
+    "device-batch-size": "32",
+    "total-batch-size": None,
+    "embedding-lr": "0.3",
+    "unembedding-lr": "0.008",
+    "matrix-lr": "0.02",
+    "scalar-lr": "0.5",
+    "weight-decay": "0.28",
+    "warmup-steps": "40",
+    "warmdown-ratio": "0.65",
+    "final-lr-frac": "0.05",
+    "resume-from-step": "-1",
+    "eval-every": "250",
+    "eval-tokens": "41943040",
+    "core-metric-every": None,
+    "core-metric-max-per-task": "500",
+    "sample-every": "2000",
+    "save-every": None,
+    "model-tag": None,
+}
+FLAGS = {
+    "dataset": {"num-files": "-1", "num-workers": "4"},
+    "tok_train": {"max-chars": "2000000000", "doc-cap": "10000", "vocab-size": "32768"},
+    "tok_eval": {},
+    "base_train": BASE_TRAIN,
+    "base_eval": {
+        "eval": None,
+        "max-per-task": "-1",
+        "split-tokens": "20971520",
+        "device-batch-size": "32",
+        "model-tag": None,
+        "step": None,
+        "hf-path": None,
+    },
+    "chat_sft": {
+        "load-optimizer": None,
+        "num-iterations": "-1",
+        "init-lr-frac": "0.8",
+        "warmup-ratio": "0.0",
+        "warmdown-ratio": "0.5",
+        "final-lr-frac": "0.0",
+        "eval-every": "200",
+        "eval-tokens": "20971520",
+        "chatcore-every": "200",
+        "chatcore-max-cat": "-1",
+        "chatcore-max-sample": "24",
+        "mmlu-epochs": "3",
+        "gsm8k-epochs": "4",
+    },
+    "chat_eval": {},
+    "chat_rl": {
+        "num-epochs": "1",
+        "device-batch-size": "8",
+        "examples-per-step": "16",
+        "num-samples": "16",
+        "max-new-tokens": "256",
+        "temperature": "1.0",
+        "top-k": "50",
+        "init-lr-frac": "0.05",
+        "eval-every": "60",
+        "save-every": "60",
+        "eval-examples": "400",
+    },
+    "chat_cli": {},
+    "chat_web": {},
+    "infer_bench": {},
+}
+SHORT = {
+    "dataset": ["-n", "-w"],
+    "chat_eval": ["-i", "-a", "-t", "-m", "-n", "-k", "-b", "-x"],
+    "chat_cli": ["-i", "-p", "-t", "-k"],
+}
+
+
+def _help_of(script: str, monkeypatch, capsys) -> str:
+    if importlib.util.find_spec(f"scripts.{script}") is None:
+        pytest.skip(f"scripts.{script} is not there")
+    module = importlib.import_module(f"scripts.{script}")
+    monkeypatch.setattr("sys.argv", [script, "--help"])
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    assert ended.value.code == 0
+    return re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("script", FLAGS)
+def test_script_has_every_flag_with_its_default(script, monkeypatch, capsys):
+    text = _help_of(script, monkeypatch, capsys)
+    for flag, default in FLAGS[script].items():
+        assert re.search(rf"--{flag}\b", text), flag
+        if default is not None:
+            # What stands behind the flag, up to the next one.
+            found = re.findall(rf"--{flag} .*?(?=\n[ │]*-|\Z)", text, re.DOTALL)
+            plain = [re.sub(r"[│\s]+", " ", own) for own in found]
+            assert any(f"default: {default})" in own for own in plain), (flag, plain)
+    for flag in SHORT.get(script, ()):
+        assert re.search(rf"(?<![-\w]){flag}\b", text), flag
+    assert "--base-dir" in text
+
+
+# ---- what flags of base_train do --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory) -> Places:
+    """A base directory with a tokenizer, and two files of text."""
+    folder = tmp_path_factory.mktemp("base")
+    for name in ("a", "b"):
+        write_documents(
+            str(folder / "text" / f"{name}.jsonl.zst"),
+            [Document(str(i), f"graph {i} has {i * i} edges, and no node {name}.", "test") for i in range(200)],
+        )
+    train_tokenizer(
+        TrainTokenizerConfig(str(folder / "text" / "a.jsonl.zst"), 280, output_path=str(folder / "tokenizer"))
+    )
+    return Places(str(folder))
+
+
+def _parse(*arguments: str) -> base_train.Flags:
+    return tyro.cli(base_train.Flags, args=list(arguments)).filled()
+
+
+def _config(places: Places, *arguments: str):
+    small = [] if any(argument.startswith("--depth") for argument in arguments) else ["--depth=4"]
+    flags = _parse("--device-type", "cpu", "--dataset", f"{places.base}/text", *small, *arguments)
+    return base_train.make_config(flags, places)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "effect", "expected"),
+    [
+        (["--depth", "26"], lambda c: (c.train.model.num_layers, c.train.model.hidden_dim), (26, 1664)),
+        (["--depth=12", "--aspect-ratio=100"], lambda c: c.train.model.hidden_dim, 1280),
+        (["--depth=12", "--head-dim=64"], lambda c: c.train.model.num_heads, 12),
+        (["--max-seq-len=512"], lambda c: (c.train.model.seq_len, c.train.train.train_batch_size), (512, 1024)),
+        (["--window-pattern=L"], lambda c: c.train.model.window(0), None),
+        (["--run", "d26-feb"], lambda c: c.train.run_name, "d26-feb"),
+        (["--device-batch-size=8"], lambda c: c.train.train.per_device_parallelism, 8),
+        (["--depth=26", "--target-param-data-ratio=8.25"], lambda c: c.train.train.num_train_steps, 13602),
+        (["--total-batch-size=1048576"], lambda c: c.train.train.train_batch_size, 512),
+        (["--num-iterations=77"], lambda c: c.train.train.num_train_steps, 77),
+        (["--core-metric-every=999999"], lambda c: c.core_every, 999999),
+        (["--core-metric-every=-1"], lambda c: c.core_every, 0),
+        (["--core-metric-max-per-task=-1"], lambda c: c.core_max_per_task, -1),
+        (["--sample-every=-1"], lambda c: c.sample_every, 0),
+        (["--save-every", "-1"], lambda c: c.train.train.steps_per_export == c.train.train.num_train_steps, True),
+        (["--save-every=100"], lambda c: c.train.train.steps_per_export, 100),
+        (["--eval-every=-1"], lambda c: c.eval_every, 0),
+        (["--eval-tokens=1000"], lambda c: c.validation.num_tokens, 1000),
+        (["--matrix-lr=0.04"], lambda c: c.train.train.learning_rate, 0.04),
+        (["--scalar-lr=1.0"], lambda c: c.train.train.optimizer_config.input_scale_lr, 1.0),
+        (["--warmup-steps=7"], lambda c: c.train.train.optimizer_config.warmup, 7),
+        (["--warmdown-ratio=0.2"], lambda c: c.train.train.optimizer_config.decay, 0.2),
+        (["--final-lr-frac=0.5"], lambda c: c.train.train.optimizer_config.min_lr_ratio, 0.5),
+        (["--seed=3"], lambda c: (c.train.train.seed, c.train.train.data_seed), (3, 3)),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)  # fmt: skip
+def test_flag_of_base_train_has_its_effect(places, arguments, effect, expected):
+    assert effect(_config(places, *arguments)) == expected
+
+
+def test_presets_are_the_guides_figures_and_those_at_head():
+    guide, head = _parse(), _parse("--preset", "head")
+    of_guide = (guide.depth, guide.target_param_data_ratio, guide.total_batch_size, guide.core_metric_every)
+    assert of_guide == (24, 10.5, 524288, 3000)
+    assert (head.depth, head.target_param_data_ratio, head.total_batch_size) == (20, 12.0, -1)
+    assert (head.core_metric_every, head.save_every) == (2000, -1)
+    assert _parse("--preset", "head", "--depth", "26").depth == 26
+    assert base_train.make_recipe(head, 32768).num_iterations == 4980
+
+
+def test_what_says_where_or_how_often_is_no_part_of_the_identity(places):
+    from marin.execution.graph import Graph
+    from marin.gpt2.pretraining import train_base
+    from marin.gpt2.stages import stage
+
+    def fingerprint(*arguments: str) -> str:
+        step = stage("base_train", train_base, _config(places, *arguments), places, places.checkpoints("base", "x"))
+        return Graph([step], places.base).node(step).fingerprint
+
+    usual = fingerprint("--depth=4")
+    for same in ("--device-batch-size=4", "--sample-every=-1", "--core-metric-every=7", "--run=x"):
+        assert fingerprint("--depth=4", same) == usual, same
+    for other in ("--matrix-lr=0.01", "--seed=1", "--total-batch-size=262144", "--eval-tokens=100"):
+        assert fingerprint("--depth=4", other) != usual, other
+
+
+def test_fp8_is_used_where_the_gpu_has_it_and_falls_back_where_not(monkeypatch, capsys):
+    assert precision_of(GpuConfig(8, "H100"), True, {}) == Precision("bf16", products="fp8")
+    assert precision_of(GpuConfig(8, "H100"), False, {}) is None
+    assert precision_of(GpuConfig(8, "A100-80G"), True, {}) is None
+    assert "no 8-bit floating-point products" in capsys.readouterr().err
+    assert precision_of(CpuOnlyConfig(), False, {"NANOCHAT_DTYPE": "bfloat16"}) == Precision("bf16")
+    with pytest.raises(ConfigError, match="NANOCHAT_DTYPE"):
+        precision_of(CpuOnlyConfig(), False, {"NANOCHAT_DTYPE": "float16"})
+
+
+def test_device_type_counts_the_gpus_of_all_processes(monkeypatch):
+    torchrun = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "8"}
+    torchrun |= {"MASTER_ADDR": "a", "MASTER_PORT": "1"}
+    assert resources_of("cpu", {}) == CpuOnlyConfig() and resources_of("v6e-8", {}) == TpuPodConfig("v6e-8")
+    monkeypatch.setattr(hardware, "detect_gpus", list)
+    assert resources_of("", {}) == CpuOnlyConfig()
+    with pytest.raises(HardwareError, match="none is found"):
+        resources_of("cuda", {})
+    monkeypatch.setattr(hardware, "detect_gpus", lambda: [("H100", 1)] * 8)
+    assert resources_of("auto", {}) == GpuConfig(8) == resources_of("cuda", torchrun)
+    assert resources_of("auto", {"CUDA_VISIBLE_DEVICES": "0,3"}) == GpuConfig(2)
+    assert resources_of("auto", {"SLURM_STEP_NUM_TASKS": "16", "SLURM_PROCID": "0"}) == GpuConfig(16)
+    with pytest.raises(ConfigError, match="--device-type"):
+        resources_of("mps", {})
+
+
+def test_flags_that_are_wrong_are_refused_by_name(places):
+    with pytest.raises(ConfigError, match="--device-batch-size"):
+        _config(places, "--device-batch-size=0")
+    with pytest.raises(ConfigError, match="per_device_parallelism.*no equal parts"):
+        _config(places, "--device-batch-size=7")
+    with pytest.raises(SystemExit):
+        _parse("--depht=12")

@@ -1,0 +1,110 @@
+"""Opening a training run's model, as evaluation, fine-tuning and the server do."""
+
+import json
+import pathlib
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+from marin.data.documents import Document, write_documents
+from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
+from marin.errors import CheckpointError, ConfigError
+from marin.models import GptConfig, LlamaConfig
+from marin.models.hf_export import export_hf
+from marin.nn import Llama3RotaryConfig, RmsNormConfig
+from marin.tracking import RunWriter
+from marin.training.checkpoint_writer import CheckpointWriter
+from marin.training.config_json import config_to_json
+from marin.training.run_model import load_any_model, load_run_model
+
+GPT = GptConfig(seq_len=16, hidden_dim=32, num_layers=2, num_heads=2)
+LLAMA = LlamaConfig(
+    seq_len=16, hidden_dim=16, intermediate_dim=24, num_layers=1, num_heads=2, num_kv_heads=1, qk_norm=RmsNormConfig(),
+    rope=Llama3RotaryConfig(factor=4.0), attn_backend="JAX_FLASH",
+)  # fmt: skip
+
+
+def weights(config: Any, seed: int) -> Any:
+    return eqx.filter(config.build(300, key=jax.random.key(seed)), eqx.is_array)
+
+
+def write_run(folder: pathlib.Path, config: Any, *, average: bool = False, **info: Any) -> pathlib.Path:
+    """A run's directory with checkpoints of steps 3 and 7, whose weights are of seeds 3 and 7 (the average: 70)."""
+    documents = str(folder / "documents.jsonl.zst")
+    write_documents(documents, [Document(str(i), f"document {i} of a few " * 9, "test") for i in range(3)])
+    train_tokenizer(TrainTokenizerConfig(documents, 265, str(folder / "tokenizer")))
+    writer = RunWriter(folder / "run")
+    described = {"model": config_to_json(config), "tokenizer": str(folder / "tokenizer"), "vocab_size": 300}
+    kind = type(config)
+    named = {"model_class": f"{kind.__module__}:{kind.__qualname__}", "precision": "bf16", "run_name": "tiny"}
+    writer.write_info({"config": described} | named | info)
+    writer.append("start", from_step=0)
+    writer.close()
+    with CheckpointWriter(folder / "run" / "checkpoints", keep_every=1) as saver:
+        for step in (3, 7):
+            saver.save({"model": weights(config, step), "average": weights(config, 70) if average else None}, step)
+    return folder / "run"
+
+
+def assert_weights(model: Any, expected: Any) -> None:
+    actual = jax.tree.leaves(eqx.filter(model, eqx.is_array))
+    for left, right in zip(actual, jax.tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize("config", [GPT, LLAMA], ids=["gpt", "llama"])
+def test_a_run_opens_as_its_newest_step_or_the_step_asked_for(tmp_path, config):
+    run = write_run(tmp_path, config)
+    loaded = load_run_model(run)
+    assert (loaded.config, loaded.step, loaded.name, loaded.precision.compute) == (config, 7, "tiny-step-7", "bf16")
+    assert_weights(loaded.model, weights(config, 7))
+    assert loaded.tokenizer.decode(loaded.tokenizer.encode("a few")) == "a few"
+    for earlier in (load_run_model(run, step=3), load_run_model(run / "checkpoints" / "step-00000003")):
+        assert_weights(earlier.model, weights(config, 3))
+    x_BTD = loaded.model.activations(np.zeros((1, 4), np.int32), None)
+    assert x_BTD.shape == (1, 4, config.hidden_dim)
+
+
+def test_a_run_that_keeps_an_average_opens_as_the_average(tmp_path):
+    assert_weights(load_run_model(write_run(tmp_path, GPT, average=True)).model, weights(GPT, 70))
+
+
+def test_a_hugging_face_folder_opens_like_a_run(tmp_path):
+    run = write_run(tmp_path, LLAMA)
+    loaded = load_run_model(run)
+    export_hf(loaded.model, loaded.config, str(tmp_path / "tokenizer"), tmp_path / "hf")
+    opened = load_any_model(tmp_path / "hf")
+    assert_weights(opened.model, weights(LLAMA, 7))
+    assert (opened.name, opened.checkpoint, opened.tokenizer.digest) == ("hf", None, loaded.tokenizer.digest)
+
+
+@pytest.mark.parametrize(
+    ("info", "message"),
+    [
+        ({"model_class": "os:system"}, "only classes of marin and experiments are loaded"),
+        ({"model_class": "experiments.gone:Config"}, "not here: run this in a checkout"),
+        ({"model_class": "marin.models.lm:count_parameters"}, "not the config of a model"),
+    ],
+)
+def test_a_class_that_cannot_be_loaded_is_refused(tmp_path, info, message):
+    with pytest.raises(ConfigError, match=message):
+        load_run_model(write_run(tmp_path, GPT, **info))
+
+
+def test_a_field_of_another_version_is_named(tmp_path):
+    run = write_run(tmp_path, GPT)
+    info = json.loads((run / "run.json").read_text())
+    info["config"]["model"]["wings"] = 2
+    (run / "run.json").write_text(json.dumps(info))
+    with pytest.raises(ConfigError, match="no field `wings`"):
+        load_run_model(run)
+
+
+def test_what_is_not_a_run_is_named(tmp_path):
+    with pytest.raises(CheckpointError, match="is not there"):
+        load_run_model(tmp_path / "nothing")
+    with pytest.raises(CheckpointError, match="holds no checkpoint"):
+        load_run_model(tmp_path)
