@@ -47,7 +47,7 @@ def serve(loaded: object, args: argparse.Namespace) -> int:
     """Serves an opened model (`RunModel`) until Ctrl-C or SIGTERM."""
     import time
 
-    from marin.errors import ConfigError
+    from marin.errors import ConfigError, Terminated
     from marin.inference import Engine
     from marin.inference.server import Limits, Worker, bind, make_server
     from marin.nn.precision import Precision
@@ -75,7 +75,7 @@ def serve(loaded: object, args: argparse.Namespace) -> int:
     print(f"open http://{host}:{port}   OpenAI base URL: http://{host}:{port}/v1   (Ctrl-C stops)", flush=True)
     try:
         make_server(worker, name, listener).run(sockets=[listener])
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated):
         pass
     finally:
         worker.close()
