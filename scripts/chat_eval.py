@@ -139,7 +139,7 @@ def main() -> None:
     verdict = show(scores)
     print(f"{verdict}\nreplies: {folder}")
     rows = {score.name: score.as_json() for score in scores}
-    samples = "\n".join(sample_lines(score) for score in scores if score.records)
+    samples = "### Replies\n\n" + "\n".join(sample_lines(score) for score in scores if score.records)
     report_section(
         places,
         f"Chat evaluation {flags.source}",

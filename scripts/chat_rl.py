@@ -123,7 +123,9 @@ def main() -> None:
     output = run_stage(places, stage("chat_rl", train_rl, config, places, run))
     if output is None:
         return
-    given = {f"--{name.replace('_', '-')}": str(value) for name, value in dataclasses.asdict(flags).items()}
+    default = dataclasses.asdict(Flags())
+    flags_given = {name: value for name, value in dataclasses.asdict(flags).items() if value != default[name]}
+    given = {f"--{name.replace('_', '-')}": str(value) for name, value in flags_given.items()}
     figures = {"begins from": f"{flags.source} {begin.name}, step {origin.checkpoint.step}", **read_figures(output)}
     report_section(places, "Chat RL", figures | {"flags": given})
 

@@ -158,7 +158,9 @@ def main() -> None:
     output = run_stage(places, stage("chat_sft", train_sft, config, places, run))
     if output is None:
         return
-    given = {f"--{name.replace('_', '-')}": str(value) for name, value in dataclasses.asdict(flags).items()}
+    default = dataclasses.asdict(Flags())
+    flags_given = {name: value for name, value in dataclasses.asdict(flags).items() if value != default[name]}
+    given = {f"--{name.replace('_', '-')}": str(value) for name, value in flags_given.items()}
     report_section(
         places,
         "Chat SFT",

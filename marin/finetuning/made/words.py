@@ -65,6 +65,6 @@ def draw_word(rng: random.Random, split: Split, *, coined: float = 0.5) -> str:
 
 
 def coined_word(rng: random.Random) -> str:
-    """Two or three syllables, such as "thelnoom"."""
-    syllables = range(2 if rng.random() < 0.7 else 3)
+    """One to three syllables, such as "thelnoom"."""
+    syllables = range(rng.choice((1, 2, 2, 3)))
     return "".join(rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS) for _ in syllables)
