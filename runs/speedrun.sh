@@ -44,9 +44,9 @@ wait "$download"
 
 together scripts.base_train --depth="$DEPTH" --target-param-data-ratio="$RATIO" --device-batch-size=16 --fp8 \
   --core-metric-every=999999 --sample-every=-1 --save-every=-1 --model-tag="d$DEPTH" --run="$WANDB_RUN"
-together scripts.base_eval --device-batch-size=16 --model-tag="d$DEPTH"
+"$PYTHON" -m scripts.base_eval --device-batch-size=16 --model-tag="d$DEPTH"
 
 together scripts.chat_sft --device-batch-size=16 --model-tag="d$DEPTH" --run="$WANDB_RUN"
-together scripts.chat_eval -i sft --model-tag="d$DEPTH"
+"$PYTHON" -m scripts.chat_eval -i sft --download --model-tag="d$DEPTH"
 
 "$PYTHON" -m scripts.report generate ${PRICE_PER_HOUR:+--price-per-hour="$PRICE_PER_HOUR"}

@@ -38,7 +38,12 @@ ORDER = (
     "chat-rl",
     "chat-evaluation-rl",
 )
-_FINAL_METRICS = ("CORE", "ARC-Easy", "ARC-Challenge", "MMLU", "GSM8K", "HumanEval", "SpellingBee", "ChatCORE")
+_COLUMNS = {
+    "base-model-evaluation": "BASE",
+    "chat-evaluation-base": "BASE, chat",
+    "chat-evaluation-sft": "SFT",
+    "chat-evaluation-rl": "RL",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,10 +152,7 @@ def markdown(report: Report) -> str:
     """The whole report as one Markdown document."""
     parts = ["# Time-to-GPT-2 report\n\n", section_markdown("Environment", environment_figures(report.header))]
     parts += [section_markdown(section.name, section.figures, section.text) for section in report.sections]
-    metrics = final_metrics(report)
-    if metrics:
-        parts.append(section_markdown("Metrics by stage", {"table": metrics}))
-    parts.append(section_markdown("Time and cost", time_figures(report)))
+    parts += [section_markdown(name, figures) for name, figures in closing(report)]
     if report.record:
         text = f"**{verdict(report.record)}**"
         asked = {condition.asked: condition.as_json() for condition in report.record}
@@ -180,35 +182,46 @@ def environment_figures(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def final_metrics(report: Report) -> dict[str, dict[str, Any]]:
-    """The figures that several stages state, by metric, with a column a stage."""
-    columns = {"base-model-evaluation": "BASE", "chat-evaluation-sft": "SFT", "chat-evaluation-rl": "RL"}
+    """The figures that stages state of their models, by metric, with a column a model: CORE and the accuracy on chat tasks."""
     found: dict[str, dict[str, Any]] = {}
     for section in report.sections:
-        column = columns.get(section.slug)
+        column = _COLUMNS.get(section.slug)
         if column is None:
             continue
-        flat = _flat(section.figures)
-        for metric in _FINAL_METRICS:
-            value = flat.get(_key(metric)) if metric != "CORE" else flat.get("coremetric")
-            if isinstance(value, int | float):
-                found.setdefault(metric, {})[column] = value
+        for name in ("core_metric", "partial_core_metric", "val_bpb"):
+            if isinstance(section.figures.get(name), float):
+                found.setdefault(name, {})[column] = section.figures[name]
+        tasks = section.figures.get("tasks")
+        for name, row in tasks.items() if column != "BASE" and isinstance(tasks, dict) else ():
+            if isinstance(row, dict) and "accuracy" in row:
+                found.setdefault(name, {})[column] = row["accuracy"]
     return found
 
 
-def _flat(figures: dict[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in figures.items():
-        if isinstance(value, dict):
-            for inner, row in value.items():
-                single = row.get("accuracy") if isinstance(row, dict) else row
-                flat.setdefault(_key(inner), single)
-        else:
-            flat[_key(name)] = value
-    return flat
+def comparisons(report: Report) -> dict[str, dict[str, Any]]:
+    """For each chat task and model, whether its answers are better than always the most common one, at 95 %."""
+    found = {}
+    for section in report.sections:
+        tasks = section.figures.get("tasks")
+        if not section.slug.startswith("chat-evaluation-") or not isinstance(tasks, dict):
+            continue
+        for name, row in tasks.items():
+            if isinstance(row, dict) and {"accuracy", "low", "baseline"} <= row.keys():
+                found[f"{name}, {_COLUMNS.get(section.slug, section.name)}"] = {
+                    "accuracy": row["accuracy"],
+                    "95 % lower bound": row["low"],
+                    "most common answer, or guessing": row["baseline"],
+                    "better": row["low"] > row["baseline"],
+                }
+    return found
 
 
-def _key(name: str) -> str:
-    return "".join(letter for letter in name.lower() if letter.isalnum())
+def closing(report: Report) -> list[tuple[str, dict[str, Any]]]:
+    """What follows from several sections: headings and figures."""
+    metrics, compared = final_metrics(report), comparisons(report)
+    found = [("Metrics by stage", {"metrics": metrics})] if metrics else []
+    found += [("Better than the most common answer?", {"held-out questions": compared})] if compared else []
+    return [*found, ("Time and cost", time_figures(report))]
 
 
 def time_figures(report: Report) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError
 from marin.inference.options import Sample, SamplingOptions
 from marin.inference.programs import BURST, Programs
-from marin.inference.scheduler import Event, Request, Scheduler
+from marin.inference.scheduler import Event, Request, Scheduler, stop_tokens_of
 from marin.inference.tools import ToolTokens
 from marin.nn.precision import Precision
 
@@ -44,13 +44,27 @@ class Engine:
                 f"an engine of `max_length` {max_length} and `max_rows` {max_rows} can do nothing: use at least 2 and 1"
             )
         self.tokenizer, self.max_length, self.max_rows = tokenizer, max_length, max_rows
+        self._precision = precision
         self.programs = Programs(model, tokenizer.vocab_size, precision)
         self._tools = ToolTokens.of(tokenizer) if tools else None
 
-    def scheduler(self) -> Scheduler:
-        """A batch of this engine's own size, with nothing in it."""
+    def load(self, model: Any) -> None:
+        """Goes on with other weights of the same model, as training makes them; nothing is compiled again."""
+        self.programs.take_weights(Programs(model, self.tokenizer.vocab_size, self._precision))
+
+    def scheduler(self, *, stops: bool = True) -> Scheduler:
+        """A batch of this engine's own size, with nothing in it.
+
+        Args:
+            stops: whether the tokens that end a document or an answer end a sample; measurements go on beyond them.
+        """
         return Scheduler(
-            self.programs, self.tokenizer, max_length=self.max_length, max_rows=self.max_rows, tools=self._tools
+            self.programs,
+            self.tokenizer,
+            max_length=self.max_length,
+            max_rows=self.max_rows,
+            tools=self._tools,
+            always_stop=stop_tokens_of(self.tokenizer) if stops else frozenset(),
         )
 
     def warm_up(self) -> None:

@@ -79,6 +79,10 @@ class Programs:
         self._first = jax.jit(choose)
         self._join = jax.jit(_join, donate_argnums=(0,))
 
+    def take_weights(self, other: "Programs") -> None:
+        """Goes on with the weights of another of the same model; nothing is compiled again."""
+        self._arrays = other._arrays
+
     @property
     def weight_bytes(self) -> int:
         """What one step of decoding reads at least."""
@@ -87,6 +91,11 @@ class Programs:
         if getattr(arrays, "value_embeddings", None):
             read = eqx.tree_at(lambda m: m.value_embeddings, read, ())
         return int(sum(leaf.nbytes for leaf in jax.tree.leaves((read, head))))
+
+    def cache_bytes(self, length: int) -> int:
+        """Keys and values that one step of decoding reads of a row of so many tokens."""
+        layers = jax.eval_shape(lambda: self.empty(1, length)).layers
+        return int(sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(layers)))
 
     def empty(self, rows: int, length: int) -> KvCache:
         return init_cache(eqx.combine(self._arrays[0], self._static), rows, length)

@@ -87,11 +87,21 @@ class Scheduler:
     """Runs requests on one model."""
 
     def __init__(
-        self, programs: Programs, tokenizer: Any, *, max_length: int, max_rows: int, tools: ToolTokens | None
+        self,
+        programs: Programs,
+        tokenizer: Any,
+        *,
+        max_length: int,
+        max_rows: int,
+        tools: ToolTokens | None,
+        always_stop: frozenset[int],
     ) -> None:
+        """Args:
+        always_stop: tokens that end every sample (`stop_tokens_of`).
+        """
         self._programs, self._tokenizer, self._tools = programs, tokenizer, tools
         self.max_length, self.max_rows = max_length, max_rows
-        self._always_stop = stop_tokens_of(tokenizer)
+        self._always_stop = always_stop
         self._waiting: collections.deque[Request] = collections.deque()
         self._prompt: _Prompt | None = None
         self._rows: list[_Row | None] = []

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from marin.gpt2.places import Places
-from marin.gpt2.report import Report, environment_figures, final_metrics, time_figures, verdict
+from marin.gpt2.report import Report, closing, environment_figures, verdict
 from marin.gpt2.sections import shown
 from marin.site import pages, wording
 from marin.site.leaderboard.curves import Curve, draw_curve, read_curves
@@ -71,10 +71,7 @@ def _sections(report: Report) -> list[dict[str, Any]]:
     """Each section's heading, plain figures, tables and text, all as strings."""
     listed = [("Environment", environment_figures(report.header), "")]
     listed += [(section.name, section.figures, section.text) for section in report.sections]
-    metrics = final_metrics(report)
-    if metrics:
-        listed.append(("Metrics by stage", {"Metrics": metrics}, ""))
-    listed.append(("Time and cost", time_figures(report), ""))
+    listed += [(name, figures, "") for name, figures in closing(report)]
     return [
         {
             "name": name,

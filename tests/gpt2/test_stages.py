@@ -9,7 +9,8 @@ import pytest
 from marin.errors import ConfigError, DataError, StepFailedError
 from marin.execution.step import placement, this_output_path
 from marin.gpt2.places import Places
-from marin.gpt2.stages import report_section, run_stage, section_markdown, stage
+from marin.gpt2.sections import report_section, section_markdown
+from marin.gpt2.stages import run_stage, stage
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,12 +6,14 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from chat_server import CONFIG, model_of
 
+from marin.errors import ConfigError
 from marin.inference.engine import Engine
 from marin.inference.options import SamplingOptions
-from marin.models import GptConfig, LlamaConfig
+from marin.inference.scheduler import Request
+from marin.models import LlamaConfig
 
-CONFIG = GptConfig(seq_len=32, hidden_dim=32, num_layers=3, num_heads=4, num_kv_heads=2)  # windows of 8 keys
 LLAMA = LlamaConfig(seq_len=32, hidden_dim=32, intermediate_dim=48, num_layers=2, num_heads=4, num_kv_heads=2)
 CONFIGS = {
     "windows-and-groups": CONFIG,
@@ -27,15 +29,18 @@ def prompts(vocab_size, lengths, seed=0):
     return [tuple(random.integers(0, vocab_size - 9, length).tolist()) for length in lengths]
 
 
+@eqx.filter_jit
+def all_logits(model, tokens_1T):
+    return model.activations(tokens_1T, None)[0] @ model.lm_head_DV
+
+
 def without_cache(model, prompt, num_tokens, stops):
     """The likeliest continuation, from the whole context for each token."""
-    padded = len(prompt) + num_tokens
-    score = eqx.filter_jit(lambda m, tokens: m.activations(tokens, None)[0] @ m.lm_head_DV)
     tokens = list(prompt)
     for _ in range(num_tokens):
-        row = np.zeros((1, padded), np.int32)
+        row = np.zeros((1, 64), np.int32)
         row[0, : len(tokens)] = tokens
-        best = int(np.argmax(np.asarray(score(model, jnp.asarray(row)))[len(tokens) - 1]))
+        best = int(np.argmax(np.asarray(all_logits(model, jnp.asarray(row)))[len(tokens) - 1]))
         if best in stops:
             break
         tokens.append(best)
@@ -46,9 +51,8 @@ def engine_of(model, tokenizer, **options):
     return Engine(model, tokenizer, **{"max_length": 64, "max_rows": 4} | options)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("max_rows", [1, 4])
-def test_greedy_tokens_with_the_cache_equal_those_without(model_of, chat_tokenizer, name, max_rows):
+@pytest.mark.parametrize(("name", "max_rows"), [(name, 4) for name in CONFIGS] + [("windows-and-groups", 1)])
+def test_greedy_tokens_with_the_cache_equal_those_without(chat_tokenizer, name, max_rows):
     model = model_of(CONFIGS[name], chat_tokenizer.vocab_size)
     engine = engine_of(model, chat_tokenizer, max_rows=max_rows, tools=False)
     asked = prompts(chat_tokenizer.vocab_size, (1, 5, 21, 40, 2))
@@ -57,3 +61,120 @@ def test_greedy_tokens_with_the_cache_equal_those_without(model_of, chat_tokeniz
         assert sample.tokens == without_cache(model, prompt, 24, stops)
         assert sample.finish_reason == ("length" if len(sample.tokens) == 24 else "stop")
         assert sample.mask == (1,) * len(sample.tokens) and max(sample.logprobs, default=0) <= 0
+
+
+@pytest.fixture(scope="module")
+def engine(chat_tokenizer, chat_model):
+    return engine_of(chat_model, chat_tokenizer)
+
+
+HOT = SamplingOptions(max_tokens=20, temperature=1.5, top_k=100, top_p=0.95, seed=3)
+
+
+def test_samples_are_a_function_of_the_seed_whatever_shares_the_batch(engine, chat_tokenizer):
+    first, second, third = prompts(chat_tokenizer.vocab_size, (4, 30, 11))
+    (alone,) = engine.generate([first], HOT, num_samples=3)
+    together = engine.generate([second, first, third], HOT, num_samples=3)  # nine samples on four rows
+    assert [sample.tokens for sample in together[1]] == [sample.tokens for sample in alone]
+    assert len({sample.tokens for sample in alone}) == 3
+    (other,) = engine.generate([first], dataclasses.replace(HOT, seed=4))
+    assert other[0].tokens != alone[0].tokens
+
+
+def test_log_probabilities_are_those_of_the_model_at_temperature_one(engine, chat_model, chat_tokenizer):
+    (prompt,) = prompts(chat_tokenizer.vocab_size, (6,))
+    ((sample,),) = engine.generate([prompt], HOT)
+    row = np.zeros((1, 64), np.int32)
+    row[0, : 6 + len(sample.tokens)] = [*prompt, *sample.tokens]
+    logits = 15 * np.tanh(np.asarray(all_logits(chat_model, jnp.asarray(row))) / 15)
+    logprobs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    expected = [logprobs[5 + index, token] for index, token in enumerate(sample.tokens)]
+    np.testing.assert_allclose(sample.logprobs, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_stream_gives_the_tokens_of_generate(engine, chat_tokenizer):
+    (prompt,) = prompts(chat_tokenizer.vocab_size, (9,))
+    ((sample,),) = engine.generate([prompt], HOT)
+    assert tuple(engine.stream(prompt, HOT)) == sample.tokens
+
+
+def test_a_stop_token_ends_a_sample_and_is_named(engine, chat_tokenizer):
+    (prompt,) = prompts(chat_tokenizer.vocab_size, (5,))
+    ((whole,),) = engine.generate([prompt], GREEDY)
+    stop = whole.tokens[7]
+    ((cut,),) = engine.generate([prompt], dataclasses.replace(GREEDY, stop_tokens=(stop,)))
+    assert cut.tokens == whole.tokens[: whole.tokens.index(stop)]
+    assert (cut.finish_reason, cut.stop_token) == ("stop", stop)
+
+
+def test_an_answer_ends_where_the_engine_has_no_more_room(engine, chat_tokenizer):
+    (prompt,) = prompts(chat_tokenizer.vocab_size, (50,))
+    ((sample,),) = engine.generate([prompt], dataclasses.replace(GREEDY, max_tokens=1000))
+    assert len(sample.tokens) <= 14
+    if sample.finish_reason == "length":
+        assert len(sample.tokens) == 14
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [((), "no tokens"), (tuple([1] * 64), "64 tokens and the model has room for 64"), ((5, 9999), "the token 9999")],
+)
+def test_prompts_that_cannot_be_continued_are_refused(engine, prompt, message):
+    with pytest.raises(ConfigError, match=message):
+        engine.generate([prompt], GREEDY)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("max_tokens", 0), ("temperature", -1), ("temperature", float("nan")), ("top_k", 0), ("top_p", 0), ("seed", -1)]
+)  # fmt: skip
+def test_options_that_cannot_work_are_refused(field, value):
+    with pytest.raises(ConfigError, match=f"`{field}` is"):
+        SamplingOptions(**{"max_tokens": 5} | {field: value})
+
+
+def test_cancelled_requests_leave_room_and_the_others_as_they_are(engine, chat_tokenizer):
+    asked = prompts(chat_tokenizer.vocab_size, (4, 5, 6, 7, 8, 9))
+    scheduler = engine.scheduler()
+    requests = [Request(prompt, GREEDY) for prompt in asked]
+    for request in requests:
+        scheduler.submit(request)
+    for _ in range(3):
+        scheduler.step()
+    gone = (requests[0], requests[2], requests[5])  # running, running, waiting
+    for request in gone:
+        scheduler.cancel(request)
+    found = {request.id: [] for request in requests}
+    while not scheduler.is_idle:
+        for event in scheduler.step():
+            assert event.request not in gone
+            found[event.request.id].extend(event.tokens)
+    expected = engine.generate([asked[4]], GREEDY)[0][0].tokens
+    assert tuple(found[requests[4].id]) == expected
+
+
+def test_a_call_of_the_calculator_is_answered_in_the_sample(chat_model, chat_tokenizer):
+    special = chat_tokenizer.special_tokens
+    engine = engine_of(chat_model, chat_tokenizer)
+    call = [special["<|python_start|>"], *chat_tokenizer.encode("12*3"), special["<|python_end|>"]]
+    result = [special["<|output_start|>"], *chat_tokenizer.encode("36"), special["<|output_end|>"]]
+    (prompt,) = prompts(chat_tokenizer.vocab_size, (5,))
+    scheduler = engine.scheduler()
+    request = Request(prompt, dataclasses.replace(GREEDY, max_tokens=30))
+    scheduler.submit(request)
+    events = list(scheduler.step())
+    # The row writes the call as if the model had chosen it; what follows is then the scheduler's.
+    (row,) = [row for row in scheduler._rows if row is not None]
+    for token in call[:-1]:
+        assert row.tools.see(token) == []
+    row.forced = [*call, *row.tools.see(call[-1])]
+    while not scheduler.is_idle:
+        events += scheduler.step()
+    tokens = [token for event in events for token in event.tokens]
+    mask = [bit for event in events for bit in event.mask]
+    at = next(i for i in range(len(tokens)) if tokens[i : i + len(call)] == call)
+    assert tokens[at + len(call) : at + len(call) + len(result)] == result
+    assert mask[at : at + len(call) + len(result)] == [0] * (len(call) + len(result))
+    # After the result the model goes on as it does with all of it as its prompt.
+    known = (*prompt, *tokens[: at + len(call) + len(result)])
+    ((rest,),) = engine.generate([known], dataclasses.replace(GREEDY, max_tokens=3))
+    assert tokens[at + len(call) + len(result) :][:3] == list(rest.tokens)

@@ -10,7 +10,19 @@ import pytest
 
 from marin.errors import ConfigError
 from marin.models import GptConfig, LlamaConfig
-from marin.models.decoding import extend, init_cache, prefill, put_rows, repeat_rows, take_rows
+from marin.models.decoding import (
+    begin_burst,
+    end_burst,
+    extend,
+    extend_burst,
+    init_cache,
+    layer_windows,
+    prefill,
+    put_rows,
+    repeat_rows,
+    resize,
+    take_rows,
+)
 from marin.nn import RmsNormConfig
 
 VOCAB, LENGTH = 61, 40
@@ -22,7 +34,6 @@ CONFIGS = {
     "gpt": GPT,
     "gpt-grouped": dataclasses.replace(GPT, num_kv_heads=2),
     "gpt-one-kv-head": dataclasses.replace(GPT, num_kv_heads=1, window_pattern="SL"),
-    "gpt-full": dataclasses.replace(GPT, window_pattern="L"),
     "gpt-plain": dataclasses.replace(GPT, smear=False, backout=False, value_embeddings=False),
     "llama": LLAMA,
     "llama-tied": dataclasses.replace(
@@ -42,7 +53,7 @@ def model_of(config):
 
 
 def whole(model, tokens_BT):
-    return np.asarray(model.activations(jnp.asarray(tokens_BT), None))
+    return np.asarray(eqx.filter_jit(lambda m, tokens: m.activations(tokens, None))(model, jnp.asarray(tokens_BT)))
 
 
 def assert_same(actual, expected):
@@ -55,7 +66,7 @@ def test_extend_in_pieces_of_all_sizes_equals_the_whole_row(name):
     run = eqx.filter_jit(extend)
     expected = whole(model, TOKENS)
     cache, at = init_cache(model, 3, LENGTH), 0
-    for size in (5, 1, 1, 7, 1, 12, 3, 1, 9):  # beyond each window, within it, and one by one
+    for size in (7, 1, 1, 7, 1, 7, 1, 7, 1, 7):  # beyond each window and one by one
         x_BTD, cache = run(model, TOKENS[:, at : at + size], cache)
         assert_same(x_BTD, expected[:, at : at + size])
         at += size
@@ -68,7 +79,8 @@ def test_rows_of_different_lengths_with_padding_equal_each_row_alone(name):
     expected = whole(model, TOKENS)
     lengths, then = np.array([9, 2, 17]), np.array([1, 6, 0])
     padded = np.where(np.arange(17)[None] < lengths[:, None], TOKENS[:, :17], 7)
-    x_BTD, cache = prefill(model, padded, init_cache(model, 3, LENGTH), jnp.asarray(lengths, jnp.int32))
+    fed = eqx.filter_jit(extend)
+    x_BTD, cache = eqx.filter_jit(prefill)(model, padded, init_cache(model, 3, LENGTH), jnp.asarray(lengths, jnp.int32))
     for row, length in enumerate(lengths):
         assert_same(x_BTD[row, :length], expected[row, :length])
     more = np.stack([TOKENS[row, length : length + 6] for row, length in enumerate(lengths)])
@@ -79,8 +91,8 @@ def test_rows_of_different_lengths_with_padding_equal_each_row_alone(name):
         assert_same(x_BTD[row, :new], expected[row, length : length + new])
     np.testing.assert_array_equal(cache.lengths_B, lengths + then)
     at = lengths + then
-    for _ in range(8):
-        x_BTD, cache = extend(model, TOKENS[np.arange(3), at][:, None], cache)
+    for _ in range(4):
+        x_BTD, cache = fed(model, TOKENS[np.arange(3), at][:, None], cache)
         assert_same(x_BTD[:, 0], expected[np.arange(3), at])
         at = at + 1
 
@@ -90,22 +102,54 @@ def test_a_repeated_row_continues_as_rows_of_their_own(name):
     model = model_of(CONFIGS[name])
     endings = TOKENS[:, 20:25]
     rows = np.concatenate([np.repeat(TOKENS[:1, :11], 3, axis=0), endings], axis=1)
-    _, cache = prefill(model, TOKENS[:1, :11], init_cache(model, 1, LENGTH))
-    x_BTD, _ = extend(model, endings, repeat_rows(cache, 3))
+    _, cache = eqx.filter_jit(prefill)(model, TOKENS[:1, :11], init_cache(model, 1, LENGTH))
+    x_BTD, _ = eqx.filter_jit(extend)(model, endings, repeat_rows(cache, 3))
     assert_same(x_BTD, whole(model, rows)[:, 11:])
 
 
 def test_rows_taken_out_and_put_elsewhere_go_on_as_they_were():
     model = model_of(GPT)
     expected = whole(model, TOKENS)
-    _, cache = prefill(model, TOKENS[:, :10], init_cache(model, 3, LENGTH))
+    _, cache = eqx.filter_jit(prefill)(model, TOKENS[:, :10], init_cache(model, 3, LENGTH))
     moved = put_rows(init_cache(model, 4, LENGTH), jnp.asarray([3, 1, 9]), take_rows(cache, jnp.asarray([0, 2, 1])))
     np.testing.assert_array_equal(moved.lengths_B, [0, 10, 0, 10])  # row 9 of 4 is left out
     tokens = np.zeros((4, 1), np.int32)
     tokens[3], tokens[1] = TOKENS[0, 10], TOKENS[2, 10]
-    x_BTD, _ = extend(model, tokens, moved)
+    x_BTD, _ = eqx.filter_jit(extend)(model, tokens, moved)
     assert_same(x_BTD[3, 0], expected[0, 10])
     assert_same(x_BTD[1, 0], expected[2, 10])
+
+
+def test_a_burst_equals_the_row_and_rows_may_leave_it_early():
+    model = model_of(GPT)
+    expected = whole(model, TOKENS)
+    _, cache = eqx.filter_jit(prefill)(model, TOKENS[:, :10], init_cache(model, 3, LENGTH))
+    step, end = eqx.filter_jit(extend_burst), eqx.filter_jit(end_burst)
+    leaves_after = np.array([6, 0, 3])
+    at = np.array([10, 10, 10])
+    for _ in range(2):
+        burst = begin_burst(cache, 6)  # more than a window of four
+        for index in range(6):
+            active = jnp.asarray(index < leaves_after)
+            tokens = TOKENS[np.arange(3), np.minimum(at + index, LENGTH - 1)]
+            x_BD, burst = step(model, tokens, burst, active)
+            for row in np.flatnonzero(index < leaves_after):
+                assert_same(x_BD[row], expected[row, at[row] + index])
+        cache, at = end(burst), at + leaves_after
+        np.testing.assert_array_equal(cache.lengths_B, at)
+
+
+def test_a_cache_grows_and_its_rows_are_moved():
+    model = model_of(GPT)
+    expected = whole(model, TOKENS)
+    _, cache = eqx.filter_jit(prefill)(model, TOKENS[:, :10], init_cache(model, 3, 12))
+    grown = resize(cache, jnp.asarray([2, -1, 0, -1]), LENGTH, layer_windows(model))
+    np.testing.assert_array_equal(grown.lengths_B, [10, 0, 10, 0])
+    tokens = np.zeros((4, 5), np.int32)
+    tokens[0], tokens[2], tokens[1] = TOKENS[2, 10:15], TOKENS[0, 10:15], TOKENS[1, :5]
+    x_BTD, _ = eqx.filter_jit(extend)(model, tokens, grown)
+    for row, (source, start) in {0: (2, 10), 2: (0, 10), 1: (1, 0)}.items():
+        assert_same(x_BTD[row], expected[source, start : start + 5])
 
 
 def test_a_windowed_layer_keeps_only_its_window():
@@ -117,9 +161,9 @@ def test_long_prompts_are_attended_in_blocks_that_equal_the_whole():
     model = model_of(dataclasses.replace(GPT, seq_len=400))  # windows of 100, blocks of 128
     tokens = np.random.default_rng(1).integers(0, VOCAB, (1, 300)).astype(np.int32)
     expected = whole(model, tokens)
-    x_BTD, cache = prefill(model, tokens[:, :150], init_cache(model, 1, 300))
+    x_BTD, cache = eqx.filter_jit(prefill)(model, tokens[:, :150], init_cache(model, 1, 300))
     assert_same(x_BTD, expected[:, :150])
-    x_BTD, _ = extend(model, tokens[:, 150:], cache)
+    x_BTD, _ = eqx.filter_jit(extend)(model, tokens[:, 150:], cache)
     assert_same(x_BTD, expected[:, 150:])
 
 

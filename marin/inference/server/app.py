@@ -48,6 +48,7 @@ def build_app(worker: Worker, model_name: str, hosts: frozenset[str] | None = No
     routes = [
         Route("/", _page, methods=["GET"]),
         Route("/static/{name}", _static, methods=["GET"]),
+        Route("/favicon.ico", _no_icon, methods=["GET"]),
         Route("/health", service.health, methods=["GET"]),
         Route("/stats", service.stats, methods=["GET"]),
         Route("/v1/models", service.models, methods=["GET"]),
@@ -289,6 +290,10 @@ async def _static(request: Request) -> Response:
     if name not in _STATIC:
         raise HTTPException(404)
     return Response(_file(name), media_type=_STATIC[name])
+
+
+async def _no_icon(request: Request) -> Response:
+    return Response(status_code=204)
 
 
 def _file(name: str) -> str:

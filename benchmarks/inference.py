@@ -1,0 +1,85 @@
+"""How fast the engine decodes the yardstick model, and how soon a long prompt has its first token.
+
+    python -m benchmarks.inference
+
+d6: 6 layers of width 384 with windows of 512 tokens and every idea of `models/gpt.py`, vocabulary 8,192, f32, no training:
+the values of weights do not change what is computed. Prints one JSON line a figure: name, value, unit, n (repetitions),
+context. Rates are medians over bursts, in tokens of all samples a second; the first token's time is the median over prompts.
+Everything is compiled before the clock starts. The public implementation decodes 178 tokens/s for one sample and 1,300 for
+16 on two cores of an AVX-512 EPYC, by the issue that asked for this; it was not run here.
+"""
+
+import argparse
+import json
+import os
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from marin.inference.engine import Engine
+from marin.inference.measure import Speed, measure_speed, measured_bandwidth
+from marin.models import GptConfig
+from marin.nn.precision import Precision
+
+
+class _Tokens:
+    """What the engine asks of a tokenizer when no text is made."""
+
+    bos_id = 0
+    special_tokens: dict[str, int] = {}  # noqa: RUF012
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+
+
+def engine_of(args: argparse.Namespace) -> Engine:
+    config = GptConfig(
+        seq_len=2048, hidden_dim=args.width, num_layers=args.layers, num_heads=args.width // args.head_dim
+    )
+    model = eqx.filter_jit(config.build)(args.vocabulary, key=jax.random.key(0))
+    tokens: Any = _Tokens(args.vocabulary)
+    return Engine(model, tokens, max_length=2048, max_rows=64, precision=Precision(args.dtype), tools=False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--width", type=int, default=384)
+    parser.add_argument("--head-dim", type=int, default=64)
+    parser.add_argument("--vocabulary", type=int, default=8192)
+    parser.add_argument("--dtype", default="f32")
+    parser.add_argument("--repetitions", type=int, default=5)
+    args = parser.parse_args()
+    engine = engine_of(args)
+    context = {
+        "model": f"{args.layers} layers of width {args.width}, vocabulary {args.vocabulary}, {args.dtype}",
+        "device": jax.local_devices()[0].device_kind,
+        "load": os.getloadavg()[0],
+        "bandwidth_gb_s": round(measured_bandwidth() / 1e9, 1),
+    }
+
+    def show(name: str, value: float, unit: str, speed: Speed, temperature: float) -> None:
+        more = {"prompt": speed.prompt_tokens, "new": speed.new_tokens, "temperature": temperature}
+        line = {"name": name, "value": round(value, 3), "unit": unit, "n": speed.repetitions, "context": context | more}
+        print(json.dumps(line), flush=True)
+
+    for rows in (1, 16):
+        for temperature in (0.0, 0.8):
+            speed = measure_speed(
+                engine,
+                rows=rows,
+                prompt_tokens=64,
+                new_tokens=128,
+                temperature=temperature,
+                repetitions=args.repetitions,
+            )
+            how = "greedy" if temperature == 0 else "sampled"
+            show(f"decode_{rows}_{how}", speed.tokens_per_second, "tokens/s", speed, temperature)
+    speed = measure_speed(engine, rows=1, prompt_tokens=1000, new_tokens=32, repetitions=args.repetitions)
+    show("first_token_of_1000", speed.ttft, "s", speed, 0.0)
+    show("decode_1_after_1000", speed.tokens_per_second, "tokens/s", speed, 0.0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""How fast an engine answers: time to the first token, time of each further one, and what share of the machine that uses.
+
+Every program is compiled before the clock starts. Tokens are counted while all samples run, from the first step in which
+none of them starts to the last in which none of them ends.
+"""
+
+import dataclasses
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from marin.inference.engine import Engine
+from marin.inference.options import SamplingOptions
+from marin.inference.scheduler import Request
+
+
+@dataclasses.dataclass(frozen=True)
+class Speed:
+    """Args:
+    ttft: seconds from a request to its first token, for one prompt alone: the median.
+    tpot: seconds between two tokens of one sample, the median over bursts.
+    tokens_per_second: of all samples together.
+    read_bytes: what one token of every sample reads at least: the weights once, and each sample's keys and values.
+    """
+
+    rows: int
+    prompt_tokens: int
+    new_tokens: int
+    ttft: float
+    tpot: float
+    tokens_per_second: float
+    read_bytes: int
+    repetitions: int
+
+
+def measure_speed(
+    engine: Engine, *, rows: int, prompt_tokens: int, new_tokens: int, temperature: float = 0.0, repetitions: int = 5
+) -> Speed:
+    """`rows` samples of a prompt of random tokens; they do not end before they have `new_tokens`."""
+    random = np.random.default_rng(0)
+    first_token, per_token = [], []
+    options = SamplingOptions(max_tokens=new_tokens, temperature=temperature, top_k=50 if temperature else None)
+    for repetition in range(repetitions + 1):  # the first one compiles
+        prompt = tuple(random.integers(1, engine.programs.vocab_size, prompt_tokens).tolist())
+        scheduler = engine.scheduler(stops=False)
+        scheduler.submit(Request(prompt, options, rows))
+        start, begun = time.perf_counter(), None
+        while begun is None:
+            events = scheduler.step()
+            begun = time.perf_counter() if events else None
+        times = []
+        while not scheduler.is_idle:
+            step_start, full = time.perf_counter(), scheduler.num_running == rows
+            events = scheduler.step()
+            if full and not any(event.finish_reason for event in events):
+                times.append((time.perf_counter() - step_start) / len(events[0].tokens))
+        if repetition:
+            # With several samples the step that gives the first token also takes a burst; one prompt alone is timed.
+            first_token.append(_first_token(engine, prompt) if rows > 1 else begun - start)
+            per_token.extend(times)
+    tpot = statistics.median(per_token)
+    length = prompt_tokens + new_tokens // 2
+    read = engine.programs.weight_bytes + rows * engine.programs.cache_bytes(length)
+    return Speed(rows, prompt_tokens, new_tokens, statistics.median(first_token), tpot, rows / tpot, read, repetitions)
+
+
+def _first_token(engine: Engine, prompt: tuple[int, ...]) -> float:
+    scheduler = engine.scheduler(stops=False)
+    scheduler.submit(Request(prompt, SamplingOptions(max_tokens=1, temperature=0.0)))
+    start = time.perf_counter()
+    while not scheduler.step():
+        pass
+    return time.perf_counter() - start
+
+
+def measured_bandwidth(gigabytes: float = 0.25, repetitions: int = 5) -> float:
+    """Bytes a second that a product of a large matrix with a vector reads on the first device: the best of several."""
+    width = 8192
+    rows = max(1, int(gigabytes * 1e9 / (4 * width)))
+    matrix, vector = jnp.ones((width, rows), jnp.float32), jnp.ones((1, width), jnp.float32)
+    product = jax.jit(lambda v, m: v @ m)
+    jax.block_until_ready(product(vector, matrix))
+    best = float("inf")
+    for _ in range(repetitions):
+        start = time.perf_counter()
+        jax.block_until_ready(product(vector, matrix))
+        best = min(best, time.perf_counter() - start)
+    return matrix.nbytes / best

@@ -1,0 +1,119 @@
+"""Talks to a model in the terminal.
+
+    python -m scripts.chat_cli -i sft
+    python -m scripts.chat_cli -i sft -p "What is 12 times 7?"
+
+`clear` begins a new conversation, `quit` (or Ctrl-D) ends; Ctrl-C stops an answer.
+"""
+
+import dataclasses
+import sys
+import time
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import tyro
+
+from marin.errors import ConfigError
+from marin.gpt2.command import parse_flags, run_command
+from marin.gpt2.opening import open_model
+from marin.inference import Engine, SamplingOptions
+from marin.inference.prompting import chat_prompt, stop_strings
+from marin.inference.text_stream import TextStream
+from marin.training.compile_cache import use_compile_cache
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+    """Flags of chat_cli.
+
+    Args:
+        source: which model: base, sft or rl.
+        model_tag: the run; the deepest by default.
+        step: its checkpoint; the newest by default.
+        prompt: ask this, print the answer, and end.
+        temperature: 0 takes the likeliest token each time.
+        top_k: how many likeliest tokens are chosen among.
+        max_tokens: of an answer.
+        seed: of the answers; by default another one each time.
+        dtype: number format; by default the one that the run was trained in.
+        checkpoint: a run, a checkpoint or a Hugging Face folder, in place of a source and a tag.
+        device_type: auto, cpu or cuda.
+        base_dir: where everything is kept (default: $MARIN_BASE_DIR, $NANOCHAT_BASE_DIR, ~/.cache/marin/gpt2).
+    """
+
+    source: Annotated[Literal["base", "sft", "rl"], tyro.conf.arg(aliases=["-i"])] = "sft"
+    model_tag: Annotated[str | None, tyro.conf.arg(aliases=["-g"])] = None
+    step: Annotated[int | None, tyro.conf.arg(aliases=["-s"])] = None
+    prompt: Annotated[str, tyro.conf.arg(aliases=["-p"])] = ""
+    temperature: Annotated[float, tyro.conf.arg(aliases=["-t"])] = 0.6
+    top_k: Annotated[int, tyro.conf.arg(aliases=["-k"])] = 50
+    max_tokens: Annotated[int, tyro.conf.arg(aliases=["-m"])] = 256
+    seed: int | None = None
+    dtype: Annotated[Literal["float32", "bfloat16"] | None, tyro.conf.arg(aliases=["-d"])] = None
+    checkpoint: str | None = None
+    device_type: str = ""
+    base_dir: str | None = None
+
+
+def main() -> None:
+    flags = parse_flags(Flags, __doc__)
+    use_compile_cache()
+    loaded, precision = open_model(flags)
+    engine = Engine(
+        loaded.model, loaded.tokenizer, max_length=loaded.config.max_seq_len, max_rows=1, precision=precision
+    )
+    if flags.prompt:
+        print("".join(answer(engine, flags, [{"role": "user", "content": flags.prompt}])).strip())
+        return
+    print(f"{loaded.name}. `clear` begins a new conversation, `quit` ends.")
+    messages: list[dict[str, str]] = []
+    while True:
+        try:
+            text = input("\nYou: ").strip()
+        except (EOFError, KeyboardInterrupt):
+            print()
+            return
+        if text in ("quit", "exit"):
+            return
+        if text == "clear":
+            messages = []
+            print("A new conversation.")
+        elif text:
+            messages.append({"role": "user", "content": text})
+            said = talk(engine, flags, messages)
+            messages = [*messages, {"role": "assistant", "content": said}] if said else messages[:-1]
+
+
+def talk(engine: Engine, flags: Flags, messages: list[dict[str, str]]) -> str:
+    """Prints an answer as it comes, and returns it; empty if there was none."""
+    said = ""
+    print("\nModel: ", end="", flush=True)
+    try:
+        for piece in answer(engine, flags, messages):
+            said += piece
+            print(piece, end="", flush=True)
+    except KeyboardInterrupt:
+        print(" (stopped)", end="")
+    except ConfigError as error:
+        print(f"\nerror: {error}; `clear` begins a new conversation", file=sys.stderr)
+        return ""
+    print()
+    return said
+
+
+def answer(engine: Engine, flags: Flags, messages: list[dict[str, str]]) -> Iterator[str]:
+    """The pieces of an answer's text."""
+    prompt = chat_prompt(messages, engine.tokenizer)
+    seed = time.time_ns() % 2**32 if flags.seed is None else flags.seed
+    options = SamplingOptions(flags.max_tokens, temperature=flags.temperature, top_k=flags.top_k, seed=seed)
+    text = TextStream(engine.tokenizer, stop_strings(engine.tokenizer))
+    for token in engine.stream(prompt, options):
+        yield text.push([token])
+        if text.stopped:
+            return
+    yield text.finish()
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,132 @@
+"""Improves a finetuned model by reinforcement learning on questions whose answers can be checked, into BASE/chatrl_checkpoints.
+
+    python -m scripts.chat_rl                       # GSM8K, which must be in BASE/task_data, or --download True
+    python -m scripts.chat_rl --task arithmetic     # made questions: no network
+
+Run again, it continues where it was, or says that there is nothing to do.
+"""
+
+import dataclasses
+import os
+from typing import Literal
+
+from marin.errors import ConfigError
+from marin.evaluation.chat.datasets import GSM8K_TEST, GSM8K_TRAIN, download
+from marin.finetuning.origin import FinetuneRates, Origin
+from marin.finetuning.rl import RlConfig, read_figures, train_rl
+from marin.gpt2.command import parse_flags, run_command
+from marin.gpt2.devices import resources_of
+from marin.gpt2.places import Places
+from marin.gpt2.stages import report_section, run_stage, stage
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+    """Flags of chat_rl.
+
+    Args:
+        run: name on W&B; "dummy" does not log there.
+        device_type: auto, cpu or cuda.
+        source: the run to begin from: sft, or base.
+        model_tag: its tag, and the name of this run; the deepest by default.
+        model_step: its checkpoint; the newest by default.
+        task: gsm8k, or made questions: arithmetic, counting, spelling.
+        num_questions: questions to learn from, where they are made.
+        num_epochs: how often each question is asked.
+        device_batch_size: samples that the gradient is computed of at once, and those of a question in an evaluation.
+        examples_per_step: questions of a step.
+        num_samples: samples of a question.
+        max_new_tokens: of a sample.
+        temperature: of sampling.
+        top_k: how many likeliest tokens are chosen among; 0 for all.
+        embedding_lr: of token embeddings, before init_lr_frac; by default the base run's, as the next two.
+        unembedding_lr: of the head.
+        matrix_lr: of the matrices.
+        init_lr_frac: share of these rates to begin with; they fall to 0 over the run.
+        eval_every: steps between measurements of pass@k; -1 for the end only.
+        eval_examples: held-out questions of a measurement.
+        save_every: steps between checkpoints that are kept; -1 for the last only.
+        seed: of the questions' order and of sampling.
+        download: fetch GSM8K where it is not there.
+        base_dir: where everything is kept (default: $MARIN_BASE_DIR, $NANOCHAT_BASE_DIR, ~/.cache/marin/gpt2).
+    """
+
+    run: str = "dummy"
+    device_type: str = ""
+    source: Literal["sft", "base"] = "sft"
+    model_tag: str | None = None
+    model_step: int | None = None
+    task: str = "gsm8k"
+    num_questions: int = 2048
+    num_epochs: int = 1
+    device_batch_size: int = 8
+    examples_per_step: int = 16
+    num_samples: int = 16
+    max_new_tokens: int = 256
+    temperature: float = 1.0
+    top_k: int = 50
+    embedding_lr: float | None = None
+    unembedding_lr: float | None = None
+    matrix_lr: float | None = None
+    init_lr_frac: float = 0.05
+    eval_every: int = 60
+    eval_examples: int = 400
+    save_every: int = 60
+    seed: int = 42
+    download: bool = False
+    base_dir: str | None = None
+
+
+def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> RlConfig:
+    """The stage's config."""
+    if flags.top_k < 0:
+        raise ConfigError(f"`--top-k` is {flags.top_k}: use at least 1, or 0 for all tokens")
+    return RlConfig(
+        resources_of(flags.device_type),
+        origin.digest,
+        flags.task,
+        FinetuneRates(
+            flags.embedding_lr, flags.unembedding_lr, flags.matrix_lr, flags.init_lr_frac, warmdown_ratio=1.0
+        ),
+        flags.num_questions,
+        flags.num_epochs,
+        flags.examples_per_step,
+        flags.num_samples,
+        flags.max_new_tokens,
+        flags.temperature,
+        flags.top_k or None,
+        flags.seed,
+        origin=str(origin.checkpoint.path),
+        device_batch_size=flags.device_batch_size,
+        eval_every=flags.eval_every,
+        eval_examples=flags.eval_examples,
+        save_every=flags.save_every,
+        task_data=str(places.task_data),
+        run_name=flags.run if flags.run != "dummy" else tag,
+        flags=dataclasses.asdict(flags),
+    )
+
+
+def main() -> None:
+    flags = parse_flags(Flags, __doc__)
+    places = Places.of(flags.base_dir)
+    if flags.run == "dummy":
+        os.environ["WANDB_MODE"] = "disabled"
+    if flags.task == "gsm8k" and flags.download:
+        for source in (GSM8K_TRAIN, GSM8K_TEST):
+            download(source, places.task_data)
+    begin = places.find_run(flags.source, flags.model_tag)
+    origin = Origin.open(begin, flags.model_step)
+    config = make_config(flags, places, origin, begin.name)
+    run = places.checkpoints("rl", begin.name)
+    print(f"{flags.task}: {begin.name} goes on from its step {origin.checkpoint.step:,}, into {run}")
+    output = run_stage(places, stage("chat_rl", train_rl, config, places, run))
+    if output is None:
+        return
+    given = {f"--{name.replace('_', '-')}": str(value) for name, value in dataclasses.asdict(flags).items()}
+    figures = {"begins from": f"{flags.source} {begin.name}, step {origin.checkpoint.step}", **read_figures(output)}
+    report_section(places, "Chat RL", figures | {"flags": given})
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,136 @@
+"""Reinforcement learning on a tiny model: it learns what is rewarded, and an interrupted run goes on to the same weights."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from marin.errors import ConfigError, DataError
+from marin.evaluation.chat import ChatTask, Question
+from marin.finetuning import rl
+from marin.finetuning.origin import Origin
+from marin.finetuning.rl import RlConfig, questions_of, read_figures, train_rl
+from marin.finetuning.rl_tasks import rl_task
+from marin.optim import AdamConfig
+from marin.resources import CpuOnlyConfig
+from marin.tracking import RunRecord
+from marin.training import checkpoint as checkpoints
+from marin.training.run_model import load_run_model
+
+QUESTIONS = [Question([{"role": "user", "content": text}], "") for text in ("a", "b", "c", "d")]
+
+
+def begins_oddly(question, reply):
+    """A reward that chance earns every other time: the first character's number is odd."""
+    return bool(reply) and ord(reply[0]) % 2 == 1
+
+
+@pytest.fixture
+def odd_answers(monkeypatch):
+    """A task that any model can learn, and an optimizer that compiles fast."""
+    task = ChatTask("Odd", 0.0, QUESTIONS * 12, begins_oddly)
+    monkeypatch.setattr(rl, "rl_task", lambda *args, **kwargs: (task, dataclasses.replace(task, questions=QUESTIONS)))
+    monkeypatch.setattr(
+        rl, "finetuning_optimizer", lambda *args, **kwargs: AdamConfig(0.01, lr_schedule="linear", warmup=0)
+    )
+
+
+def config_for(base, output, **changes):
+    origin = Origin.open(base.run)
+    config = RlConfig(
+        CpuOnlyConfig(),
+        origin.digest,
+        "arithmetic",
+        examples_per_step=4,
+        num_samples=8,
+        max_new_tokens=2,
+        origin=str(base.run),
+        device_batch_size=8,
+        eval_every=6,
+        eval_examples=4,
+        save_every=-1,
+        output_path=str(output),
+    )
+    return dataclasses.replace(config, **changes)
+
+
+def test_rl_learns_what_is_rewarded_and_leaves_a_run_that_opens(base, odd_answers, tmp_path):
+    train_rl(config_for(base, tmp_path / "run"))
+    record, figures = RunRecord.open(tmp_path / "run"), read_figures(tmp_path / "run")
+    rewards = [step["reward"] for step in record.steps()]
+    assert len(rewards) == 12 == figures["steps"] and record.is_complete
+    assert np.mean(rewards[-3:]) > np.mean(rewards[:3]) + 0.2
+    assert figures["pass@1"] > record.of("evaluation")[0]["pass@1"]
+    assert list(figures)[-4:] == ["pass@1", "pass@2", "pass@4", "pass@8"]
+    loaded = load_run_model(tmp_path / "run")
+    assert loaded.step == 12 and loaded.info["run_name"] == "run"
+    note = json.loads((tmp_path / "run" / "origin.json").read_text())
+    assert note["optimizer"]["learning_rate"] == 0.01
+    assert Origin.open(tmp_path / "run").optimizer == Origin.open(base.run).optimizer
+
+
+class Killed(Exception):
+    """Stands for whatever ends a process."""
+
+
+def test_rl_that_is_interrupted_goes_on_to_the_same_weights(base, odd_answers, tmp_path, monkeypatch):
+    whole, cut = (config_for(base, tmp_path / name, num_epochs=1, eval_every=-1) for name in ("whole", "cut"))
+    cut = dataclasses.replace(cut, checkpoint_interval=0.0)
+    train_rl(whole)
+    with monkeypatch.context() as patched:
+
+        def killed(config, task, step):
+            if step == 5:
+                raise Killed
+            return questions_of(config, task, step)
+
+        patched.setattr(rl, "questions_of", killed)
+        with pytest.raises(Killed):
+            train_rl(cut)
+    train_rl(cut)
+    starts = RunRecord.open(tmp_path / "cut").of("start")
+    assert starts[0]["from_step"] == 0 and 0 < starts[1]["from_step"] <= 5
+    ours, theirs = (
+        checkpoints.read_arrays(checkpoints.at_step(tmp_path / name, 12), "model.") for name in ("cut", "whole")
+    )
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    train_rl(cut)  # there is nothing to do
+    assert len(RunRecord.open(tmp_path / "cut").of("end")) == 1
+
+
+def test_each_epoch_asks_every_question_once(base, tmp_path):
+    task = ChatTask("x", 0.0, [Question([], str(n)) for n in range(10)], begins_oddly)
+    config = config_for(base, tmp_path, num_epochs=2)
+    for epoch in (0, 1):
+        asked = [q.answer for step in (2 * epoch, 2 * epoch + 1) for q in questions_of(task, config, step)]
+        assert len(set(asked)) == 8
+    assert questions_of(task, config, 0) != questions_of(task, config, 2)
+
+
+def test_made_questions_to_learn_from_are_not_those_that_are_held_out(tmp_path):
+    learned, held_out = rl_task("arithmetic", tmp_path, num_questions=300, seed=0)
+    assert not {q.prompt[0]["content"] for q in learned.questions} & {
+        q.prompt[0]["content"] for q in held_out.questions
+    }
+    assert learned.grade(learned.questions[0], f"#### {learned.questions[0].answer}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_samples": 1}, "num_samples"),
+        ({"device_batch_size": 5}, "--device-batch-size"),
+        ({"temperature": 0.0}, "temperature"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(base, tmp_path, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        config_for(base, tmp_path, **changes)
+
+
+def test_task_that_is_unknown_or_not_there_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="arithmetic"):
+        rl_task("chess", tmp_path, num_questions=1, seed=0)
+    with pytest.raises(DataError, match="openai/gsm8k"):
+        rl_task("gsm8k", tmp_path, num_questions=1, seed=0)

@@ -1,0 +1,106 @@
+"""The report's parts: order, metrics by stage, cost, and the track's conditions."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from marin.gpt2.places import Places
+from marin.gpt2.report import collect, final_metrics, markdown, verdict
+from marin.gpt2.results import core_of_section, record_conditions
+from marin.gpt2.sections import note_time, report_section
+from marin.site.gpt2_report import write_page
+from marin.speedrun.results import Author, RunInfo
+
+
+@pytest.fixture
+def places(tmp_path) -> Places:
+    made = Places(str(tmp_path))
+    tasks = {
+        "Spelling": {"accuracy": 0.75, "low": 0.7, "baseline": 0.01},
+        "ARC-Easy": {"accuracy": 0.3, "low": 0.24, "baseline": 0.25},
+    }
+    report_section(made, "Chat evaluation sft", {"model": "d4, step 9", "tasks": tasks}, "    <b>& a reply")
+    report_section(
+        made, "Base model evaluation", {"core_metric": 0.26, "max_per_task": -1, "tasks": {"copa": {"accuracy": 0.6}}}
+    )
+    report_section(made, "Tokenizer training", {"vocabulary": 300})
+    report_section(made, "Zebra", {"a": None})
+    note_time(made, "gpt2/tok_train", 90.0)
+    note_time(made, "gpt2/tok_train", 30.0)
+    return made
+
+
+def test_report_has_sections_in_the_pipelines_order_with_metrics_and_cost(places):
+    report = collect(places, price_per_hour=24.0)
+    names = [section.name for section in report.sections]
+    assert names == ["Tokenizer training", "Base model evaluation", "Chat evaluation sft", "Zebra"]
+    assert final_metrics(report) == {
+        "core_metric": {"BASE": 0.26},
+        "Spelling": {"SFT": 0.75},
+        "ARC-Easy": {"SFT": 0.3},
+    }
+    assert report.wall_time == 120.0 and report.cost == pytest.approx(0.8)
+    text = markdown(report)
+    assert "| core_metric | 0.26 | not measured |" in text and "| tok_train | 2 |" in text and "- cost: 0.80" in text
+    assert (
+        "| Spelling, SFT | 0.75 | 0.7 | 0.01 | yes |" in text and "| ARC-Easy, SFT | 0.3 | 0.24 | 0.25 | no |" in text
+    )
+    assert "Would the record stand?" not in text  # there is no base run
+
+
+def test_page_shows_what_stages_wrote_and_runs_nothing_of_it(places):
+    report_section(
+        places, "Evil", {"<script>alert(1)</script>": "<img src=x onerror=alert(1)>"}, "</pre><script>alert(2)</script>"
+    )
+    page = write_page(places, collect(places)).read_text()
+    assert "<script" not in page and "<img" not in page
+    assert "&lt;script&gt;alert(2)" in page and "default-src" in page and "&lt;b&gt;&amp; a reply" in page
+
+
+def test_core_counts_for_a_record_only_where_all_of_it_was_measured(places, tmp_path):
+    path = places.report / "base-model-evaluation.json"
+    assert core_of_section(path) == 0.26
+    content = json.loads(path.read_text())
+    for changes in ({"max_per_task": 500}, {"core_metric": None}, {"core_metric": True}):
+        path.write_text(json.dumps(content | {"figures": content["figures"] | changes}))
+        assert core_of_section(path) is None
+    assert core_of_section(Path(tmp_path, "absent.json")) is None
+
+
+def _info(**changes) -> RunInfo:
+    stated = {
+        "author": Author(name="a", affiliation="b"),
+        "description": "",
+        "device_name": "H100",
+        "platform": "gpu",
+        "num_devices": 8,
+        "num_chips": 8,
+        "training_time": 5000.0,
+        "core_metric": 0.2575,
+        "core_version": "v1",
+        "git_commit": "abc",
+        "git_dirty": False,
+    }
+    return RunInfo(**(stated | changes))
+
+
+def test_a_single_good_run_lacks_only_its_repetitions():
+    missing = [condition.asked for condition in record_conditions(_info()) if not condition.met]
+    assert missing == ["at least 5 runs with different seeds"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "missing"),
+    [
+        ({"num_chips": 4, "num_devices": 4}, "hardware: 8 x H100"),
+        ({"core_metric": 0.25}, "CORE > 0.256525"),
+        ({"core_metric": None, "core_version": None}, "CORE > 0.256525"),
+        ({"training_time": 1.66 * 3600}, "training time below the record's 1.65 h"),
+        ({"git_dirty": True}, "a clean commit"),
+    ],
+)
+def test_what_the_track_asks_for_and_a_run_lacks_is_named(changes, missing):
+    conditions = tuple(record_conditions(_info(**changes)))
+    assert missing in [condition.asked for condition in conditions if not condition.met]
+    assert missing in verdict(conditions) and "would not stand" in verdict(conditions)

@@ -1,0 +1,252 @@
+"""The server as OpenAI's own client sees it, and as it takes what no client should send."""
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+import urllib.parse
+
+import pytest
+from chat_server import NAME, endless, serving
+
+from marin.inference.options import SamplingOptions
+from marin.inference.prompting import chat_prompt
+from marin.inference.server import Limits
+
+openai = pytest.importorskip("openai", reason="the Python package openai is not installed")
+
+HELLO = [{"role": "user", "content": "the cat"}]
+
+
+def client_of(served, **options):
+    return openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0, **options)
+
+
+@pytest.fixture(scope="module")
+def client(served):
+    with client_of(served) as opened:
+        yield opened
+
+
+def expected(served, prompt, **options):
+    """What the engine itself says, as text."""
+    ((sample,),) = served.engine.generate([prompt], SamplingOptions(**{"temperature": 0.0, "max_tokens": 12} | options))
+    return served.engine.tokenizer.decode(sample.tokens)
+
+
+def plain(text):
+    """Without what stands for special tokens in a chat's text, which this untrained model may write."""
+    return text.replace("`", "").replace(" = ", "").replace(" ", "")
+
+
+def test_chat_answers_whole_with_usage(served, client):
+    answer = client.chat.completions.create(model=NAME, messages=HELLO, temperature=0, max_tokens=12)
+    prompt = chat_prompt(HELLO, served.engine.tokenizer)
+    assert plain(answer.choices[0].message.content) == plain(expected(served, prompt))
+    assert answer.choices[0].finish_reason in ("stop", "length") and answer.choices[0].message.role == "assistant"
+    assert answer.usage.prompt_tokens == len(prompt)
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+
+
+def test_chat_streams_the_same_text(client):
+    whole = client.chat.completions.create(model=NAME, messages=HELLO, temperature=0, max_tokens=30)
+    chunks = list(
+        client.chat.completions.create(
+            model=NAME,
+            messages=HELLO,
+            temperature=0,
+            max_tokens=30,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+    )
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == whole.choices[0].message.content
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == whole.choices[0].finish_reason
+    assert chunks[-1].usage == whole.usage
+
+
+def test_completions_take_text_tokens_and_several_prompts(served, client):
+    tokenizer = served.engine.tokenizer
+    texts = ["the cat", "and so on", "number 2"]
+    several = client.completions.create(model=NAME, prompt=texts, temperature=0, max_tokens=12, n=2)
+    assert [choice.index for choice in several.choices] == list(range(6))
+    for index, text in enumerate(texts):
+        tokens = [tokenizer.bos_id, *tokenizer.encode(text)]
+        wanted = plain(expected(served, tokens))
+        assert plain(several.choices[2 * index].text) == plain(several.choices[2 * index + 1].text) == wanted
+        one = client.completions.create(model=NAME, prompt=tokens, temperature=0, max_tokens=12, logprobs=0)
+        assert plain(one.choices[0].text) == wanted
+        assert len(one.choices[0].logprobs.token_logprobs) == one.usage.completion_tokens
+
+
+def test_a_stop_string_ends_the_text_before_it_streamed_or_whole(client):
+    options = {"model": NAME, "prompt": "the cat", "temperature": 0, "max_tokens": 40}
+    text = client.completions.create(**options).choices[0].text
+    stop = text[6:9]
+    whole = client.completions.create(**options, stop=stop).choices[0]
+    assert (whole.text, whole.finish_reason) == (text[: text.index(stop)], "stop")
+    streamed = list(client.completions.create(**options, stop=["\u2603", stop], stream=True))
+    assert "".join(chunk.choices[0].text for chunk in streamed) == whole.text
+    assert streamed[-1].choices[0].finish_reason == "stop"
+
+
+def test_a_seed_repeats_an_answer_and_none_varies_it(client):
+    def draw(**options):
+        return (
+            client.completions.create(model=NAME, prompt="a", max_tokens=24, temperature=1.5, **options).choices[0].text
+        )
+
+    assert draw(seed=5) == draw(seed=5)
+    assert len({draw() for _ in range(4)}) > 1
+
+
+def test_models_are_listed(client):
+    assert [model.id for model in client.models.list()] == [NAME]
+    assert client.models.retrieve(NAME).id == NAME
+    with pytest.raises(openai.NotFoundError, match="there is no model 'gpt-5'"):
+        client.models.retrieve("gpt-5")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"model": "gpt-5"}, openai.NotFoundError, "there is no model 'gpt-5': this server has 'tiny'"),
+        ({"messages": []}, openai.BadRequestError, "messages"),
+        ({"messages": [{"role": "assistant", "content": "x"}]}, openai.BadRequestError, "not a user's"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, openai.BadRequestError, "role"),
+        ({"temperature": 9}, openai.BadRequestError, "temperature"),
+        ({"top_p": 0}, openai.BadRequestError, "top_p"),
+        ({"max_tokens": 0}, openai.BadRequestError, "max_tokens"),
+        ({"max_tokens": 10**6}, openai.BadRequestError, "room for 256 together"),
+        ({"messages": [{"role": "user", "content": "zq " * 400}]}, openai.BadRequestError, "room for 256 together"),
+        ({"n": 1000}, openai.BadRequestError, "more than 64 samples"),
+        ({"stop": ["a"] * 9}, openai.BadRequestError, "at most 4 stop strings"),
+        ({"presence_penalty": 1.0}, openai.BadRequestError, "`presence_penalty` is not supported"),
+        ({"response_format": {"type": "json_object"}}, openai.BadRequestError, "`response_format` is not supported"),
+    ],
+)  # fmt: skip
+def test_requests_that_cannot_be_honoured_are_refused_in_openais_shape(client, options, error, message):
+    with pytest.raises(error, match=message) as raised:
+        client.chat.completions.create(**{"model": NAME, "messages": HELLO, "max_tokens": 4} | options)
+    assert raised.value.body["type"] == "invalid_request_error"
+
+
+def _raw(served, method, path, body=None, **headers):
+    address = urllib.parse.urlsplit(served.url)
+    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=20)
+    connection.request(method, path, body, {"content-type": "application/json", **headers})
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer, content
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400), (b"{", 400), (b"[]", 400), (b"null", 400), (b"\xff\xfe", 400), (b"[" * 100_000, 400),
+        (b'{"model": "tiny", "messages": "hello"}', 400), (b'{"model": "tiny", "messages": [{"role": "user", "content": "\\ud800"}]}', 400),
+        (b'{"model": 5, "messages": []}', 400), (b"x" * 1_000_001, 413),
+    ],
+)  # fmt: skip
+def test_malformed_and_oversized_bodies_are_refused(served, body, status):
+    answer, content = _raw(served, "POST", "/v1/chat/completions", body)
+    assert answer.status == status, content
+    assert json.loads(content)["error"]["message"]
+
+
+def test_foreign_hosts_and_types_that_a_page_can_send_unasked_are_refused(served):
+    assert _raw(served, "GET", "/v1/models", host="evil.example")[0].status == 421
+    assert _raw(served, "POST", "/v1/chat/completions", b"{}", **{"content-type": "text/plain"})[0].status == 415
+    assert _raw(served, "GET", "/v1/chat/completions")[0].status == 405
+    answer, content = _raw(served, "GET", "/nothing")
+    assert answer.status == 404 and "error" in json.loads(content)
+    assert "script-src 'self'" in answer.headers["content-security-policy"]
+
+
+def test_sixty_four_streams_at_once_are_each_what_they_are_alone(served):
+    texts = [f"number {i} the cat {'sat on ' * (i % 7)}" for i in range(64)]
+    tokenizer = served.engine.tokenizer
+    prompts = [[tokenizer.bos_id, *tokenizer.encode(text)] for text in texts]
+    alone = served.engine.generate(prompts, SamplingOptions(max_tokens=10, temperature=0.0))
+
+    async def stream(client, text):
+        parts = []
+        async for chunk in await client.completions.create(
+            model=NAME, prompt=text, max_tokens=10, temperature=0, stream=True
+        ):
+            parts.append(chunk.choices[0].text)
+            await asyncio.sleep(0)
+        return "".join(parts)
+
+    async def everyone():
+        async with openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
+            return await asyncio.gather(*(stream(client, text) for text in texts))
+
+    found = asyncio.run(everyone())
+    for text, (sample,) in zip(found, alone, strict=True):
+        assert plain(text) == plain(tokenizer.decode(sample.tokens))
+    assert served.until(lambda s: s["running_samples"] == 0)["waiting_requests"] == 0
+
+
+def test_a_client_that_goes_away_frees_its_rows(chat_tokenizer, chat_model):
+    with serving(chat_tokenizer, endless(chat_model), max_length=4096, max_rows=2) as served:
+        for stream in (True, False):
+            asked = {"model": NAME, "prompt": "the", "max_tokens": 4000, "n": 2, "temperature": 0, "stream": stream}
+            body = json.dumps(asked).encode()
+            address = urllib.parse.urlsplit(served.url)
+            raw = socket.create_connection((address.hostname, address.port))
+            head = f"POST /v1/completions HTTP/1.1\r\nhost: {address.netloc}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+            raw.sendall(head.encode() + body)
+            before = served.worker.stats()["cancelled"]
+            served.until(lambda s: s["running_samples"] == 2)
+            raw.close()
+            served.until(lambda s, before=before: s["running_samples"] == 0 and s["cancelled"] == before + 1)
+        with client_of(served) as client:
+            assert client.completions.create(model=NAME, prompt="a", max_tokens=2).usage.completion_tokens <= 2
+
+
+def test_a_full_queue_and_a_slow_answer_are_said_so(chat_tokenizer, chat_model):
+    limits = Limits(queue=1, seconds=3.0)
+    with serving(chat_tokenizer, endless(chat_model), max_length=100_000, max_rows=1, limits=limits) as served:
+        errors = []
+
+        def ask():
+            with client_of(served) as client:
+                try:
+                    for _ in client.completions.create(
+                        model=NAME, prompt="the", max_tokens=90_000, temperature=0, stream=True
+                    ):
+                        pass
+                except openai.APIError as error:
+                    errors.append(error)
+
+        threads = [threading.Thread(target=ask) for _ in range(2)]
+        for thread, state in zip(threads, ("running_samples", "waiting_requests"), strict=True):
+            thread.start()
+            served.until(lambda s, state=state: s[state] == 1)
+        with client_of(served) as client, pytest.raises(openai.RateLimitError, match="wait already"):
+            client.completions.create(model=NAME, prompt="a", max_tokens=1)
+        for thread in threads:
+            thread.join(30)
+        assert len(errors) == 2 and all("longer than 3 s" in str(error) for error in errors)
+        served.until(lambda s: s["running_samples"] == 0 and s["waiting_requests"] == 0)
+
+
+def test_health_and_stats_tell_what_happens(served):
+    assert json.loads(_raw(served, "GET", "/health")[1]) == {"status": "ok", "model": NAME}
+    stats = json.loads(_raw(served, "GET", "/stats")[1])
+    assert stats["max_rows"] == 4 and stats["requests"] >= 0 and stats["tokens_per_busy_second"] >= 0
+
+
+def test_an_engine_that_fails_tells_its_clients_and_goes_on(chat_tokenizer, chat_model, monkeypatch, caplog):
+    with serving(chat_tokenizer, endless(chat_model), max_rows=1) as served, client_of(served) as client:
+        good = served.engine.programs.burst
+        monkeypatch.setattr(served.engine.programs, "burst", lambda *_: 1 / 0)
+        with pytest.raises(openai.InternalServerError, match="the engine failed"):
+            client.completions.create(model=NAME, prompt="a", max_tokens=20, temperature=0)
+        monkeypatch.setattr(served.engine.programs, "burst", good)
+        assert client.completions.create(model=NAME, prompt="a", max_tokens=20, temperature=0).choices
+        assert "ZeroDivisionError" in caplog.text

@@ -1,0 +1,64 @@
+"""Text from tokens as they come."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from marin.inference.text_stream import TextStream
+
+
+def pieces(tokenizer, tokens, sizes=None, stop=()):
+    stream, found, at = TextStream(tokenizer, stop), [], 0
+    for size in sizes or [1] * len(tokens):
+        found.append(stream.push(tokens[at : at + size]))
+        at += size
+    found.append(stream.push(tokens[at:]) + stream.finish())
+    return found
+
+
+@pytest.fixture(scope="module")
+def any_tokenizer(chat_tokenizer):
+    return chat_tokenizer
+
+
+def test_pieces_of_any_size_make_the_whole_text_and_never_half_a_character(any_tokenizer):
+    @settings(max_examples=25, deadline=None)
+    @given(st.text(max_size=30), st.lists(st.integers(0, 5), max_size=20))
+    def check(text, sizes):
+        tokens = any_tokenizer.encode(text)
+        found = pieces(any_tokenizer, tokens, sizes)
+        assert "".join(found) == text
+        assert not any("\ufffd" in piece for piece in found) or "\ufffd" in text
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("text", "stop", "expected"),
+    [
+        ("one two three", ["two"], "one "),
+        ("one two three", ["three", "e t"], "on"),
+        ("ababac", ["abac"], "ab"),
+        ("no such thing", ["xyz"], "no such thing"),
+        ("ends with a be", ["begin"], "ends with a be"),
+        ("caf\u00e9 \u2603 end", ["\u2603"], "caf\u00e9 "),
+    ],
+)
+def test_stop_strings_end_the_text_wherever_tokens_cut_them(any_tokenizer, text, stop, expected):
+    tokens = any_tokenizer.encode(text)
+    for size in (1, 2, 100):
+        found = pieces(any_tokenizer, tokens, [size] * (len(tokens) // size), stop)
+        assert "".join(found) == expected
+
+
+def test_bytes_that_are_no_text_do_not_wait_for_ever(any_tokenizer):
+    lonely = [any_tokenizer.encode("\u2603")[0]] * 30
+    found = pieces(any_tokenizer, lonely)
+    assert any(found[:-1]) and set("".join(found)) == {"\ufffd"}
+
+
+def test_calls_of_the_calculator_are_shown(any_tokenizer):
+    special, encode = any_tokenizer.special_tokens, any_tokenizer.encode
+    tokens = [*encode("so "), special["<|python_start|>"], *encode("1+1"), special["<|python_end|>"],
+              special["<|output_start|>"], *encode("2"), special["<|output_end|>"], special["<|user_start|>"], *encode("!")]  # fmt: skip
+    assert "".join(pieces(any_tokenizer, tokens)) == "so `1+1` = 2 !"

@@ -1,0 +1,106 @@
+"""The commands after pretraining: their flags and defaults, and what a person sees of mistakes."""
+
+import dataclasses
+
+import pytest
+
+from marin.errors import ConfigError
+from marin.gpt2.command import parse_flags, run_command
+from scripts import chat_eval, chat_rl, chat_sft
+
+# Flags and defaults of nanochat at HEAD (reference, section 1).
+SFT = {
+    "load_optimizer": 1,
+    "num_iterations": -1,
+    "max_seq_len": None,
+    "device_batch_size": None,
+    "total_batch_size": None,
+    "embedding_lr": None,
+    "unembedding_lr": None,
+    "matrix_lr": None,
+    "init_lr_frac": 0.8,
+    "warmup_ratio": 0.0,
+    "warmdown_ratio": 0.5,
+    "final_lr_frac": 0.0,
+    "eval_every": 200,
+    "eval_tokens": 40 * 524288,
+    "chatcore_every": 200,
+    "chatcore_max_cat": -1,
+    "chatcore_max_sample": 24,
+    "mmlu_epochs": 3,
+    "gsm8k_epochs": 4,
+}
+RL = {
+    "num_epochs": 1,
+    "device_batch_size": 8,
+    "examples_per_step": 16,
+    "num_samples": 16,
+    "max_new_tokens": 256,
+    "temperature": 1.0,
+    "top_k": 50,
+    "init_lr_frac": 0.05,
+    "eval_every": 60,
+    "save_every": 60,
+    "eval_examples": 400,
+}
+
+
+@pytest.mark.parametrize(("script", "expected"), [(chat_sft, SFT), (chat_rl, RL)])
+def test_flags_and_defaults_are_the_references(script, expected):
+    found = dataclasses.asdict(parse_flags(script.Flags, None, []))
+    assert {name: found[name] for name in expected} == expected
+    given = [f"--{name.replace('_', '-')}=3" for name in expected]
+    changed = dataclasses.asdict(parse_flags(script.Flags, None, given))
+    assert all(changed[name] == 3 for name in expected)
+
+
+def test_chat_eval_takes_the_short_flags_of_the_reference():
+    given = [
+        "-i",
+        "rl",
+        "-a",
+        "GSM8K|MMLU",
+        "-t",
+        "0.5",
+        "-m",
+        "99",
+        "-n",
+        "3",
+        "-k",
+        "7",
+        "-b",
+        "4",
+        "-g",
+        "d12",
+        "-s",
+        "100",
+        "-x",
+        "50",
+        "-d",
+        "bfloat16",
+    ]
+    found = parse_flags(chat_eval.Flags, None, given)
+    assert found == chat_eval.Flags("rl", "GSM8K|MMLU", "bfloat16", 0.5, 99, 3, 7, 4, "d12", 100, 50)
+    default = chat_eval.Flags()
+    assert (default.temperature, default.max_new_tokens, default.num_samples, default.top_k) == (0.0, 512, 1, 50)
+    assert (default.source, default.batch_size, default.max_problems) == ("sft", 8, None)
+
+
+def test_chat_eval_asks_what_is_named_or_what_is_there(tmp_path):
+    assert chat_eval.task_names(chat_eval.Flags(), tmp_path) == ["Spelling", "SpellingBee", "Arithmetic", "Identity"]
+    assert chat_eval.task_names(chat_eval.Flags(task_name="GSM8K| mmlu"), tmp_path) == ["GSM8K", "mmlu"]
+
+
+@pytest.mark.parametrize(
+    ("script", "maker"), [(chat_sft, "base_train"), (chat_eval, "chat_sft"), (chat_rl, "chat_sft")]
+)
+def test_command_without_a_run_names_the_command_that_makes_one(tmp_path, monkeypatch, capsys, script, maker):
+    monkeypatch.setattr("sys.argv", ["script", "--base-dir", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        run_command(script.main)
+    assert ended.value.code == 2 and f"python -m scripts.{maker}" in capsys.readouterr().err
+
+
+def test_rl_flags_become_its_config(tmp_path):
+    with pytest.raises(ConfigError, match="--top-k"):
+        chat_rl.make_config(chat_rl.Flags(top_k=-1), None, None, "d1")

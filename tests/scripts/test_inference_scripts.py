@@ -1,0 +1,107 @@
+"""The scripts that talk to a model, as a person runs them, and `marin serve`."""
+
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from typing import Any
+
+import equinox as eqx
+import jax
+import pytest
+
+from marin.data.conversation import SPECIAL_TOKENS
+from marin.data.documents import Document, write_documents
+from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
+from marin.models import GptConfig
+from marin.tracking import RunWriter
+from marin.training.checkpoint_writer import CheckpointWriter
+from marin.training.config_json import config_to_json
+
+CONFIG = GptConfig(seq_len=64, hidden_dim=32, num_layers=2, num_heads=2)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A base directory with one SFT run, whose model is not trained."""
+    folder = tmp_path_factory.mktemp("base")
+    documents = str(folder / "documents.jsonl.zst")
+    write_documents(documents, [Document(str(i), f"the cat number {i} sat on a mat. " * 9, "t") for i in range(3)])
+    train_tokenizer(TrainTokenizerConfig(documents, 272, str(folder / "tokenizer"), special_tokens=SPECIAL_TOKENS))
+    run = folder / "chatsft_checkpoints" / "d2"
+    writer = RunWriter(run)
+    described = {"model": config_to_json(CONFIG), "tokenizer": str(folder / "tokenizer"), "vocab_size": 272}
+    writer.write_info(
+        {"config": described, "model_class": "marin.models.gpt:GptConfig", "precision": "f32", "run_name": "d2"}
+    )
+    writer.append("start", from_step=0)
+    writer.close()
+    weights: Any = eqx.filter(CONFIG.build(272, key=jax.random.key(0)), eqx.is_array)
+    with CheckpointWriter(run / "checkpoints", keep_every=1) as saver:
+        saver.save({"model": weights, "average": None}, 5)
+    return folder
+
+
+def _script(environment: dict[str, str], repository: pathlib.Path, *arguments: Any, text: str = "") -> Any:
+    command = [sys.executable, "-m", *map(str, arguments)]
+    return subprocess.run(
+        command, input=text, capture_output=True, text=True, cwd=repository, env=environment, timeout=240
+    )
+
+
+def test_chat_cli_answers_a_prompt_and_holds_a_conversation(base, plain_environment, repository):
+    options = ("-i", "sft", "-t", "0", "-k", "5", "--max-tokens", "8", "--base-dir", base)
+    done = _script(plain_environment, repository, "scripts.chat_cli", *options, text="the cat\nclear\na mat\nquit\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Model: ") == 2 and "A new conversation." in done.stdout
+
+
+def test_chat_cli_says_which_command_makes_the_model_that_is_missing(base, plain_environment, repository):
+    done = _script(plain_environment, repository, "scripts.chat_cli", "-i", "rl", "-p", "x", "--base-dir", base)
+    assert done.returncode == 2 and "python -m scripts.chat_rl" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_infer_bench_ends_with_a_line_of_json(base, plain_environment, repository):
+    sizes = ("-b", "2", "--prompt-tokens", "20", "-m", "30", "--repetitions", "1")
+    done = _script(plain_environment, repository, "scripts.infer_bench", *sizes, "--base-dir", base)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["batch_size"] == 2 and found["prompt_tokens"] == 20 and found["model"] == "d2-step-5"
+    assert found["tokens_per_second"] == pytest.approx(2e3 / found["tpot_ms"], rel=0.01)
+    assert found["ttft_ms"] > 0 and 0 < found["mbu"] and 0 < found["mfu"] < 1
+
+
+@pytest.mark.parametrize("way", ["marin", "chat_web"])
+def test_the_server_starts_answers_and_ends_on_sigterm(base, plain_environment, repository, way):
+    run = base / "chatsft_checkpoints" / "d2"
+    arguments = (
+        ["marin", "serve", str(run)] if way == "marin" else ["scripts.chat_web", "-i", "sft", "--base-dir", str(base)]
+    )
+    command = [sys.executable, "-m", *arguments, "--port", "0", "--max-rows", "2"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=repository, env=plain_environment
+    ) as server:
+        assert server.stdout is not None and server.stderr is not None
+        lines = []
+        while not lines or "open http" not in lines[-1]:
+            lines.append(server.stdout.readline())
+            assert lines[-1], server.stderr.read()
+        found = re.search(r"open (\S+)", lines[-1])
+        assert found is not None
+        body = json.dumps({"model": "d2-step-5", "messages": [{"role": "user", "content": "the"}], "max_tokens": 3})
+        asked = urllib.request.Request(
+            f"{found.group(1)}/v1/chat/completions", body.encode(), {"content-type": "application/json"}
+        )
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            assert json.load(answer)["choices"][0]["finish_reason"] in ("length", "stop")
+        server.send_signal(signal.SIGTERM)
+        rest, errors = server.communicate(timeout=30)
+        assert "Traceback" not in errors and "stopped" in rest
+
+
+def test_serve_refuses_what_is_no_model(plain_environment, repository, tmp_path):
+    done = _script(plain_environment, repository, "marin", "serve", tmp_path)
+    assert done.returncode == 2 and "holds no checkpoint" in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,149 @@
+"""base_train in processes of its own: killed and continued, and the same from several of them, however they are started."""
+
+import importlib.util
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from marin.data.documents import Document, write_documents
+from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
+from marin.tracking import RunRecord
+
+pytestmark = pytest.mark.slow
+
+WORDS = [
+    "graph",
+    "node",
+    "edge",
+    "path",
+    "tree",
+    "matrix",
+    "vector",
+    "sum",
+    "limit",
+    "proof",
+    "returns",
+    "value",
+    "of",
+    "the",
+    "a",
+    "and",
+    "is",
+]
+TINY = [
+    "--depth=2",
+    "--aspect-ratio=16",
+    "--head-dim=16",
+    "--max-seq-len=32",
+    "--total-batch-size=256",
+    "--device-batch-size=4",
+    "--num-iterations=60",
+    "--eval-every=20",
+    "--eval-tokens=400",
+    "--sample-every=-1",
+    "--core-metric-every=-1",
+    "--device-type=cpu",
+    "--checkpoint-interval=0.01",
+]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Path:
+    """A base directory with a tokenizer, text, and a run that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("prepared")
+    choose = random.Random(0)
+    for name, count in (("a", 150), ("b", 20)):
+        documents = [Document(f"{name}{i}", " ".join(choose.choices(WORDS, k=40)), "test") for i in range(count)]
+        write_documents(str(folder / "text" / f"{name}.jsonl.zst"), documents)
+    train_tokenizer(
+        TrainTokenizerConfig(str(folder / "text" / "a.jsonl.zst"), 300, output_path=str(folder / "tokenizer"))
+    )
+    status, errors = _end(_start(folder, ["-m", "scripts.base_train"]))
+    assert status == 0, errors
+    return folder
+
+
+def _start(folder: Path, program: list[str], text: str = "text", **variables: str) -> "subprocess.Popen[str]":
+    repository = Path(__file__).parents[2]
+    # Without the virtual devices that this process has.
+    plain = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    environment = plain | {"MARIN_CPU_PEAK_FLOPS": "1e11", "WANDB_MODE": "disabled", **variables}
+    command = [sys.executable, *program, *TINY, f"--base-dir={folder}", f"--dataset={folder}/{text}"]
+    return subprocess.Popen(
+        command, cwd=repository, env=environment, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+
+
+def _end(started: "subprocess.Popen[str]") -> tuple[int, str]:
+    """The exit status, and the end of what it said of errors."""
+    _, errors = started.communicate(timeout=400)
+    return started.returncode, errors[-2000:]
+
+
+def _fresh(prepared: Path, folder: Path) -> Path:
+    """A copy in which the model has not been trained."""
+    shutil.copytree(prepared, folder, ignore=shutil.ignore_patterns("base_checkpoints", "report", ".attempts"))
+    return folder
+
+
+def _figures(folder: Path) -> dict[str, float]:
+    return json.loads((folder / "base_checkpoints" / "d2" / "base_train.json").read_text())
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "asked to stop"])
+def test_training_that_is_stopped_goes_on_to_the_same_figures(prepared, tmp_path, number):
+    folder = _fresh(prepared, tmp_path / "stopped")
+    log = folder / "base_checkpoints" / "d2" / "metrics.jsonl"
+    started = _start(folder, ["-m", "scripts.base_train"])
+    while not (log.exists() and log.read_text().count('"step_time"') > 6):
+        assert started.poll() is None
+        time.sleep(0.02)
+    started.send_signal(number)
+    assert _end(started)[0] == (-9 if number == signal.SIGKILL else 143)
+    status, errors = _end(_start(folder, ["-m", "scripts.base_train"]))
+    assert status == 0, errors
+    assert _figures(folder)["val_bpb"] == _figures(prepared)["val_bpb"]
+    assert len(RunRecord.open(folder / "base_checkpoints" / "d2").steps()) == 60
+
+
+def _port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def _as_torchrun_sets_them(folder: Path) -> list["subprocess.Popen[str]"]:
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _port(), "WORLD_SIZE": "2"}
+    return [_start(folder, ["-m", "scripts.base_train"], **shared, RANK=str(rank)) for rank in range(2)]
+
+
+def _with_our_launcher(folder: Path) -> list["subprocess.Popen[str]"]:
+    return [_start(folder, ["-m", "marin.run.launch", "--nproc_per_node=2", "-m", "scripts.base_train", "--"])]
+
+
+def _with_torchrun(folder: Path) -> list["subprocess.Popen[str]"]:
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed")
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "scripts.base_train", "--"]
+    return [_start(folder, torchrun)]
+
+
+@pytest.mark.parametrize("start", [_as_torchrun_sets_them, _with_our_launcher, _with_torchrun])
+def test_two_processes_reach_what_one_does(prepared, tmp_path, start):
+    folder = _fresh(prepared, tmp_path / "two")
+    for status, errors in [_end(process) for process in start(folder)]:
+        assert status == 0, errors
+    two, alone = _figures(folder), _figures(prepared)
+    assert (two["processes"], alone["processes"]) == (2, 1)
+    # Sums over two processes are added in another order.
+    assert two["val_bpb"] == pytest.approx(alone["val_bpb"], abs=2e-3)
+    assert two["steps"] == alone["steps"] == 60

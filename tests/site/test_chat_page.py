@@ -1,0 +1,147 @@
+"""The chat page as a person uses it, in Chromium, over a server with a small model."""
+
+import contextlib
+import json
+import re
+from typing import Any
+
+import pytest
+from chat_server import CONFIG as MODEL
+from chat_server import NAME, endless, make_tokenizer, model_of, serving
+
+ANSWERS = "**/v1/chat/completions"
+HOSTILE = (
+    "# Title\n\nA **bold** and *soft* `<b>code</b>` word.\n\n- one\n- two\n\n```html\n<script>document.title='hit'</script>\n```\n"
+    "> quoted\n\n<img src=x onerror=\"document.title='hit'\"> <script>document.title='hit'</script>\n\n"
+    "[bad](javascript:document.title='hit') [data](data:text/html,hi) [good](https://example.org/a?b=1)\n\n3. third"
+)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory):
+    tokenizer = make_tokenizer(tmp_path_factory.mktemp("chat"))
+    model = endless(model_of(MODEL, tokenizer.vocab_size))
+    with serving(tokenizer, model, max_length=8192, max_rows=4) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def opened(browser: Any, served: Any, **options: Any):
+    """The page, and what it complained of: script errors and refusals by its policy."""
+    context = browser.new_context(**options)
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.goto(served.url)
+    page.get_by_role("heading", name=NAME, exact=True).wait_for()
+    try:
+        yield page, complaints
+    finally:
+        context.close()
+
+
+def scripted(page: Any, text: str) -> None:
+    """The next answers are this text, in pieces, as the server would send them."""
+    pieces = [text[at : at + 7] for at in range(0, len(text), 7)]
+    events = [{"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]} for piece in pieces]
+    body = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
+    page.route(ANSWERS, lambda route: route.fulfill(status=200, content_type="text/event-stream", body=body))
+
+
+def test_a_message_is_answered_and_can_be_answered_again(browser, served):
+    with opened(browser, served) as (page, complaints):
+        page.get_by_text("Settings").click()
+        page.get_by_label("Longest answer").fill("12")
+        page.get_by_label("Message").fill("the cat")
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Retry").wait_for()
+        shown = page.locator(".message .who").all_inner_texts()
+        assert shown == ["You", "Model"]
+        assert page.locator(".message.user .body").inner_text() == "the cat"
+        assert page.locator(".message.assistant .body").inner_text().strip()
+        page.get_by_role("button", name="Retry").click()
+        page.get_by_role("button", name="Retry").wait_for()
+        assert page.locator(".message").count() == 2
+        page.get_by_label("Message").fill("and so on")
+        page.get_by_role("button", name="Send").click()
+        page.get_by_role("button", name="Retry").wait_for()
+        assert page.locator(".message").count() == 4
+        page.get_by_role("button", name="New chat").click()
+        assert page.locator(".message").count() == 0 and not complaints
+
+
+@pytest.mark.parametrize("way", ["button", "key"])
+def test_an_answer_can_be_stopped_and_the_server_stops_too(browser, served, way):
+    with opened(browser, served) as (page, complaints):
+        page.get_by_text("Settings").click()
+        page.get_by_label("Longest answer").fill("8000")
+        page.get_by_label("Temperature").fill("0")
+        page.get_by_label("Message").fill("the cat")
+        page.keyboard.press("Enter")
+        page.locator(".message.assistant .body").filter(has_text=re.compile(r"[\s\S]{20}")).wait_for()
+        assert page.get_by_role("button", name="Stop").is_visible()
+        if way == "button":
+            page.get_by_role("button", name="Stop").click()
+        else:
+            page.keyboard.press("Escape")
+        page.get_by_role("button", name="Retry").wait_for()
+        served.until(lambda stats: stats["running_samples"] == 0)
+        assert page.locator(".message").count() == 2 and not complaints
+
+
+def test_markdown_is_drawn_and_markup_stays_text(browser, served):
+    with opened(browser, served) as (page, complaints):
+        scripted(page, HOSTILE)
+        page.get_by_label("Message").fill(HOSTILE)
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Retry").wait_for()
+        body = page.locator(".message.assistant .body")
+        assert body.locator("h2").inner_text() == "Title"
+        assert body.locator("strong").inner_text() == "bold" and body.locator("em").inner_text() == "soft"
+        assert body.locator("p code").inner_text() == "<b>code</b>"
+        assert body.locator("ul li").all_inner_texts() == ["one", "two"]
+        assert "<script>" in body.locator("pre").inner_text() and body.locator("blockquote").inner_text() == "quoted"
+        assert body.locator("ol").get_attribute("start") == "3"
+        assert [link.get_attribute("href") for link in body.locator("a").all()] == ["https://example.org/a?b=1"]
+        assert page.locator("#messages :is(img, script, b, iframe)").count() == 0
+        assert page.title() == f"Chat with {NAME}" and not complaints
+
+
+def test_a_server_that_refuses_or_is_gone_is_said_and_can_be_retried(browser, served):
+    with opened(browser, served) as (page, _):
+        page.get_by_label("Message").fill("zq " * 9000)
+        page.get_by_role("button", name="Send").click()
+        page.get_by_role("alert").get_by_text("room for 8,192 together").wait_for()
+        page.route(ANSWERS, lambda route: route.abort())
+        page.get_by_label("Message").fill("hello")
+        page.keyboard.press("Enter")
+        page.get_by_role("alert").get_by_text("cannot be reached").wait_for()
+        page.unroute(ANSWERS)
+        scripted(page, "Back again.")
+        page.get_by_role("button", name="Retry").click()
+        page.get_by_text("Back again.").wait_for()
+        assert page.locator(".message").count() == 2 and page.get_by_role("alert").inner_text() == ""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 1200])
+def test_the_page_fits_and_is_accessible(browser, served, scheme, width, tmp_path):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 640}, "bypass_csp": True}
+    with opened(browser, served, **options) as (page, _):
+        scripted(page, HOSTILE + "\n\n" + "longword" * 60)
+        page.get_by_label("Message").fill("a\nb " + "wide" * 100)
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Retry").wait_for()
+        page.get_by_text("Settings").click()
+        found = axe.Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        box = page.get_by_role("button", name="Send").bounding_box()
+        assert box["y"] + box["height"] <= 640 and box["height"] >= 44
+
+
+def test_no_text_is_ever_parsed_as_html(repository):
+    source = (repository / "marin/inference/server/static/chat.js").read_text()
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|eval\(", source)
