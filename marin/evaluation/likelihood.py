@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int, Int32
 from marin.errors import ConfigError, DataError
 from marin.evaluation.likelihood_batches import Batch, Limits, plan
 from marin.models.decoding import can_decode, extend, init_cache, prefill, repeat_rows
-from marin.nn.axes import replicate
+from marin.nn.axes import BATCH_AXES, ambient_axes, replicate
 from marin.nn.precision import Precision
 
 Tokens = Int32[np.ndarray, " t"]
@@ -99,7 +99,8 @@ class LikelihoodScorer:
 
     Args:
         model: an `LmModel`; where `marin.models.decoding` does not know it, nothing is shared.
-        batch_tokens: the most tokens that a batch computes at once; None for the device's.
+        batch_tokens: the most tokens that a batch computes at once; None for as many as suit the devices, over which a mesh (see
+            `marin.parallel.mesh.ambient`) divides the rows of a batch.
         share: False computes each sequence by itself, all of it.
     """
 
@@ -113,6 +114,8 @@ class LikelihoodScorer:
         self._arrays, self._static = eqx.partition(model, eqx.is_array)
         self._vocab_size = int(model.lm_head_DV.shape[1])
         default = _CPU_TOKENS if jax.default_backend() == "cpu" else _ACCELERATOR_TOKENS
+        sizes = ambient_axes()
+        default *= math.prod(sizes.get(axis, 1) for axis in BATCH_AXES)
         self._limits = Limits(batch_tokens or default, share=share and can_decode(model))
 
     @property

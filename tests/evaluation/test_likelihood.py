@@ -71,7 +71,8 @@ def _alone(model, group: Group) -> list[tuple[np.ndarray, bool]]:
     ],
 )
 def test_scores_of_batches_are_those_of_each_sequence_alone(name, options):
-    model, groups = _model(CONFIGS[name]), _groups()
+    # One group a batch makes a program of each.
+    model, groups = _model(CONFIGS[name]), _groups(count=3 if options["batch_tokens"] == 1 else 6)
     found = dict(LikelihoodScorer(model, **options).score(groups))
     assert sorted(found) == list(range(len(groups)))
     for number, group in enumerate(groups):
@@ -89,6 +90,22 @@ def test_greedy_is_true_for_what_the_model_would_write():
     wrong = [*tokens[:-1], (tokens[-1] + 1) % VOCAB]
     found = dict(LikelihoodScorer(model).score([Group.of([tokens], [2]), Group.of([wrong], [2])]))
     assert found[0][0].greedy and not found[1][0].greedy
+
+
+@pytest.mark.slow
+def test_scores_on_a_mesh_of_devices_are_those_on_one():
+    from marin.parallel.mesh import ambient, make_mesh
+    from marin.parallel.sharding import state_shardings
+
+    model, groups = _model(CONFIGS["llama"]), _groups(count=4)
+    on_one = dict(LikelihoodScorer(model, batch_tokens=1024).score(groups))
+    with ambient(mesh := make_mesh({"data": 2, "fsdp": 2})):
+        arrays, static = eqx.partition(model, eqx.is_array)
+        divided = eqx.combine(jax.device_put(arrays, state_shardings(arrays, arrays, mesh)), static)
+        on_four = dict(LikelihoodScorer(divided, batch_tokens=1024).score(groups))
+    for number in on_one:
+        for one, other in zip(on_one[number], on_four[number], strict=True):
+            np.testing.assert_allclose(one.nats, other.nats, rtol=2e-5, atol=2e-5)
 
 
 def test_model_that_cannot_be_decoded_is_scored_all_the_same():
@@ -128,12 +145,12 @@ def test_many_scored_tokens_are_taken_a_block_at_a_time(monkeypatch):
 
 
 def test_bfloat16_is_near_float32():
-    model, groups = _model(CONFIGS["gpt"]), _groups(count=4)
+    model, groups = _model(CONFIGS["llama"]), _groups(count=2)
     exact, rough = (
         dict(LikelihoodScorer(model, precision=Precision(p), share=False).score(groups)) for p in ("f32", "bf16")
     )
     means = [
-        [row.mean_nats for number in range(4) for row in found[number] if len(row.nats)] for found in (exact, rough)
+        [row.mean_nats for number in range(2) for row in found[number] if len(row.nats)] for found in (exact, rough)
     ]
     assert means[0] != means[1]
     np.testing.assert_allclose(*means, rtol=0.05)
