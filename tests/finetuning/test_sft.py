@@ -166,6 +166,7 @@ class Killed(Exception):
     """Stands for whatever ends a process."""
 
 
+@pytest.mark.slow
 def test_sft_that_is_interrupted_goes_on_to_the_same_weights(base, made, finished, tmp_path, monkeypatch):
     config = config_for(base, made, tmp_path / "run", checkpoint_interval=0.01)
     with monkeypatch.context() as patched:
@@ -241,6 +242,7 @@ def test_origin_that_is_no_run_is_refused(tmp_path):
         Origin.open(tmp_path)
 
 
+@pytest.mark.slow
 def test_chat_tasks_are_asked_at_the_end(base, made, tmp_path):
     config = config_for(base, made, tmp_path / "run", num_iterations=1, eval_every=0, chatcore_every=5)
     config = dataclasses.replace(config, chat_eval=ChatEvalOptions(max_replies=2, max_new_tokens=8, batch_size=8))
