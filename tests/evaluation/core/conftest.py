@@ -125,9 +125,8 @@ def small_model(small_tokenizer) -> Any:
 def real_tokenizer(real_bundle, tmp_path_factory) -> Tokenizer:
     """4,096 tokens of the real tasks' own text, so that their prompts are about as long as those of real models."""
     folder = tmp_path_factory.mktemp("real_tokenizer")
-    lines = [
-        line for path in sorted((real_bundle / "eval_data").rglob("*.jsonl")) for line in path.open().readlines()[:300]
-    ]
+    paths = sorted((real_bundle / "eval_data").rglob("*.jsonl"))
+    lines = [line for path in paths for line in path.read_text().split("\n")[:300] if line]
     documents = [Document(str(i), line, "core") for i, line in enumerate(lines)]
     write_documents(str(folder / "documents.jsonl.zst"), documents)
     train_tokenizer(TrainTokenizerConfig(str(folder / "documents.jsonl.zst"), 4096, output_path=str(folder)))
