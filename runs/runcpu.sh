@@ -8,7 +8,7 @@
 #
 # Environment:
 #   MARIN_BASE_DIR         where everything is kept (default: $NANOCHAT_BASE_DIR, then ~/.cache/marin/runcpu)
-#   BASE_STEPS, SFT_STEPS  steps of 2,048 tokens (default: 900 and 1400); fewer for a look, more for a better model
+#   BASE_STEPS, SFT_STEPS  steps of 2,048 tokens (default: 900 and 1000); fewer for a look, more for a better model
 #   MADE                   conversations to make (default: 40000)
 #   WANDB_RUN              name of the run on W&B (default: dummy, which logs nothing)
 set -euo pipefail
@@ -32,7 +32,7 @@ run scripts.base_train --dataset embedded --device-type cpu --depth 4 --aspect-r
   --eval-every 300 --eval-tokens 32768 --core-metric-every -1 --sample-every -1 --checkpoint-interval 60 --run "$WANDB_RUN"
 run scripts.base_eval --device-batch-size 8 --split-tokens 65536 --max-per-task 16 --dataset embedded --device-type cpu
 
-run scripts.chat_sft --device-type cpu --made "${MADE:-40000}" --num-iterations "${SFT_STEPS:-1400}" \
+run scripts.chat_sft --device-type cpu --made "${MADE:-40000}" --num-iterations "${SFT_STEPS:-1000}" \
   --init-lr-frac 1.0 --eval-every 500 --eval-tokens 32768 --chatcore-every -1 --run "$WANDB_RUN"
 run scripts.chat_eval -i sft -a "Spelling|SpellingBee|Arithmetic|Identity" -m 96 -b 16 -x 128 --device-type cpu
 
