@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import json
     from pathlib import Path
+    from typing import Any
 
     from marin.errors import ConfigError
 
@@ -66,7 +67,9 @@ def run(args: argparse.Namespace) -> int:
     print(f"{loaded.name}, step {loaded.step:,}" + (f", at most {args.limit:,} items a task" if args.limit else ""))
     print(make_table(results))
     if args.output is not None:
-        kept = {key: results[key] for key in ("results", "groups", "versions", "n-shot", "n-samples") if key in results}
+        kept: dict[str, Any] = {
+            key: results[key] for key in ("results", "groups", "versions", "n-shot", "n-samples") if key in results
+        }
         content = {"model": loaded.name, "step": loaded.step, "limit": args.limit, **kept}
         Path(args.output).write_text(json.dumps(content, indent=2, default=str) + "\n")
         print(f"results in {args.output}")
