@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     print(make_table(results))
     if args.output is not None:
         kept = {key: results[key] for key in ("results", "groups", "versions", "n-shot", "n-samples") if key in results}
-        content = {"model": loaded.name, "step": loaded.step, "limit": args.limit, **kept}
+        content: dict[str, object] = {"model": loaded.name, "step": loaded.step, "limit": args.limit, **kept}
         Path(args.output).write_text(json.dumps(content, indent=2, default=str) + "\n")
         print(f"results in {args.output}")
     return 0
