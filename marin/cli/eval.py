@@ -10,6 +10,10 @@ folder in Hugging Face's layout. Tasks are named as lm-eval names them; those of
 `--include-path` names. CORE is evaluated by `python -m scripts.base_eval`."""
 
 
+# What of the harness's results is written: figures and what they are of, not its whole configuration.
+_KEPT = ("results", "groups", "versions", "n-shot", "n-samples")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", metavar="CHECKPOINT")
     parser.add_argument("--tasks", required=True, metavar="NAMES", help="names or groups, separated by commas")
@@ -29,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import json
     from pathlib import Path
-    from typing import Any
 
     from marin.errors import ConfigError
 
@@ -67,10 +70,8 @@ def run(args: argparse.Namespace) -> int:
     print(f"{loaded.name}, step {loaded.step:,}" + (f", at most {args.limit:,} items a task" if args.limit else ""))
     print(make_table(results))
     if args.output is not None:
-        kept: dict[str, Any] = {
-            key: results[key] for key in ("results", "groups", "versions", "n-shot", "n-samples") if key in results
-        }
-        content = {"model": loaded.name, "step": loaded.step, "limit": args.limit, **kept}
+        content = {"model": loaded.name, "step": loaded.step, "limit": args.limit}
+        content |= {key: value for key, value in results.items() if key in _KEPT}
         Path(args.output).write_text(json.dumps(content, indent=2, default=str) + "\n")
         print(f"results in {args.output}")
     return 0
