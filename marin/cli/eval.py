@@ -46,6 +46,9 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.output is not None and not Path(args.output).absolute().parent.is_dir():
         raise ConfigError(f"`--output` is {args.output}, whose folder is not there: make it first")
+    wanted = [name.strip() for name in args.tasks.split(",") if name.strip()]
+    if not wanted:
+        raise ConfigError("`--tasks` is blank: name one task or more, such as piqa,arc_easy")
     _require_harness()
     from lm_eval.tasks import TaskManager
     from lm_eval.utils import make_table
@@ -56,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     from marin.training.run_model import load_any_model
 
     manager = TaskManager(include_path=args.include_path)
-    names = named_tasks(args.tasks, manager)
+    names = named_tasks(wanted, manager)
     use_compile_cache()
     loaded = load_any_model(args.checkpoint, tokenizer=args.tokenizer)
     model = HarnessModel(

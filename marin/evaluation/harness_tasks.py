@@ -6,21 +6,18 @@ from typing import Any
 from marin.errors import ConfigError, DataError
 
 
-def named_tasks(names: str, manager: Any) -> list[str]:
-    """The tasks and groups of a list separated by commas.
+def named_tasks(wanted: Sequence[str], manager: Any) -> list[str]:
+    """The same names of tasks and groups, all of them known.
 
     Raises:
         ConfigError: the harness knows one of them not.
     """
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
     for name in wanted:
         if not manager.match_tasks([name]):
             close = [known for known in manager.all_tasks if name.lower() in known.lower()][:5]
             hint = f"did you mean {', '.join(close)}?" if close else "`lm-eval ls tasks` lists them"
             raise ConfigError(f"`--tasks` names {name!r}, which lm-eval does not know: {hint}")
-    if not wanted:
-        raise ConfigError("`--tasks` is blank: name one task or more, such as piqa,arc_easy")
-    return wanted
+    return list(wanted)
 
 
 def evaluate_tasks(

@@ -172,7 +172,8 @@ def test_command_evaluates_a_task_of_ones_own(folder, opened, tmp_path, capsys, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--tasks", "no_such_task"], "lm-eval does not know"),
+        # Slow, as the harness reads all of its task files to know their names.
+        pytest.param(["--tasks", "no_such_task"], "lm-eval does not know", marks=pytest.mark.slow),
         (["--tasks", " , "], "blank"),
         (["--tasks", "piqa", "--limit", "0"], "`--limit` is 0"),
         (["--tasks", "piqa", "--include-path", "nowhere"], "is no folder"),
