@@ -39,6 +39,14 @@ def compile_cache() -> None:
     assert use_compile_cache() is not None
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forget_programs() -> Iterator[None]:
+    """What a file compiled leaves the memory with it: kept, a worker grew to over 5 GB. The cache on disk has it still."""
+    yield
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The repository's root."""

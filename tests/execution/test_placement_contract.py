@@ -42,7 +42,7 @@ IDENTITY = {
         "train_batch_size num_train_steps learning_rate data_seed weight_decay beta1 beta2 epsilon "
         "max_grad_norm warmup decay rewarmup lr_schedule min_lr_ratio cycle_length z_loss_weight ema_beta "
         "skip_bad_steps steps_per_eval steps_per_export steps_per_task_eval steps_per_hf_export "
-        "per_device_eval_parallelism max_eval_batches initialize_from_checkpoint_path initialize_from_hf "
+        "per_device_eval_parallelism max_eval_batches initialize_from_checkpoint_path initialize_from_hf initialize_optimizer "
         "reset_data_loader_on_init allow_partial_checkpoint int8 optimizer_config watch profiler "
         "profiler_start_step profiler_num_steps precision seed budget"
     ),

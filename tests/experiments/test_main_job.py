@@ -143,7 +143,7 @@ def test_results_figures_follow_from_each_other(run: dict[str, Any], finished: A
     assert spent["training"] + spent["data"] == pytest.approx(run["training_time"])
     assert spent["goodput"] == pytest.approx(spent["training"] / spent["total"])
     assert run["compile_time"] > 0
-    assert 50e6 < run["peak_memory_bytes"] < 3e9
+    assert 50e6 < run["peak_memory_bytes"] < 12e9  # of this process, in which other tests ran before
 
 
 def test_results_pass_the_consistency_check_without_errors(finished: Any) -> None:

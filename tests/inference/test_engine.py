@@ -51,7 +51,10 @@ def engine_of(model, tokenizer, **options):
     return Engine(model, tokenizer, **{"max_length": 64, "max_rows": 4} | options)
 
 
-@pytest.mark.parametrize(("name", "max_rows"), [(name, 4) for name in CONFIGS] + [("windows-and-groups", 1)])
+@pytest.mark.parametrize(("name", "max_rows"), [
+    ("windows-and-groups", 4), ("windows-and-groups", 1),
+    *(pytest.param(name, 4, marks=pytest.mark.slow) for name in CONFIGS if name != "windows-and-groups"),
+])  # fmt: skip
 def test_greedy_tokens_with_the_cache_equal_those_without(chat_tokenizer, name, max_rows):
     model = model_of(CONFIGS[name], chat_tokenizer.vocab_size)
     engine = engine_of(model, chat_tokenizer, max_rows=max_rows, tools=False)

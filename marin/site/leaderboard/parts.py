@@ -6,6 +6,7 @@ keys) the same work is done here, one key after the other; the files are the sam
 
 import multiprocessing
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -81,5 +82,5 @@ def _processors() -> int:
 
 
 def _may_fork() -> bool:
-    """Whether no other thread of Python's runs: a lock that it holds would stay locked in a child for ever."""
-    return hasattr(os, "fork") and threading.active_count() == 1
+    """Whether no other thread runs that a child would miss: of Python's, or of JAX, which cannot be forked."""
+    return hasattr(os, "fork") and threading.active_count() == 1 and "jax" not in sys.modules

@@ -163,6 +163,7 @@ def agree(model, tokenizer, bundle, tmp_path, per_task, batch_tokens=4096):
     return compared, differ, close
 
 
+@pytest.mark.slow
 def test_verdicts_on_real_items_are_those_of_the_plain_implementation(
     real_bundle, small_model, small_tokenizer, tmp_path, capsys
 ):

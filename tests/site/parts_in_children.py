@@ -1,0 +1,47 @@
+"""What `test_leaderboard_parts.py` runs as a process of its own, since one that has JAX, as the tests' has, cannot be forked.
+
+    python parts_in_children.py SITE SCENARIO [FEWEST]
+
+writes forty pages with three children and prints, as JSON, what came of it.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import sys
+
+from marin.errors import StorageError
+from marin.site.leaderboard import parts
+from marin.site.leaderboard.output import SiteWriter
+
+KEYS = [f"key-{number}" for number in range(40)]
+
+
+def main(site: str, scenario: str, fewest: str = "1") -> None:
+    parts.FEWEST, parts._processors = int(fewest), lambda: 3
+    writer, here = SiteWriter(site), list[str]()
+
+    def write(key: str) -> None:
+        here.append(key)
+        if scenario == "full" and key == "key-7":
+            raise StorageError("the disk is full")
+        if scenario == "killed" and key == "key-5":
+            os.kill(os.getpid(), signal.SIGKILL)
+        inputs = f"inputs of {key}, {scenario == 'full'}"
+        if not writer.is_fresh(f"{key}.html", inputs):
+            writer.write(f"{key}.html", f"<p>{key}</p>", inputs)
+
+    error = None
+    try:
+        with parts.WritingInParts(writer, KEYS[1:] if scenario == "fewer" else KEYS, write):
+            writer.write("beside.txt", "made meanwhile")
+        writer.finish()
+    except StorageError as raised:
+        error = str(raised)
+    files = {path.name: path.read_text() for path in pathlib.Path(site).iterdir()}
+    print(json.dumps({"error": error, "files": files, "written": writer.num_written, "by_this_process": bool(here)}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
