@@ -3,63 +3,18 @@
 import csv
 import importlib.util
 import json
-import random
-import sys
 from pathlib import Path
 
 import jax
 import pytest
+from small_commands import TINY, run_script, where, write_text
 
-from marin.data.documents import Document, write_documents
 from marin.errors import CheckpointError, ConfigError, DataError
 from marin.models import LlamaConfig
 from marin.models.hf_export import export_hf
 from scripts import base_eval, base_train, tok_train
 
-WORDS = [
-    "the",
-    "a",
-    "cat",
-    "dog",
-    "bird",
-    "sits",
-    "runs",
-    "sings",
-    "on",
-    "under",
-    "near",
-    "red",
-    "green",
-    "blue",
-    "old",
-    "small",
-    "house",
-    "tree",
-    "river",
-    "stone",
-]
-TINY = [
-    "--depth=2",
-    "--aspect-ratio=16",
-    "--head-dim=16",
-    "--max-seq-len=64",
-    "--total-batch-size=256",
-    "--device-batch-size=4",
-    "--num-iterations=3",
-    "--eval-every=-1",
-    "--sample-every=-1",
-    "--core-metric-every=-1",
-    "--device-type=cpu",
-]
-
-
-def _run(command, *arguments: str) -> None:
-    before = sys.argv
-    sys.argv = [command.__name__, *arguments]
-    try:
-        command.main()
-    finally:
-        sys.argv = before
+EVALUATED = ["--max-seq-len=64", "--num-iterations=3", "--eval-every=-1", "--sample-every=-1"]
 
 
 @pytest.fixture(scope="module")
@@ -77,20 +32,13 @@ def made_bundle(tmp_path_factory, repository):
 def base(tmp_path_factory) -> Path:
     """A base directory with a tokenizer, two files of text and a run of three steps."""
     folder = tmp_path_factory.mktemp("base")
-    choose = random.Random(0)
-    for name, count in (("a", 60), ("b", 10)):
-        documents = [Document(f"{name}{i}", " ".join(choose.choices(WORDS, k=40)), "test") for i in range(count)]
-        write_documents(str(folder / "text" / f"{name}.jsonl.zst"), documents)
+    write_text(folder, 60, 10)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MARIN_CPU_PEAK_FLOPS", "1e11")
         patch.setenv("WANDB_MODE", "disabled")
-        _run(tok_train, "--vocab-size=300", "--max-chars=9000", *_where(folder))
-        _run(base_train, *TINY, *_where(folder))
+        run_script(tok_train, "--vocab-size=300", "--max-chars=9000", *where(folder))
+        run_script(base_train, *TINY, *EVALUATED, *where(folder))
     return folder
-
-
-def _where(folder: Path) -> list[str]:
-    return [f"--base-dir={folder}", f"--dataset={folder}/text"]
 
 
 def _section(base: Path) -> dict:
@@ -98,8 +46,8 @@ def _section(base: Path) -> dict:
 
 
 def test_run_is_evaluated_written_down_and_not_measured_twice(base, made_bundle, capsys, monkeypatch):
-    arguments = [*_where(base), f"--eval-bundle={made_bundle}", "--split-tokens=300", "--device-batch-size=4"]
-    _run(base_eval, *arguments)
+    arguments = [*where(base), f"--eval-bundle={made_bundle}", "--split-tokens=300", "--device-batch-size=4"]
+    run_script(base_eval, *arguments)
     shown = capsys.readouterr().out
     assert "partial CORE (2 of 22 tasks)" in shown and "this is not CORE" in shown
     assert "train bits per byte" in shown and "The capital of France is" in shown
@@ -120,7 +68,7 @@ def test_run_is_evaluated_written_down_and_not_measured_twice(base, made_bundle,
     monkeypatch.setattr("marin.evaluation.core.evaluate.questions", never)
     monkeypatch.setattr("marin.gpt2.base_evaluation.write_samples", never)
     monkeypatch.setattr("marin.gpt2.base_evaluation.bits_per_byte", never)
-    _run(base_eval, *arguments)
+    run_script(base_eval, *arguments)
     assert "as found before" in capsys.readouterr().out and _section(base)["figures"] == section["figures"]
 
 
@@ -128,7 +76,7 @@ def test_hugging_face_folder_is_evaluated_under_its_name(base, made_bundle, tmp_
     config = LlamaConfig(seq_len=64, hidden_dim=32, intermediate_dim=40, num_layers=1, num_heads=2, num_kv_heads=2)
     model = config.build(300, key=jax.random.key(0))
     export_hf(model, config, str(base / "tokenizer"), tmp_path / "small-llama")
-    _run(
+    run_script(
         base_eval,
         f"--base-dir={base}",
         f"--hf-path={tmp_path / 'small-llama'}",
@@ -158,9 +106,9 @@ def test_hugging_face_folder_is_evaluated_under_its_name(base, made_bundle, tmp_
 def test_what_cannot_work_is_refused_with_what_to_do(base, made_bundle, arguments, error, message):
     arguments = [argument.replace("BUNDLE", str(made_bundle)) for argument in arguments]
     with pytest.raises(error, match=message):
-        _run(base_eval, *_where(base), *arguments)
+        run_script(base_eval, *where(base), *arguments)
 
 
 def test_absent_bundle_is_noted_where_other_parts_are_asked_for_too(base, capsys):
-    _run(base_eval, *_where(base), "--eval=core,sample")
+    run_script(base_eval, *where(base), "--eval=core,sample")
     assert "note: CORE is not measured" in capsys.readouterr().out

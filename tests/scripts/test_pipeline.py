@@ -1,78 +1,27 @@
 """The commands as a person uses them, on two small files of text: tokenizer, training, report; and what goes wrong."""
 
 import json
-import random
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
+from small_commands import TINY, run_script, where, write_text
 
-from marin.data.documents import Document, write_documents
 from marin.errors import ConfigError, DataError, StepFailedError
 from marin.gpt2 import pretraining
 from marin.tracking import RunRecord
 from scripts import base_train, report, tok_eval, tok_train
 
-WORDS = [
-    "graph",
-    "node",
-    "edge",
-    "path",
-    "tree",
-    "matrix",
-    "vector",
-    "sum",
-    "limit",
-    "proof",
-    "returns",
-    "value",
-    "of",
-    "the",
-    "a",
-    "and",
-    "is",
-]
-TINY = [
-    "--depth=2",
-    "--aspect-ratio=16",
-    "--head-dim=16",
-    "--max-seq-len=32",
-    "--total-batch-size=256",
-    "--device-batch-size=4",
-    "--num-iterations=8",
-    "--eval-every=3",
-    "--eval-tokens=400",
-    "--sample-every=4",
-    "--core-metric-every=-1",
-    "--device-type=cpu",
-]
-
-
-def _run(command, *arguments: str) -> None:
-    before = sys.argv
-    sys.argv = [command.__name__, *arguments]
-    try:
-        command.main()
-    finally:
-        sys.argv = before
+SHORT = [*TINY, "--num-iterations=8", "--eval-every=3", "--sample-every=4"]
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     """A base directory in which everything up to the tokenizer is done."""
     folder = tmp_path_factory.mktemp("pipeline")
-    choose = random.Random(0)
-    for name, count in (("a", 150), ("b", 20)):
-        documents = [Document(f"{name}{i}", " ".join(choose.choices(WORDS, k=40)), "test") for i in range(count)]
-        write_documents(str(folder / "text" / f"{name}.jsonl.zst"), documents)
-    _run(report, "reset", f"--base-dir={folder}")
-    _run(tok_train, "--vocab-size=300", "--max-chars=20000", *_where(folder))
+    write_text(folder)
+    run_script(report, "reset", f"--base-dir={folder}")
+    run_script(tok_train, "--vocab-size=300", "--max-chars=20000", *where(folder))
     return folder
-
-
-def _where(folder: Path) -> list[str]:
-    return [f"--base-dir={folder}", f"--dataset={folder}/text"]
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +34,7 @@ def test_tokenizer_has_the_chats_tokens_and_is_compared(base, capsys):
     info = json.loads((base / "tokenizer" / "tokenizer_info.json").read_text())
     assert info["vocab_size"] == 300 and len(info["special_tokens"]) == 9
     assert info["trained_on"]["bytes"] == 20000  # as `--max-chars` says
-    _run(tok_eval, *_where(base))
+    run_script(tok_eval, *where(base))
     shown = capsys.readouterr().out
     assert all(kind in shown for kind in ("news", "korean", "code", "math", "science", "train", "val"))
     assert "Not compared" in shown and "cl100k_base" in shown
@@ -103,9 +52,9 @@ def test_base_model_is_trained_measured_and_reported_and_a_failure_at_the_end_co
 
     monkeypatch.setattr(pretraining, "write_samples", fail_at_the_end)
     with pytest.raises(StepFailedError, match="the disk is full"):
-        _run(base_train, *TINY, *_where(base))
+        run_script(base_train, *SHORT, *where(base))
     monkeypatch.setattr(pretraining, "write_samples", whole)
-    _run(base_train, *TINY, *_where(base))
+    run_script(base_train, *SHORT, *where(base))
     run = base / "base_checkpoints" / "d2"
     record = RunRecord.open(run)
     assert [entry["step"] for entry in record.of("evaluation")] == [3, 6]
@@ -117,12 +66,12 @@ def test_base_model_is_trained_measured_and_reported_and_a_failure_at_the_end_co
     assert figures["tokens"] == 8 * 256 and figures["min_val_bpb"] <= figures["val_bpb"] < 8
     assert figures["val_bpb_nanochat"] < figures["val_bpb"]
     capsys.readouterr()
-    _run(base_train, *TINY, *_where(base))
+    run_script(base_train, *SHORT, *where(base))
     assert "nothing to do" in capsys.readouterr().out
     with pytest.raises(ConfigError, match=r"matrix_lr|learning_rate"):
-        _run(base_train, *TINY, *_where(base), "--matrix-lr=0.01")
+        run_script(base_train, *SHORT, *where(base), "--matrix-lr=0.01")
 
-    _run(report, "generate", f"--base-dir={base}", f"--copy-to={tmp_path}", "--price-per-hour=24")
+    run_script(report, "generate", f"--base-dir={base}", f"--copy-to={tmp_path}", "--price-per-hour=24")
     text = (tmp_path / "report.md").read_text()
     for heading in (
         "Environment",
@@ -142,22 +91,22 @@ def test_base_model_is_trained_measured_and_reported_and_a_failure_at_the_end_co
 
 def test_run_goes_back_to_an_earlier_checkpoint_only_where_it_is_there(base):
     with pytest.raises(ConfigError, match=r"--resume-from-step` is 3, and .* has checkpoints of these steps: none"):
-        _run(base_train, *TINY, *_where(base), "--model-tag=other", "--resume-from-step=3")
+        run_script(base_train, *SHORT, *where(base), "--model-tag=other", "--resume-from-step=3")
 
 
 def test_commands_name_what_must_be_made_first(tmp_path, base):
     with pytest.raises(DataError, match="scripts.dataset"):
-        _run(tok_train, f"--base-dir={tmp_path}")
+        run_script(tok_train, f"--base-dir={tmp_path}")
     with pytest.raises(DataError, match="scripts.tok_train"):
-        _run(base_train, f"--base-dir={tmp_path}", f"--dataset={base}/text")
+        run_script(base_train, f"--base-dir={tmp_path}", f"--dataset={base}/text")
     with pytest.raises(ConfigError, match="at least 2 are needed"):
-        _run(tok_train, f"--base-dir={tmp_path}", f"--dataset={base}/text/a.jsonl.zst")
+        run_script(tok_train, f"--base-dir={tmp_path}", f"--dataset={base}/text/a.jsonl.zst")
     with pytest.raises(DataError, match="has no sections"):
-        _run(report, "generate", f"--base-dir={tmp_path}")
+        run_script(report, "generate", f"--base-dir={tmp_path}")
 
 
 def test_report_begins_anew_and_keeps_no_section(base, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(base / "report", folder / "report")
-    _run(report, "reset", f"--base-dir={folder}")
+    run_script(report, "reset", f"--base-dir={folder}")
     assert [path.name for path in (folder / "report").iterdir()] == ["header.json"]

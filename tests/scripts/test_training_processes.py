@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import random
 import shutil
 import signal
 import socket
@@ -13,57 +12,21 @@ import time
 from pathlib import Path
 
 import pytest
+from small_commands import TINY, write_text
 
-from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
 from marin.tracking import RunRecord
 
 pytestmark = pytest.mark.slow
 
-WORDS = [
-    "graph",
-    "node",
-    "edge",
-    "path",
-    "tree",
-    "matrix",
-    "vector",
-    "sum",
-    "limit",
-    "proof",
-    "returns",
-    "value",
-    "of",
-    "the",
-    "a",
-    "and",
-    "is",
-]
-TINY = [
-    "--depth=2",
-    "--aspect-ratio=16",
-    "--head-dim=16",
-    "--max-seq-len=32",
-    "--total-batch-size=256",
-    "--device-batch-size=4",
-    "--num-iterations=60",
-    "--eval-every=20",
-    "--eval-tokens=400",
-    "--sample-every=-1",
-    "--core-metric-every=-1",
-    "--device-type=cpu",
-    "--checkpoint-interval=0.01",
-]
+LONG = [*TINY, "--num-iterations=60", "--eval-every=20", "--sample-every=-1", "--checkpoint-interval=0.01"]
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory) -> Path:
     """A base directory with a tokenizer, text, and a run that nothing disturbed."""
     folder = tmp_path_factory.mktemp("prepared")
-    choose = random.Random(0)
-    for name, count in (("a", 150), ("b", 20)):
-        documents = [Document(f"{name}{i}", " ".join(choose.choices(WORDS, k=40)), "test") for i in range(count)]
-        write_documents(str(folder / "text" / f"{name}.jsonl.zst"), documents)
+    write_text(folder)
     train_tokenizer(
         TrainTokenizerConfig(str(folder / "text" / "a.jsonl.zst"), 300, output_path=str(folder / "tokenizer"))
     )
@@ -77,7 +40,7 @@ def _start(folder: Path, program: list[str], text: str = "text", **variables: st
     # Without the virtual devices that this process has.
     plain = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     environment = plain | {"MARIN_CPU_PEAK_FLOPS": "1e11", "WANDB_MODE": "disabled", **variables}
-    command = [sys.executable, *program, *TINY, f"--base-dir={folder}", f"--dataset={folder}/{text}"]
+    command = [sys.executable, *program, *LONG, f"--base-dir={folder}", f"--dataset={folder}/{text}"]
     return subprocess.Popen(
         command, cwd=repository, env=environment, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )

@@ -29,27 +29,9 @@ VOCAB = 300
 def data(tmp_path_factory) -> Path:
     """A folder with `tokens/train` and a tokenizer."""
     folder = tmp_path_factory.mktemp("data")
-    words = [
-        "graph",
-        "node",
-        "edge",
-        "path",
-        "tree",
-        "matrix",
-        "vector",
-        "sum",
-        "limit",
-        "proof",
-        "returns",
-        "value",
-        "of",
-        "the",
-        "a",
-        "and",
-        "is",
-    ]
+    words = "graph node edge path tree matrix vector sum limit proof returns value of the a and is"
     choose = np.random.default_rng(0)
-    texts = [" ".join(choose.choice(words, 60)) for _ in range(60)]
+    texts = [" ".join(choose.choice(words.split(), 60)) for _ in range(60)]
     documents = str(folder / "docs.jsonl.zst")
     write_documents(documents, [Document(str(i), text, "test") for i, text in enumerate(texts)])
     train_tokenizer(TrainTokenizerConfig(documents=documents, vocab_size=VOCAB, output_path=str(folder)))

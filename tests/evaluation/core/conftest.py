@@ -16,28 +16,7 @@ from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenize
 from marin.evaluation.core import CORE_TASKS
 from marin.models import GptConfig
 
-WORDS = [
-    "the",
-    "a",
-    "cat",
-    "dog",
-    "bird",
-    "sits",
-    "runs",
-    "sings",
-    "on",
-    "under",
-    "near",
-    "red",
-    "green",
-    "blue",
-    "old",
-    "small",
-    "house",
-    "tree",
-    "river",
-    "stone",
-]
+WORDS = "the a cat dog bird sits runs sings on under near red green blue old small house tree river stone"
 
 
 def made_items(kind: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
@@ -45,7 +24,7 @@ def made_items(kind: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
     draw = random.Random(seed)
 
     def words(least: int, most: int) -> str:
-        return " ".join(draw.choices(WORDS, k=draw.randint(least, most)))
+        return " ".join(draw.choices(WORDS.split(), k=draw.randint(least, most)))
 
     items: list[dict[str, Any]] = []
     for i in range(count):
@@ -99,7 +78,7 @@ def small_bundle(tmp_path_factory) -> Path:
 def small_tokenizer(tmp_path_factory) -> Tokenizer:
     folder = tmp_path_factory.mktemp("tokenizer")
     draw = random.Random(5)
-    texts = [" ".join(draw.choices([*WORDS, "Question:", "Answer:"], k=40)) + "?\n" for _ in range(40)]
+    texts = [" ".join(draw.choices([*WORDS.split(), "Question:", "Answer:"], k=40)) + "?\n" for _ in range(40)]
     documents = [Document(str(i), text, "made") for i, text in enumerate(texts)]
     write_documents(str(folder / "documents.jsonl.zst"), documents)
     train_tokenizer(TrainTokenizerConfig(str(folder / "documents.jsonl.zst"), 320, output_path=str(folder)))
