@@ -1,0 +1,156 @@
+"""Forgeries made of others' runs: copies, noise on copies, seeds used twice, the best of many."""
+
+import pathlib
+import random
+import shutil
+from typing import Any
+
+from forgeries.editing import bind, edit_log, edit_run, edit_run_json, set_figure
+from forgeries.honest import Plan, write_submission
+from forgeries.register import Bases, Event, Expected, expect, family, without_logs
+
+from marin.speedrun.verification import Context
+
+
+def _anonymous(info: dict[str, Any], name: str) -> None:
+    info["author"] = {"name": name, "affiliation": "Elsewhere", "url": None}
+    info["wandb_run_link"] = None
+
+
+@family(8)
+def copied_run_other_device(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """The figures of a known run under another author and on another device, the costs made to fit."""
+    directory = without_logs(bases.copy("plain", to))
+    device, peak = (("H100", 989.5e12), ("L4", 121e12), ("A10", 125e12), ("H200", 989.5e12))[variant % 4]
+
+    def change(info: dict[str, Any]) -> None:
+        _anonymous(info, "Eve Copy")
+        info.update(
+            digests=None, device_name=device, device_flops=peak, training_hardware_flops=info["training_time"] * peak
+        )
+        info["resources"].update(accelerator_type=device)
+        if variant >= 4:
+            info["training_time"] *= 1.004
+            info["training_hardware_flops"] *= 1.004
+        info["mfu"], info["traced_mfu"] = (
+            info["model_flops"] / info["training_hardware_flops"],
+            info["traced_flops"] / info["training_hardware_flops"],
+        )
+
+    edit_run(directory, change)
+    context = Context(known=bases.known)
+    if variant >= 4:
+        return expect("arithmetic", "bits per byte are those of plain to the last digit", context=context)
+    return expect(
+        "arithmetic", "training_time is that of plain to the last digit, with another device", context=context
+    )
+
+
+@family(8)
+def rounded_or_perturbed_copy(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = without_logs(bases.copy("plain", to))
+
+    def change(info: dict[str, Any]) -> None:
+        _anonymous(info, "Eve Copy")
+        info["digests"] = None
+        block = info["evaluation"]
+        if variant < 4:
+            digits = 3 + variant
+            info["training_time"] = float(f"{info['training_time']:.{digits}g}")
+            info["training_hardware_flops"] = info["training_time"] * info["device_flops"]
+            info["mfu"] = info["traced_mfu"] = None
+            info["model_flops"], info["model_flops_per_token"] = float(f"{info['model_flops']:.6g}"), None
+            block["bits_per_byte"] = float(f"{block['bits_per_byte']:.{digits + 1}g}")
+        else:
+            factor = 1 + (1e-4, -3e-4, 8e-4, -1.5e-3)[variant - 4]
+            info["training_time"] *= 2 - factor
+            info["training_hardware_flops"] = info["training_time"] * info["device_flops"]
+            info["mfu"] = info["traced_mfu"] = None
+            for key in ("bits_per_byte", "levanter_bits_per_byte"):
+                block[key] *= factor
+
+    edit_run(directory, change)
+    return expect("arithmetic", "of plain", "hand in the log", context=Context(known=bases.known))
+
+
+@family(6)
+def same_run_page(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = without_logs(bases.copy("seeds", to))
+    link = "https://wandb.ai/example/marin/runs/plain-1"
+    changed = (
+        link,
+        link + "/",
+        link + "?nw=1",
+        link.upper().replace("HTTPS", "https"),
+        link.replace("https", "http"),
+        link + "/overview",
+    )[variant]
+    set_figure(directory, "wandb_run_link", changed)
+    return expect("arithmetic", "the run's page is that of plain", context=Context(known=bases.known))
+
+
+@family(6)
+def known_log_under_another_name(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = bases.copy("plain", to)
+    edit_run(directory, lambda info: _anonymous(info, ("Eve Copy", "Mallory", "Trudy", "A", "B", "C")[variant]))
+    return expect("log", "the log is that of plain", context=Context(known=bases.known))
+
+
+@family(6)
+def log_twice_in_a_submission(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """One log for two seeds: as it is, or with the seed changed, the chain made again and all restated."""
+    directory = bases.copy("seeds", to)
+    source, target = ((0, 1), (0, 2), (1, 2))[variant % 3]
+    shutil.rmtree(directory / "logs" / str(target))
+    shutil.copytree(directory / "logs" / str(source), directory / "logs" / str(target))
+    if variant < 3:
+        bind(directory, target)
+        return expect("log", f"the log is that of run {source}, byte for byte", run=target)
+    edit_run_json(directory, lambda info: info["seeds"].update(model=target), target, careful=True)
+    return expect("log", "to the microsecond: the log was copied", run=target)
+
+
+@family(8)
+def curve_with_noise(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """A known run's log with noise on losses and times, of another seed, chain and results made again."""
+    directory = bases.copy("plain", to)
+    rng = random.Random(variant)
+    on_times = variant < 4
+    scale = (1e-3, 5e-3, 1e-2, 2e-2)[variant % 4]
+
+    def change(events: list[Event]) -> list[Event]:
+        shift = 0.0
+        for event in events:
+            if event["event"] == "step":
+                old = event["step_time"]
+                new = old * (1 + rng.gauss(0, scale)) if on_times else rng.uniform(0.04, 0.06)
+                event["loss"] += rng.gauss(0, 0.02) if on_times else rng.gauss(0, (1e-5, 1e-4, 1e-3, 2e-3)[variant % 4])
+                event["mfu_model_flops"] = round(event["mfu_model_flops"] * old / new, 5)
+                event["step_time"] = round(new, 6)
+                shift += new - old
+            event["time"] = round(event["time"] + shift, 3)
+        return events
+
+    edit_run_json(directory, lambda info: info["seeds"].update(model=variant + 1))
+    edit_log(directory, change, careful=True)
+    edit_run(directory, lambda info: _anonymous(info, "Eve Copy"))
+    words = "the log was copied" if on_times else "two seeds never come so close"
+    return expect("log", words, context=Context(known=bases.known))
+
+
+@family(6)
+def seed_reuse(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = bases.copy("seeds", to)
+    target = 1 + variant % 2
+    if variant >= 2:
+        without_logs(directory)
+    edit_run(directory, lambda info: (info.update(seed=0), info["train_config"].update(seed=0)), target)
+    return expect("arithmetic", "seed 0 of the same config is run 0's already", run=target)
+
+
+@family(6)
+def best_of_k(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """The best of many seeds: what was left out is not there to be seen, so it is asked for."""
+    seeds = ((3, 17, 40), (0, 5, 6), (1, 3, 5), (2, 4, 9), (7,), (13,))[variant]
+    write_submission(to, [Plan(steps=12, seed=seed) for seed in seeds], random.Random(variant))
+    return expect("statistics", "as the best of many")

@@ -1,0 +1,271 @@
+"""Forgeries of the results file alone: its figures, and its metric."""
+
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+from forgeries.editing import edit_run, edit_run_json, replace_text, results_of, set_figure
+from forgeries.register import Bases, Expected, expect, family, without_logs
+
+from marin.speedrun.verification.claims import KNOWN_SETS
+
+# --- figures of the results file alone ---------------------------------------------------------------------------------
+
+_COSTS = ("training_hardware_flops", "training_time", "model_flops", "total_tokens", "device_flops", "model_size")
+
+
+@family(6)
+def zero_cost(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    set_figure(without_logs(bases.copy("plain", to)), _COSTS[variant], 0)
+    return expect("arithmetic", _COSTS[variant], "which no run has")
+
+
+@family(6)
+def negative_cost(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    set_figure(without_logs(bases.copy("plain", to)), _COSTS[variant], -1)
+    return expect("arithmetic", _COSTS[variant], "which no run has")
+
+
+@family(12)
+def not_a_number(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = bases.copy("plain", to)
+    value = results_of(directory)["runs"][0]["run_info"][_COSTS[variant % 6]]
+    literal = ("NaN", "Infinity")[variant // 6]
+    replace_text(directory, f'"{_COSTS[variant % 6]}": {json.dumps(value)}', f'"{_COSTS[variant % 6]}": {literal}')
+    return expect(None, literal, "is not a number")
+
+
+@family(6)
+def infinite_by_size(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = bases.copy("plain", to)
+    value = results_of(directory)["runs"][0]["run_info"][_COSTS[variant]]
+    replace_text(directory, f'"{_COSTS[variant]}": {json.dumps(value)}', f'"{_COSTS[variant]}": 1e99{variant}')
+    return expect(None, "too large for a number")
+
+
+@family(6)
+def null_cost(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    field = ("training_hardware_flops", "training_time", "model_flops", "total_tokens", "model_size", "resources")[
+        variant
+    ]
+    set_figure(without_logs(bases.copy("plain", to)), field, None)
+    if field == "resources":
+        edit_run(to, lambda info: info.update(platform=None))
+    return expect("arithmetic", "not stated")
+
+
+@family(6)
+def string_cost(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = bases.copy("plain", to)
+    value = results_of(directory)["runs"][0]["run_info"][_COSTS[variant]]
+    set_figure(directory, _COSTS[variant], str(value))
+    return expect(None, _COSTS[variant], "expected a valid")
+
+
+@family(8)
+def boolean_or_list_figures(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    field = ("training_time", "total_tokens", "model_flops", "seed")[variant % 4]
+    set_figure(bases.copy("plain", to), field, (True, [1.0])[variant // 4])
+    return expect(None, field, "expected a valid")
+
+
+@family(6)
+def duplicate_keys(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = bases.copy("plain", to)
+    replace_text(directory, f'"{_COSTS[variant]}":', f'"{_COSTS[variant]}": 1.0, "{_COSTS[variant]}":')
+    return expect(None, _COSTS[variant], "appears twice")
+
+
+@family(8)
+def wrong_peak(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = without_logs(bases.copy(("plain", "device")[variant % 2], to))
+    factor = (0.1, 0.5, 0.9, 2.0)[variant // 2]
+
+    def change(info: dict[str, Any]) -> None:
+        info["device_flops"] *= factor
+        info["training_hardware_flops"] *= factor
+        info["mfu"] /= factor
+        info["traced_mfu"] /= factor
+
+    edit_run(directory, change)
+    return expect("arithmetic", "device_flops is", "but the peak of")
+
+
+@family(6)
+def typed_in_peak(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = without_logs(bases.copy("plain", to))
+    peak = 1e13 * (variant + 1)
+
+    def change(info: dict[str, Any]) -> None:
+        info["training_hardware_flops"] = info["training_time"] * peak
+        info["device_flops"] = info["resources"]["device_flops_override"] = peak
+        info["mfu"], info["traced_mfu"] = (
+            info["model_flops"] / info["training_hardware_flops"],
+            info["traced_flops"] / info["training_hardware_flops"],
+        )
+
+    edit_run(directory, change)
+    return expect("arithmetic", "typed in by the author")
+
+
+@family(6)
+def other_device_name(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """A run's own device renamed in the results, the log left as it is."""
+    directory = bases.copy("plain", to)
+    name = ("H100", "L4", "A10", "V100", "T4", "A40")[variant]
+    edit_run(directory, lambda info: (info.update(device_name=name), info["resources"].update(accelerator_type=name)))
+    return expect("log", "device_name is", "from the log it is 'A100'")
+
+
+@family(6)
+def miscounted_chips(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = without_logs(bases.copy("device", to))
+    chips = (1, 4, 8, 15, 32, 64)[variant]
+
+    def change(info: dict[str, Any]) -> None:
+        info["training_hardware_flops"] *= chips / info["num_chips"]
+        info["num_chips"] = chips
+
+    edit_run(directory, change)
+    return expect("arithmetic", f"num_chips is {chips}", "v5p-32 has 16 chips")
+
+
+@family(6)
+def impossible_speed(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = without_logs(bases.copy("plain", to))
+
+    def change(info: dict[str, Any]) -> None:
+        info["training_time"] = info["model_flops"] / info["device_flops"] / (1.1 + variant)
+        info["training_hardware_flops"] = info["training_time"] * info["device_flops"]
+        info["mfu"], info["traced_mfu"] = (
+            info["model_flops"] / info["training_hardware_flops"],
+            info["traced_flops"] / info["training_hardware_flops"],
+        )
+
+    edit_run(directory, change)
+    return expect("arithmetic", "MFU is", "cannot have done this work")
+
+
+@family(6)
+def wrong_tokens(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = without_logs(bases.copy("plain", to))
+    factor = (0.5, 0.9, 0.99, 1.1, 2, 10)[variant]
+    edit_run(directory, lambda info: info.update(total_tokens=int(info["total_tokens"] * factor)))
+    return expect("arithmetic", "total_tokens is", "steps x")
+
+
+@family(6)
+def custom_flops(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """An architecture of one's own, whose figures nobody can compute again: never more than open."""
+    directory = bases.copy("plain", to)
+    if variant % 2:
+        edit_run_json(directory, lambda info: info.update(model_class=f"__main__:Idea{variant}"), careful=True)
+        return expect("arithmetic", "not recomputable", f"Idea{variant}")
+    without_logs(directory)
+    edit_run(directory, lambda info: info["model_config"].update({f"num_experts_{variant}": 8}))
+    return expect("arithmetic", "settings of its own", "not recomputable")
+
+
+# --- metric ------------------------------------------------------------------------------------------------------------
+
+
+def _of_known_set(directory: pathlib.Path, change: Callable[[dict[str, Any]], object]) -> None:
+    known = KNOWN_SETS[0]
+
+    def apply(info: dict[str, Any]) -> None:
+        block = info["evaluation"]
+        block.update(
+            name=known.name,
+            digest=known.digest,
+            bytes=known.num_bytes,
+            documents=known.num_documents,
+            tokens=known.num_bytes // 3,
+        )
+        info["digests"]["evaluation_set"] = known.digest
+        change(info)
+
+    edit_run(directory, apply)
+
+
+@family(8)
+def byte_miscount(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = without_logs(bases.copy("plain", to))
+    if variant < 5:
+        factor = (1.01, 1.1, 1.5, 2.0, 1.0001)[variant]
+        _of_known_set(
+            directory, lambda info: info["evaluation"].update(bytes=int(info["evaluation"]["bytes"] * factor))
+        )
+        return expect("arithmetic", "evaluation.bytes is", "miscounted")
+    if variant == 5:
+        _of_known_set(directory, lambda info: info["evaluation"].update(documents=100))
+        return expect("arithmetic", "evaluation.documents is 100")
+    edit_run(
+        directory,
+        lambda info: info["evaluation"].update(bytes=info["evaluation"]["tokens"] * (50 if variant == 6 else 100)),
+    )
+    return expect("arithmetic", "bytes a token")
+
+
+@family(8)
+def other_metric_version(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = without_logs(bases.copy("plain", to))
+    if variant < 2:
+        edit_run(
+            directory,
+            lambda info: info.update(
+                {"eval/paloma/c4_en/bpb": info["evaluation"]["bits_per_byte"] * (1 - 0.1 * variant)}
+            ),
+        )
+        return expect("arithmetic", "C4-EN are stated, but the evaluation is of")
+    if variant < 4:
+
+        def as_c4(info: dict[str, Any]) -> None:
+            info["evaluation"]["name"] = "paloma/c4_en"
+            info["eval/paloma/c4_en/bpb"] = info["evaluation"]["bits_per_byte"] * (1 if variant == 2 else 0.9)
+
+        edit_run(directory, as_c4)
+        return expect(
+            "arithmetic", "the mean over batches", "the sum over all bytes" if variant == 2 else "another figure"
+        )
+    if variant < 6:
+        edit_run(directory, lambda info: info["evaluation"].update(metric_version=variant))
+        return expect("arithmetic", "version", "of the metric")
+    if variant == 6:
+        _of_known_set(
+            directory,
+            lambda info: (info["evaluation"].update(digest="0" * 64), info["digests"].update(evaluation_set="0" * 64)),
+        )
+        return expect("arithmetic", "another version of the set")
+    edit_run(
+        directory,
+        lambda info: info["evaluation"].update(levanter_bits_per_byte=3 * info["evaluation"]["bits_per_byte"]),
+    )
+    return expect("arithmetic", "not of one evaluation")
+
+
+@family(6)
+def better_quality_than_the_log(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = bases.copy("plain", to)
+    (directory / "logs" / "0" / "evaluation.json").unlink()
+    factor = (0.1, 0.2, 0.3, 0.4, 0.55, 0.65)[variant]
+    edit_run(
+        directory,
+        lambda info: info["evaluation"].update(
+            {key: info["evaluation"][key] * factor for key in ("bits_per_byte", "levanter_bits_per_byte")}
+        ),
+    )
+    return expect("log", "bits per byte", "the last losses of training")
+
+
+@family(6)
+def evaluation_edited(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = bases.copy("plain", to)
+    factor = 1 - 10.0 ** -(variant + 1)
+    edit_run(
+        directory,
+        lambda info: info["evaluation"].update(
+            {key: info["evaluation"][key] * factor for key in ("bits_per_byte", "levanter_bits_per_byte")}
+        ),
+    )
+    return expect("log", "evaluation is", "evaluation.json")

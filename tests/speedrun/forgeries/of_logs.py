@@ -1,0 +1,282 @@
+"""Forgeries of a run's log: edited, cut, shortened, of another config."""
+
+import pathlib
+from typing import Any
+
+from forgeries.editing import bind, edit_log, edit_run, edit_run_json, log_events, restate, set_figure, write_log
+from forgeries.honest import BEGIN
+from forgeries.register import Bases, Event, Expected, expect, family, without_logs
+
+from marin.speedrun.verification import Context
+
+
+@family(8)
+def edited_log_line(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    def change(events: list[Event]) -> list[Event]:
+        step = [event for event in events if event["event"] == "step"][5 * variant]
+        step["loss"] = step["loss"] - 0.25
+        return events
+
+    edit_log(bases.copy("plain", to), change)
+    return expect("log", "the hash chain breaks at line")
+
+
+@family(6)
+def results_edited_against_the_log(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = bases.copy("plain", to)
+    factor = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)[variant]
+
+    def change(info: dict[str, Any]) -> None:
+        for field in ("training_time", "training_hardware_flops"):
+            info[field] *= factor
+        for field in ("mfu", "traced_mfu"):
+            info[field] /= factor
+
+    edit_run(directory, change)
+    return expect("log", "training_time is", "from the log it is")
+
+
+def _steps(events: list[Event]) -> list[Event]:
+    return [event for event in events if event["event"] == "step"]
+
+
+@family(8)
+def dropped_slow_steps(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """Slow steps left out; the careful forger numbers the rest anew, makes the chain again and restates the results."""
+    renumbered = variant >= 4
+
+    def change(events: list[Event]) -> list[Event]:
+        slow = sorted(_steps(events)[1:-1], key=lambda event: -event["step_time"])[: 2 + variant % 4]
+        gone = {event["step"] for event in slow}
+        kept = [event for event in events if event["event"] != "step" or event["step"] not in gone]
+        if renumbered:
+            for number, event in enumerate(_steps(kept)):
+                event["step"] = number
+            kept[-1]["steps"] = len(_steps(kept))
+        return kept
+
+    directory = bases.copy("plain", to)
+    edit_log(directory, change, careful=True)
+    return (
+        expect("log", "neither the clock nor a named pause") if renumbered else expect("log", "the first gap at step")
+    )
+
+
+def _lengthen(events: list[Event], step: Event, seconds: float) -> None:
+    """Makes a step one that took `seconds`, as an honest log says it."""
+    more = seconds - step["step_time"]
+    for event in events[events.index(step) :]:
+        event["time"] = round(event["time"] + more, 3)
+    step["mfu_model_flops"] = round(step["mfu_model_flops"] * step["step_time"] / seconds, 5)
+    step["step_time"] = seconds
+
+
+@family(12)
+def shortened_slow_steps(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    def change(events: list[Event]) -> list[Event]:
+        slow = sorted(_steps(events), key=lambda event: -event["step_time"])[: 5 * (variant + 1)]
+        if variant >= 8:  # one alone: the first, the last two, one in the middle
+            slow = [_steps(events)[(0, -1, -2, 30)[variant - 8]]]
+            _lengthen(events, slow[0], 0.6)
+        for event in slow:
+            event["mfu_model_flops"] = round(event["mfu_model_flops"] * 2, 5)
+            event["step_time"] /= 2
+        return events
+
+    edit_log(bases.copy("plain", to), change, careful=True)
+    return expect("log", "neither the clock nor a named pause")
+
+
+@family(8)
+def off_clock_work(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """The timer stands still around work between steps: at one place, or a little at every step."""
+    seconds = (0.3, 1.0, 5.0, 60.0)[variant % 4]
+
+    def change(events: list[Event]) -> list[Event]:
+        at = len(events) // 2
+        for number, event in enumerate(events):
+            event["time"] = round(
+                event["time"] + (seconds * number / len(events) if variant >= 4 else seconds * (number > at)), 3
+            )
+        return events
+
+    edit_log(bases.copy("plain", to), change, careful=True)
+    return expect("log", "neither the clock nor a named pause")
+
+
+@family(8)
+def false_pauses(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """Work off the clock under a name: one that the clock does not know, or that of something that was not done."""
+    reason = (
+        "tuning",
+        "optimizer",
+        "data loading",
+        "evaluation",
+        "evaluation",
+        "checkpoint",
+        "checkpoint",
+        "hf export",
+    )[variant]
+
+    def change(events: list[Event]) -> list[Event]:
+        shift, found = 0.0, []
+        for event in events:
+            found.append({**event, "time": round(event["time"] + shift, 3)})
+            if event["event"] == "step" and event["step"] % 5 == 2:
+                shift += 0.5
+                found.append(
+                    {
+                        "event": "pause",
+                        "reason": reason,
+                        "step": event["step"],
+                        "seconds": 0.5,
+                        "time": round(event["time"] + shift, 3),
+                    }
+                )
+        return found
+
+    edit_log(bases.copy("plain", to), change, careful=True)
+    words = {
+        "evaluation": "where the config plans",
+        "checkpoint": "the clock stopped for something else",
+        "hf export": "does not plan",
+    }
+    return expect("log", words.get(reason, "the clock stops for"))
+
+
+@family(6)
+def resumed_tail_only(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """Only the last process's steps: in the results alone, or with the log cut and every figure restated."""
+    directory = bases.copy("resumed", to)
+    if variant < 3:
+        events = log_events(directory)
+        last = max(number for number, event in enumerate(events) if event["event"] == "start")
+        time = sum(event["step_time"] for event in _steps(events[last:]))
+
+        def change(info: dict[str, Any]) -> None:
+            factor = time / info["training_time"]
+            info.update(training_time=time, training_hardware_flops=info["training_hardware_flops"] * factor)
+            info.update(mfu=info["mfu"] / factor, traced_mfu=info["traced_mfu"] / factor)
+            if variant == 1:
+                info.update(resumed=False)
+            if variant == 2:
+                info.update(num_resumes=0)
+
+        edit_run(directory, change)
+        return expect("log", "training_time is", "from the log it is")
+
+    def tail(events: list[Event]) -> list[Event]:
+        starts = [number for number, event in enumerate(events) if event["event"] == "start"]
+        kept = events[starts[-1] if variant != 4 else starts[1] :]
+        if variant == 5:  # numbered from 0
+            first = kept[0]["from_step"]
+            for event in kept:
+                for field in ("from_step", "step"):
+                    if field in event:
+                        event[field] -= first
+            kept[-1]["steps"] -= first
+        return kept
+
+    edit_log(directory, tail, careful=True)
+    return expect("log", "its config plans") if variant == 5 else expect("log", "the first gap at step 0")
+
+
+@family(8)
+def time_travel(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = bases.copy("plain", to)
+    if variant < 2:
+        shift = (4e8, 3e9)[variant]
+        edit_log(directory, lambda events: [{**event, "time": event["time"] + shift} for event in events], careful=True)
+        return expect("log", "has not come yet")
+    if variant < 4:
+        set_figure(
+            without_logs(directory),
+            "run_completion_timestamp",
+            ("2099-01-01 00:00:00 UTC", "2040-02-03 04:05:06 UTC")[variant - 2],
+        )
+        return expect("arithmetic", "has not come yet")
+    if variant == 4:
+        set_figure(directory, "run_completion_timestamp", "2024-01-01 00:00:00 UTC")
+        return expect("log", "run_completion_timestamp is")
+    if variant == 5:
+        return expect("log", "before its commit was made", context=Context(commit_time=lambda commit: BEGIN + 1e6))
+
+    def backwards(events: list[Event]) -> list[Event]:
+        events[len(events) // 2]["time"] -= 5.0 if variant == 6 else 3600.0
+        return events
+
+    edit_log(directory, backwards, careful=True)
+    return expect("log", "time runs backwards")
+
+
+@family(6)
+def log_of_another_config(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = bases.copy("plain", to)
+    if variant == 0:
+        edit_run_json(directory, lambda info: info["config"]["train"].update(num_train_steps=600), careful=True)
+        return expect("log", "its config plans 600")
+    if variant == 1:
+        edit_run_json(directory, lambda info: info["config"]["train"].update(train_batch_size=4), careful=True)
+        return expect("log", "tokens, its batch has 4 x")
+    if variant == 2:
+        edit_run_json(directory, lambda info: info.update(num_parameters=5_000), careful=True)
+        return expect("log", "run.json says 5,000 parameters")
+    if variant == 3:
+        edit_run_json(directory, lambda info: info["seeds"].update(model=5))
+        return expect("log", "the hash chain breaks at line 1")
+    if variant == 4:
+        edit_run_json(
+            directory, lambda info: info.update(model_flops_per_token=info["model_flops_per_token"] / 2), careful=True
+        )
+        return expect("log", "model_flops_per_token is", "run.json says")
+    edit_run(directory, lambda info: info["train_config"].update(learning_rate=0.5))
+    return expect("log", "train_config is")
+
+
+@family(8)
+def broken_log(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    directory = bases.copy("plain", to)
+    path = directory / "logs" / "0" / "metrics.jsonl"
+    content = path.read_bytes()
+    if variant == 0:
+        path.write_bytes(content[:-20])
+        return expect("log", "is cut off")
+    if variant == 1:
+        path.write_bytes(b"")
+        return expect("log", "metrics.jsonl is empty")
+    if variant == 2:
+        path.write_bytes(content.replace(b'"step_time":', b'"step_time":"x","was":', 1))
+        return expect("log", "`step_time` is 'x'", "expected seconds")
+    if variant == 3:
+        path.write_bytes(content.replace(b'"step_time":', b'"step_time":0.0,"step_time":', 1))
+        return expect("log", "'step_time' appears twice")
+    if variant == 4:
+        path.write_bytes(content.replace(b'"step_time":', b'"step_time":-', 1))
+        return expect("log", "`step_time` is '-", "expected seconds")
+    if variant == 5:
+        path.write_bytes(content.replace(b'"time":1', b'"time":1e999,"was":1', 1))
+        return expect("log", "expected seconds")
+    if variant == 6:
+        path.write_bytes(b"[" * 20_000 + b"\n" + content)
+        return expect("log", ":1", "nested too deep")
+    path.unlink()
+    return expect("log", "no such file")
+
+
+@family(6)
+def chain_removed(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """Without a chain, or with one only from some line on, the log rung stays open."""
+    directory = bases.copy("plain", to)
+
+    def change(events: list[Event]) -> list[Event]:
+        for event in events[: len(events) if variant < 3 else 4 * variant]:
+            event.pop("chain")
+        return events
+
+    events = change(log_events(directory))
+    write_log(directory, events, chained=False)
+    if variant < 3:
+        bind(directory)
+        restate(directory)
+        return expect("log", "has no hash chain")
+    return expect("log", "the hash chain breaks at line")
