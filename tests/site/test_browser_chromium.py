@@ -139,8 +139,10 @@ def test_page_of_a_run_says_when_the_server_is_gone(
         page.goto(f"/step/0/{prefix.run}")
         page.route("**/live/**", lambda route: route.abort())
         page.get_by_text("does not answer").wait_for(timeout=8000)
+        assert page.get_by_text("does not answer").is_visible()
         page.unroute("**/live/**")
         page.get_by_text("does not answer").wait_for(state="detached", timeout=8000)
+        assert page.get_by_text("does not answer").count() == 0
 
 
 def test_hostile_names_and_contents_run_nothing(browser: Any, client: Any, browser_prefix: Any) -> None:
