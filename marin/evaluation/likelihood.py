@@ -19,7 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Int32
+from jaxtyping import Array, Bool, Float, Int, Int32
 
 from marin.errors import ConfigError, DataError
 from marin.evaluation.likelihood_batches import Batch, Limits, plan
@@ -180,7 +180,7 @@ def _program(static: Any, block: int) -> Any:
         row_N: Int[Array, " N"],
         position_N: Int[Array, " N"],
         target_N: Int[Array, " N"],
-    ) -> tuple[Float[Array, " N"], Array]:
+    ) -> tuple[Float[Array, " N"], Bool[Array, " N"]]:
         model = eqx.combine(arrays, static)
         if prefix_GS.shape[1] == 0:
             x_RTD = model.activations(tokens_RT, None)
@@ -198,11 +198,11 @@ def _program(static: Any, block: int) -> Any:
 
 def _losses(
     x_ND: Float[Array, "N D"], model: Any, target_N: Int[Array, " N"], block: int
-) -> tuple[Float[Array, " N"], Array]:
+) -> tuple[Float[Array, " N"], Bool[Array, " N"]]:
     """Cross-entropy in float32 and whether the target is the likeliest token, a block of positions at a time."""
     head_DV, softcap = model.lm_head_DV, model.logit_softcap
 
-    def of_block(pair: tuple[Array, Array]) -> tuple[Array, Array]:
+    def of_block(pair: tuple[Float[Array, "n D"], Int[Array, " n"]]) -> tuple[Float[Array, " n"], Bool[Array, " n"]]:
         x_nD, target_n = pair
         logits = jnp.matmul(x_nD, head_DV, preferred_element_type=jnp.float32)
         if softcap is not None:

@@ -126,13 +126,13 @@ class _Scored:
     """The positions of a batch that are scored, as they come together."""
 
     def __init__(self) -> None:
-        self._rows: list[np.ndarray] = []
-        self._positions: list[np.ndarray] = []
-        self._targets: list[np.ndarray] = []
+        self._rows: list[Int32[np.ndarray, " n"]] = []
+        self._positions: list[Int32[np.ndarray, " n"]] = []
+        self._targets: list[Int32[np.ndarray, " n"]] = []
         self._members: list[tuple[int, int, int, int]] = []
         self._count = 0
 
-    def add(self, number: int, row: int, place: int, tokens: np.ndarray, start: int) -> None:
+    def add(self, number: int, row: int, place: int, tokens: Int32[np.ndarray, " t"], start: int) -> None:
         targets = tokens[start:]
         self._rows.append(np.full(len(targets), place, np.int32))
         self._positions.append(np.arange(start - 1, len(tokens) - 1, dtype=np.int32))
@@ -140,7 +140,12 @@ class _Scored:
         self._members.append((number, row, self._count, self._count + len(targets)))
         self._count += len(targets)
 
-    def batch(self, prefix_GS: np.ndarray, lengths_G: np.ndarray, tokens_RT: np.ndarray) -> Batch:
+    def batch(
+        self,
+        prefix_GS: Int32[np.ndarray, "G S"],
+        lengths_G: Int32[np.ndarray, " G"],
+        tokens_RT: Int32[np.ndarray, "R T"],
+    ) -> Batch:
         padding = min(_power_above(self._count, least=64), max(tokens_RT.size, self._count)) - self._count
         row, position, target = (
             np.pad(np.concatenate(parts), (0, padding)) for parts in (self._rows, self._positions, self._targets)

@@ -11,9 +11,7 @@ from typing import Any
 
 from marin.evaluation.core.bundle import MissingTask
 from marin.evaluation.core.tasks import CORE_TASKS, centered
-
-# The half-width of a 95 % interval in standard errors.
-_Z = 1.959963984540054
+from marin.evaluation.proportion import wilson
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +43,7 @@ class TaskResult:
     @property
     def interval(self) -> tuple[float, float]:
         """Within which the accuracy over more items of the kind lies, at 95 % (Wilson, 1927)."""
-        n, p = self.num_items, self.accuracy
-        middle = (p + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
-        half = _Z / (1 + _Z**2 / n) * math.sqrt(p * (1 - p) / n + _Z**2 / (4 * n**2))
-        return max(0.0, middle - half), min(1.0, middle + half)
+        return wilson(self.num_correct, self.num_items)
 
     @property
     def centered_v1(self) -> float:

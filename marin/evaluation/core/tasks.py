@@ -22,6 +22,9 @@ class CoreTask:
     """What CORE says of a task.
 
     Args:
+        label: what the bundle calls it.
+        kind: one of `KINDS`, which says what is scored (see `prompts`).
+        num_shots: solved items that stand before each.
         num_items: the size of its data file.
         baseline: percent of items that guessing gets right, by v1.
         later_baseline: the same by v2, where it differs.
