@@ -1,6 +1,8 @@
 """Serves a model of the pipeline: a page to chat on, and OpenAI's protocol (see `marin serve`).
 
-python -m scripts.chat_web -i sft
+    python -m scripts.chat_web -i sft
+
+It listens on this machine alone, unless `--host` says otherwise.
 """
 
 import argparse

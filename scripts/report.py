@@ -1,7 +1,9 @@
 """The report of the pipeline: `reset` before the first stage, `generate` after the last.
 
-python -m scripts.report reset
-python -m scripts.report generate      # BASE/report/report.md and report.html, and report.md here
+    python -m scripts.report reset
+    python -m scripts.report generate      # BASE/report/report.md and report.html, and report.md here
+
+Sections are written by the stages; `reset` forgets those of an earlier pipeline.
 """
 
 import dataclasses

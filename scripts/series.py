@@ -1,6 +1,8 @@
 """Puts several base runs into one table, as runs/miniseries.sh and runs/scaling_laws.sh do at their end.
 
-python -m scripts.series jan --tags jan_d10 jan_d12 jan_d14
+    python -m scripts.series jan --tags jan_d10 jan_d12 jan_d14
+
+The table is BASE/jan.csv, and a section of the report.
 """
 
 import dataclasses

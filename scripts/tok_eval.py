@@ -1,6 +1,8 @@
 """Says how far the tokenizer compresses text of several kinds, beside GPT-2's and GPT-4's where their files are given.
 
-python -m scripts.tok_eval --others FOLDER    # with gpt2.json, cl100k_base.tiktoken or the like
+    python -m scripts.tok_eval --others FOLDER    # with gpt2.json, cl100k_base.tiktoken or the like
+
+Nothing is fetched: what has no file there is left out, and named.
 """
 
 import dataclasses

@@ -1,6 +1,8 @@
 """Trains the tokenizer on the beginning of the text, into BASE/tokenizer.
 
-python -m scripts.tok_train --vocab-size 32768
+    python -m scripts.tok_train --vocab-size 32768
+
+Run again, it says that there is nothing to do.
 """
 
 import dataclasses

@@ -1,8 +1,9 @@
 """Evaluating a model on CORE, task by task.
 
-bundle = "eval_bundle"
-result = evaluate_core(model, tokenizer, bundle, max_per_task=500, progress=print)
-print(result.to_text())
+    result = evaluate_core(model, tokenizer, "eval_bundle", max_per_task=500, progress=print)
+    print(result.to_text())
+
+A task that the bundle does not hold is not evaluated, and is named in the result.
 """
 
 import time
