@@ -7,13 +7,12 @@ Run again, it continues where it was, or says that there is nothing to do.
 """
 
 import dataclasses
-import os
 from typing import Any, Literal
 
 from marin.data.mixture import Mixture
 from marin.errors import ConfigError
 from marin.execution.step import InputName, this_output_path
-from marin.gpt2.command import parse_flags, run_command
+from marin.gpt2.command import flags_table, keep_off_wandb_unless_named, parse_flags, run_command, run_name
 from marin.gpt2.datasets import ValidationConfig, open_dataset, open_tokenizer, tokenize_dataset_step
 from marin.gpt2.depth import Horizon, Rates, Recipe, Shape, recipe
 from marin.gpt2.devices import precision_of, resources_of
@@ -133,6 +132,11 @@ class Flags:
         return dataclasses.replace(self, **chosen)
 
 
+def tag_of(flags: Flags) -> str:
+    """The name of the run's directory, of filled flags."""
+    return flags.model_tag or f"d{flags.depth}"
+
+
 def make_recipe(flags: Flags, vocab_size: int) -> Recipe:
     """The model, horizon and optimizer that filled flags ask for."""
     assert flags.depth is not None and flags.target_param_data_ratio is not None and flags.total_batch_size is not None
@@ -151,11 +155,9 @@ def make_recipe(flags: Flags, vocab_size: int) -> Recipe:
     )
 
 
-def make_config(flags: Flags, places: Places) -> BaseTrainConfig:
-    """The stage's config for filled flags."""
-    tokenizer = open_tokenizer(places)
+def make_config(flags: Flags, places: Places, made: Recipe) -> BaseTrainConfig:
+    """The stage's config for filled flags and the recipe that they make."""
     dataset = open_dataset(places, flags.dataset, flags.text_key)
-    made = make_recipe(flags, tokenizer.vocab_size)
     resources = resources_of(flags.device_type)
     rows = made.total_batch_size // flags.max_seq_len
     save_every = flags.save_every if flags.save_every and flags.save_every > 0 else made.num_iterations
@@ -181,9 +183,9 @@ def make_config(flags: Flags, places: Places) -> BaseTrainConfig:
             train=train,
             data=Mixture({dataset.name: step}, {dataset.name: 1.0}, packing=flags.packing),
             tokenizer=InputName.hardcoded(places.relative(places.tokenizer)),
-            vocab_size=tokenizer.vocab_size,
+            vocab_size=made.vocab_size,
             output_path=this_output_path(),
-            run_name=flags.run if flags.run != "dummy" else "run",
+            run_name=run_name(flags.run, tag_of(flags)),
         ),
         validation=ValidationConfig(dataset.validation, dataset.text_key, flags.eval_tokens),
         eval_every=max(flags.eval_every, 0),
@@ -198,11 +200,10 @@ def make_config(flags: Flags, places: Places) -> BaseTrainConfig:
 def main() -> None:
     flags = parse_flags(Flags, __doc__).filled()
     places = Places.of(flags.base_dir)
-    if flags.run == "dummy":
-        os.environ["WANDB_MODE"] = "disabled"
-    run = places.checkpoints("base", flags.model_tag or f"d{flags.depth}")
-    config = make_config(flags, places)
-    made = make_recipe(flags, config.train.vocab_size)
+    keep_off_wandb_unless_named(flags.run)
+    run = places.checkpoints("base", tag_of(flags))
+    made = make_recipe(flags, open_tokenizer(places).vocab_size)
+    config = make_config(flags, places, made)
     say = print if process_index() == 0 else lambda text: None
     say(
         f"d{flags.depth}: width {made.model.hidden_dim}, {made.num_params:,} parameters ({made.scaling_params:,} of them count for"
@@ -217,15 +218,13 @@ def main() -> None:
     if output is None:
         return
     figures = read_figures(output)
-    given = {
-        f"--{name.replace('_', '-')}": value
-        for name, value in dataclasses.asdict(flags).items()
-        if value not in (None, "")
-    }
     samples = sorted(output.glob("samples-*.json"))
     figures |= {"tokens per scaling parameter": made.param_data_ratio, "batch, tokens": made.total_batch_size}
     report_section(
-        places, "Base model training", figures | {"flags": given}, samples_markdown(samples[-1]) if samples else ""
+        places,
+        "Base model training",
+        figures | {"flags": flags_table(flags)},
+        samples_markdown(samples[-1]) if samples else "",
     )
 
 

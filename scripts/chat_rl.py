@@ -7,14 +7,13 @@ Run again, it continues where it was, or says that there is nothing to do.
 """
 
 import dataclasses
-import os
 from typing import Literal
 
 from marin.errors import ConfigError
 from marin.evaluation.chat.datasets import GSM8K_TEST, GSM8K_TRAIN, download
 from marin.finetuning.origin import FinetuneRates, Origin
 from marin.finetuning.rl import RlConfig, read_figures, train_rl
-from marin.gpt2.command import parse_flags, run_command
+from marin.gpt2.command import flags_table, keep_off_wandb_unless_named, parse_flags, run_command, run_name
 from marin.gpt2.devices import resources_of
 from marin.gpt2.places import Places
 from marin.gpt2.stages import report_section, run_stage, stage
@@ -102,7 +101,7 @@ def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> RlCon
         eval_examples=flags.eval_examples,
         save_every=flags.save_every,
         task_data=str(places.task_data),
-        run_name=flags.run if flags.run != "dummy" else tag,
+        run_name=run_name(flags.run, tag),
         flags=dataclasses.asdict(flags),
     )
 
@@ -110,8 +109,7 @@ def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> RlCon
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
     places = Places.of(flags.base_dir)
-    if flags.run == "dummy":
-        os.environ["WANDB_MODE"] = "disabled"
+    keep_off_wandb_unless_named(flags.run)
     if flags.task == "gsm8k" and flags.download:
         for source in (GSM8K_TRAIN, GSM8K_TEST):
             download(source, places.task_data)
@@ -123,11 +121,8 @@ def main() -> None:
     output = run_stage(places, stage("chat_rl", train_rl, config, places, run))
     if output is None:
         return
-    default = dataclasses.asdict(Flags())
-    flags_given = {name: value for name, value in dataclasses.asdict(flags).items() if value != default[name]}
-    given = {f"--{name.replace('_', '-')}": str(value) for name, value in flags_given.items()}
     figures = {"begins from": f"{flags.source} {begin.name}, step {origin.checkpoint.step}", **read_figures(output)}
-    report_section(places, "Chat RL", figures | {"flags": given})
+    report_section(places, "Chat RL", figures | {"flags": flags_table(flags)})
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ Run again, it continues where it was, or says that there is nothing to do.
 """
 
 import dataclasses
-import os
 
 from marin.data.tokenizer import Tokenizer
 from marin.evaluation.chat.datasets import download
@@ -18,7 +17,7 @@ from marin.finetuning.conversations import ConversationsConfig, tokenize_convers
 from marin.finetuning.origin import FinetuneRates, Origin
 from marin.finetuning.sft import SftConfig, read_figures, train_sft
 from marin.finetuning.sources import PUBLIC, LocalFile
-from marin.gpt2.command import parse_flags, run_command
+from marin.gpt2.command import flags_table, keep_off_wandb_unless_named, parse_flags, run_command, run_name
 from marin.gpt2.devices import resources_of
 from marin.gpt2.places import Places
 from marin.gpt2.stages import report_section, run_stage, stage
@@ -140,7 +139,7 @@ def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> SftCo
         chatcore_every=flags.chatcore_every,
         chat_eval=ChatEvalOptions(flags.chatcore_max_cat, flags.chatcore_max_sample, max_new_tokens=256),
         task_data=str(places.task_data),
-        run_name=flags.run if flags.run != "dummy" else tag,
+        run_name=run_name(flags.run, tag),
         flags=dataclasses.asdict(flags),
     )
 
@@ -148,8 +147,7 @@ def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> SftCo
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
     places = Places.of(flags.base_dir)
-    if flags.run == "dummy":
-        os.environ["WANDB_MODE"] = "disabled"
+    keep_off_wandb_unless_named(flags.run)
     base = places.find_run("base", flags.model_tag)
     origin = Origin.open(base, flags.model_step)
     config = make_config(flags, places, origin, base.name)
@@ -158,13 +156,14 @@ def main() -> None:
     output = run_stage(places, stage("chat_sft", train_sft, config, places, run))
     if output is None:
         return
-    default = dataclasses.asdict(Flags())
-    flags_given = {name: value for name, value in dataclasses.asdict(flags).items() if value != default[name]}
-    given = {f"--{name.replace('_', '-')}": str(value) for name, value in flags_given.items()}
     report_section(
         places,
         "Chat SFT",
-        {"begins from": f"{base.name}, step {origin.checkpoint.step}", **read_figures(output), "flags": given},
+        {
+            "begins from": f"{base.name}, step {origin.checkpoint.step}",
+            **read_figures(output),
+            "flags": flags_table(flags),
+        },
     )
 
 

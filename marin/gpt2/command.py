@@ -1,10 +1,15 @@
-"""How the commands in `scripts/` read their flags and end: one message for a mistake, and the usual exit statuses."""
+"""What the commands in `scripts/` share: flags, W&B, and how they end: one message for a mistake, the usual exit statuses."""
 
+import dataclasses
+import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from marin.errors import clean_exit
+
+NO_LOGGING = "dummy"
+"""The `--run` that is not logged on W&B."""
 
 Flags = TypeVar("Flags")
 
@@ -20,6 +25,23 @@ def parse_flags(kind: type[Flags], description: str | None, arguments: Sequence[
     if given[:1] == ["--"]:
         given = given[1:]
     return tyro.cli(kind, args=given, description=description)
+
+
+def flags_table(flags: Any) -> dict[str, Any]:
+    """The flags of a command that have a value, defaults too, for its section of the report: `--depth` with 12."""
+    values = dataclasses.asdict(flags)
+    return {f"--{name.replace('_', '-')}": value for name, value in values.items() if value not in (None, "", ())}
+
+
+def run_name(asked: str, tag: str) -> str:
+    """What a run is called, by its `--run`; one that is not logged has its tag for a name."""
+    return tag if asked == NO_LOGGING else asked
+
+
+def keep_off_wandb_unless_named(asked: str) -> None:
+    """Turns W&B off for this process where `--run` does not name a run."""
+    if asked == NO_LOGGING:
+        os.environ["WANDB_MODE"] = "disabled"
 
 
 def run_command(main: Callable[[], None]) -> None:
