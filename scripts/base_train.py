@@ -82,7 +82,8 @@ class Flags:
         checkpoint_interval: seconds between checkpoints to resume from.
         model_tag: name of the run's directory; d and the depth by default.
         seed: of the initial weights and of the order of the data.
-        packing: how documents become rows: best_fit keeps all tokens, best_fit_truncate cuts documents at a row's end.
+        packing: how documents become rows: best_fit keeps all tokens, best_fit_truncate loses what of a document is longer than
+            a row, best_fit_crop cuts documents at the end of each row, as nanochat does, so that none has padding.
         dataset: climbmix, embedded, or local files (see marin.gpt2.datasets).
         text_key: the field or column of files that has the text.
         base_dir: where everything is kept (default: $MARIN_BASE_DIR, $NANOCHAT_BASE_DIR, ~/.cache/marin/gpt2).
@@ -121,7 +122,7 @@ class Flags:
     checkpoint_interval: float = 600.0
     model_tag: str | None = None
     seed: int = 42
-    packing: Literal["best_fit", "best_fit_truncate"] = "best_fit"
+    packing: Literal["best_fit", "best_fit_truncate", "best_fit_crop"] = "best_fit"
     dataset: str = "climbmix"
     text_key: str = "text"
     base_dir: str | None = None

@@ -7,6 +7,7 @@ nothing in the loss and is a segment of its own.
 
     best_fit            a document longer than a row goes on in a piece of its own, which begins with that token again
     best_fit_truncate   a document longer than a row loses what does not fit; the lost tokens are counted
+    best_fit_crop       documents in order, cut at the end of each row, so that none has padding (`marin.data.packing_cropped`)
 
 With `best_fit` no token is lost: each token of a document is a target with weight 1 exactly once, and so is the end of
 each document. The plan (which piece lies in which row) needs the lengths only; it takes 24 bytes of memory a piece.
@@ -21,10 +22,11 @@ import numpy as np
 from jaxtyping import Int64
 
 from marin.data.cache import TokenCache
+from marin.data.packing_cropped import fill_rows
 from marin.data.rows import Batch, ConcatenatedRows, RowCounts, Rows, check_context_length, check_mask
 from marin.errors import CacheError, ConfigError
 
-Packing = Literal["concatenate", "best_fit", "best_fit_truncate"]
+Packing = Literal["concatenate", "best_fit", "best_fit_truncate", "best_fit_crop"]
 
 
 def check_packing(packing: str) -> None:
@@ -48,7 +50,7 @@ def pack(
         return ConcatenatedRows(cache, context_length, bos_id, mask)
     if bos_id is None:
         raise ConfigError(f"`packing` is {packing!r}, which needs the token that begins documents: use 'concatenate'")
-    return BestFitRows(cache, context_length, bos_id, mask, truncate=packing == "best_fit_truncate")
+    return BestFitRows(cache, context_length, bos_id, mask, packing=packing)
 
 
 @dataclass(frozen=True)
@@ -61,38 +63,42 @@ class _Pieces:
     continues: np.ndarray
     goes_on: np.ndarray
 
+    def chosen(self, which_P: np.ndarray) -> "_Pieces":
+        """Those of these numbers or flags."""
+        return _Pieces(self.start[which_P], self.size[which_P], self.continues[which_P], self.goes_on[which_P])
+
 
 class BestFitRows:
     """Rows by best fit.
 
     Args:
         bos_id: the token with which every document of the cache must begin; also what fills padding.
-        truncate: lose what of a document does not fit into one row.
+        packing: any of those by best fit.
     Raises:
         ConfigError: the context is shorter than 2.
     """
 
     def __init__(
-        self, cache: TokenCache, context_length: int, bos_id: int, mask: TokenCache | None = None, *, truncate: bool
+        self, cache: TokenCache, context_length: int, bos_id: int, mask: TokenCache | None = None, *, packing: Packing
     ):
         check_context_length(context_length)
         if context_length < 2:
             raise ConfigError("`context_length` is 1: rows by best fit need at least 2, or use packing 'concatenate'")
         check_mask(cache, mask)
         self._cache, self._mask = cache, mask
-        self._context_length, self._bos_id, self._truncate = context_length, bos_id, truncate
-        pieces = _cut(cache.document_offsets, context_length, truncate=truncate)
-        row_of_piece, self.num_rows = best_fit(pieces.size + pieces.continues, context_length)
-        # Stable: within a row, pieces keep the order in which they lie in the cache.
-        order = np.argsort(row_of_piece, kind="stable")
-        self._pieces = _Pieces(pieces.start[order], pieces.size[order], pieces.continues[order], pieces.goes_on[order])
-        self._first_of_row = np.searchsorted(row_of_piece[order], np.arange(self.num_rows + 1))
+        self._context_length, self._bos_id, self._keeps_all = context_length, bos_id, packing == "best_fit"
+        if packing == "best_fit_crop":
+            self._pieces, row_of_piece = _cropped(cache.document_offsets, context_length)
+        else:
+            self._pieces, row_of_piece = _whole(cache.document_offsets, context_length, truncate=not self._keeps_all)
+        self.num_rows = int(row_of_piece.max(initial=-1)) + 1
+        self._first_of_row = np.searchsorted(row_of_piece, np.arange(self.num_rows + 1))
 
     @functools.cached_property
     def counts(self) -> RowCounts:
         inputs, begun = int(self._pieces.size.sum()), int(self._pieces.continues.sum())
         # Of a document that is cut off, one token more is in its row, as the last target.
-        held = inputs + (int(self._pieces.goes_on.sum()) if self._truncate else 0)
+        held = inputs + (0 if self._keeps_all else int(self._pieces.goes_on.sum()))
         padding = self.num_rows * self._context_length - inputs - begun
         return RowCounts(len(self._cache), len(self._cache) - held, padding)
 
@@ -193,6 +199,37 @@ def best_fit(lengths: Int64[np.ndarray, " P"], capacity: int) -> tuple[Int64[np.
                     rows_with[left].append(part)
                     spaces |= 1 << left
     return row_of_piece, num_rows
+
+
+def _whole(
+    offsets: Int64[np.ndarray, " N+1"], context_length: int, *, truncate: bool
+) -> tuple[_Pieces, Int64[np.ndarray, " P"]]:
+    """Documents whole as far as a row is long enough, by rows, and the row of each piece."""
+    pieces = _cut(offsets, context_length, truncate=truncate)
+    row_of_piece, _ = best_fit(pieces.size + pieces.continues, context_length)
+    # Stable: within a row, pieces keep the order in which they lie in the cache.
+    order = np.argsort(row_of_piece, kind="stable")
+    return pieces.chosen(order), row_of_piece[order]
+
+
+def _cropped(offsets: Int64[np.ndarray, " N+1"], context_length: int) -> tuple[_Pieces, Int64[np.ndarray, " P"]]:
+    """Documents cut at the ends of rows, by rows, and the row of each piece."""
+    size_N = np.diff(offsets)
+    start_N, size_N = offsets[:-1][size_N > 0], size_N[size_N > 0]
+    # A row holds one token more than it has positions, as its last target.
+    document_P, size_P, row_P = fill_rows(size_N, context_length + 1)
+    filled_R = np.bincount(row_P, weights=size_P) if len(row_P) else np.zeros(0)
+    is_last_P = np.diff(row_P, append=-1) != 0
+    gives_last_target_P = is_last_P & (filled_R[row_P] > context_length)
+    pieces = _Pieces(
+        start=start_N[document_P],
+        size=size_P - gives_last_target_P,
+        continues=np.zeros(len(row_P), bool),
+        goes_on=gives_last_target_P,
+    )
+    # Of a document that gives nothing but that target, which begins documents, nothing is an input.
+    has_inputs_P = pieces.size > 0
+    return pieces.chosen(has_inputs_P), row_P[has_inputs_P]
 
 
 def _cut(offsets: Int64[np.ndarray, " N+1"], capacity: int, *, truncate: bool) -> _Pieces:

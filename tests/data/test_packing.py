@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from marin.data.cache import TokenCache, write_cache
 from marin.data.packing import best_fit, pack
+from marin.data.packing_cropped import fill_rows
 from marin.data.rows import RowCounts
 from marin.errors import CacheError, ConfigError
 
@@ -64,7 +65,7 @@ def test_best_fit_rows_have_each_token_as_a_target_once_and_each_document_end(si
 @given(
     sizes=st.lists(st.integers(0, 40), min_size=1, max_size=30).filter(any),
     context_length=st.integers(2, 16),
-    packing=st.sampled_from(["best_fit", "best_fit_truncate"]),
+    packing=st.sampled_from(["best_fit", "best_fit_truncate", "best_fit_crop"]),
 )
 @settings(max_examples=30, deadline=None)
 def test_best_fit_segments_begin_with_the_beginning_token_and_hold_one_document(
@@ -88,6 +89,62 @@ def test_best_fit_segments_begin_with_the_beginning_token_and_hold_one_document(
             assert own_targets[:-1].tolist() == own[1:].tolist()
             if len(own) > 1:
                 assert own_targets[-1] == following[int(own[-1])]
+
+
+def nanochats_rows(lengths, capacity, buffer):
+    """(document, tokens taken) of each row, by going through the whole buffer for each of them."""
+    waiting, coming, rows = [], list(enumerate(lengths)), []
+    while waiting or coming:
+        row, space = [], capacity
+        while space and (waiting or coming):
+            while coming and len(waiting) < buffer:
+                waiting.append(coming.pop(0))
+            fitting = [entry for entry in waiting if entry[1] <= space]
+            # The first of the longest that fit, else the first of the shortest.
+            entry = max(fitting, key=lambda e: e[1]) if fitting else min(waiting, key=lambda e: e[1])
+            waiting.remove(entry)
+            row.append((entry[0], min(entry[1], space)))
+            space -= row[-1][1]
+        rows.append(row)
+    return rows
+
+
+@given(
+    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=40), capacity=st.integers(2, 20), buffer=st.integers(1, 8)
+)
+@settings(max_examples=200, deadline=None)
+def test_cropped_rows_are_filled_as_nanochats_loader_fills_them(lengths, capacity, buffer):
+    document, taken, row = fill_rows(np.array(lengths, np.int64), capacity, buffer)
+    found = [list(zip(document[row == r].tolist(), taken[row == r].tolist(), strict=True)) for r in range(row[-1] + 1)]
+    assert found == nanochats_rows(lengths, capacity, buffer)
+
+
+def test_cropped_rows_of_a_worked_example(tmp_path):
+    cache, documents = cache_of(tmp_path, [3, 9, 4, 2, 7])
+    rows = pack(cache, 7, BOS, "best_fit_crop")
+    # A row is 8 tokens, 7 of them inputs. The first takes the 7, and of the shortest, the 2, one token, which is only a target.
+    # The second takes 4 and 3, and cuts the 9 to one token, again only a target; then nothing is left.
+    (_, a, b), _, (_, c, d, e), _, (_, *longest) = documents
+    batch = rows.read(np.arange(rows.num_rows))
+    assert batch.tokens_BT.tolist() == [[BOS, *longest], [BOS, c, d, e, BOS, a, b]]
+    assert batch.targets_BT.tolist() == [[*longest, BOS], [c, d, e, BOS, a, b, BOS]]
+    assert batch.segment_ids_BT.tolist() == [[0] * 7, [0] * 4 + [1] * 3] and (batch.weight_BT == 1).all()
+    assert rows.counts == RowCounts(num_tokens=25, num_lost_tokens=11, num_padding=0)
+
+
+def test_cropped_row_ends_with_the_beginning_of_a_document_that_is_cut(tmp_path):
+    cache, documents = cache_of(tmp_path, [5, 6, 6])
+    rows = pack(cache, 7, BOS, "best_fit_crop")
+    first, second, third = documents
+    batch = rows.read(np.arange(rows.num_rows))
+    # The 6, then two tokens of the shortest, the 5, the second of them a target only; the other 6 has the last row.
+    assert batch.tokens_BT[0].tolist() == [*second, BOS] and batch.targets_BT[0].tolist() == [
+        *second[1:],
+        BOS,
+        first[1],
+    ]
+    assert batch.tokens_BT[1].tolist() == [*third, BOS] and batch.weight_BT[1].tolist() == [1] * 6 + [0]
+    assert rows.counts == RowCounts(num_tokens=17, num_lost_tokens=3, num_padding=1)
 
 
 def test_best_fit_that_truncates_counts_what_it_loses(tmp_path):
