@@ -94,6 +94,13 @@ class Scored:
         return float(self.nats.sum(dtype=np.float64))
 
 
+def default_batch_tokens() -> int:
+    """As many tokens at once as suit the devices of the ambient mesh."""
+    each = _CPU_TOKENS if jax.default_backend() == "cpu" else _ACCELERATOR_TOKENS
+    sizes = ambient_axes()
+    return each * math.prod(sizes.get(axis, 1) for axis in BATCH_AXES)
+
+
 class LikelihoodScorer:
     """Scores groups with one model.
 
@@ -113,10 +120,10 @@ class LikelihoodScorer:
         model = self.precision.cast(model)
         self._arrays, self._static = eqx.partition(model, eqx.is_array)
         self._vocab_size = int(model.lm_head_DV.shape[1])
-        default = _CPU_TOKENS if jax.default_backend() == "cpu" else _ACCELERATOR_TOKENS
-        sizes = ambient_axes()
-        default *= math.prod(sizes.get(axis, 1) for axis in BATCH_AXES)
-        self._limits = Limits(batch_tokens or default, share=share and can_decode(model))
+        longest = getattr(model, "max_positions", None)
+        self._limits = Limits(
+            batch_tokens or default_batch_tokens(), share=share and can_decode(model), longest=longest
+        )
 
     @property
     def batch_tokens(self) -> int:
@@ -126,8 +133,10 @@ class LikelihoodScorer:
         """Each group's number with what the model says of its sequences, in the order in which batches are computed.
 
         Raises:
-            DataError: a token is outside of the model's vocabulary, or a loss is not finite.
+            DataError: a token is outside of the model's vocabulary, a sequence is longer than the model knows positions, or a
+                loss is not finite.
         """
+        self._check_lengths(groups)
         waiting = {number: len(group.rows) for number, group in enumerate(groups)}
         done: dict[int, dict[int, Scored]] = {number: {} for number in waiting}
         for batch in plan(groups, self._limits):
@@ -157,6 +166,14 @@ class LikelihoodScorer:
             if not np.isfinite(losses).all():
                 raise DataError("the model's loss is not finite: its weights are damaged or training diverged")
             yield number, row, Scored(losses, bool(hits[first:stop].all()))
+
+    def _check_lengths(self, groups: Sequence[Group]) -> None:
+        limit = self._limits.longest
+        longest = max((len(group.prefix) + len(row) for group in groups for row in group.rows), default=0)
+        if limit is not None and longest > limit:
+            raise DataError(
+                f"a sequence has {longest:,} tokens, and the model knows {limit:,} positions: cut what it is asked (`max_tokens`)"
+            )
 
     def _check(self, batch: Batch) -> None:
         highest = max(int(batch.tokens_RT.max()), int(batch.prefix_GS.max(initial=0)))

@@ -8,6 +8,7 @@ A batch of shared prefixes holds whole groups of one number of rows: the prefixe
 """
 
 import dataclasses
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,10 +24,11 @@ _LADDERS = ((128, 8), (32, 4), (0, 2))
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """`tokens`: the most that a batch computes, if one sequence alone is not longer."""
+    """`tokens`: the most that a batch computes, if one sequence alone is not longer; `longest`: the most that a row may have."""
 
     tokens: int
     share: bool = True
+    longest: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +81,7 @@ def _of_sequences(groups: Sequence[Any], rows: list[tuple[int, int]], limits: Li
     rows = sorted(rows, key=length, reverse=True)
     steps = ladder(sum(map(length, rows)), limits)
     while rows:
-        width = rung(length(rows[0]), steps)
+        width = min(rung(length(rows[0]), steps), limits.longest or sys.maxsize)
         num_rows = _power_below(limits.tokens // width)
         taken, rows = rows[:num_rows], rows[num_rows:]
         # The last of a few: as many rows as it needs.

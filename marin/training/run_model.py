@@ -15,9 +15,10 @@ import jax
 
 from marin.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from marin.errors import CheckpointError, ConfigError
+from marin.models import gpt2
 from marin.models.described import config_of_class
 from marin.models.hf_config import config_from_json
-from marin.models.hf_files import CONFIG_FILE
+from marin.models.hf_files import CONFIG_FILE, read_json
 from marin.models.hf_import import load_hf_model as load_hf_weights
 from marin.nn.precision import Precision
 from marin.training import checkpoint as checkpoints
@@ -84,14 +85,15 @@ def load_run_model(path: str | Path, *, step: int | None = None, tokenizer: str 
 
 
 def load_hf_model(folder: str | Path, *, tokenizer: str | None = None) -> RunModel:
-    """Opens a local folder in Hugging Face's layout, of Llama's or Qwen3's architecture.
+    """Opens a local folder in Hugging Face's layout, of Llama's, Qwen3's or GPT-2's architecture.
 
     Raises:
         CheckpointError: the folder is not whole, or of another model than its config describes.
         DataError: there is no tokenizer in it.
     """
     folder = Path(folder)
-    config, model = load_hf_weights(folder)
+    is_gpt2 = read_json(folder, CONFIG_FILE).get("model_type") == gpt2.MODEL_TYPE
+    config, model = gpt2.load_gpt2(folder) if is_gpt2 else load_hf_weights(folder)
     opened = Tokenizer.load(tokenizer or str(folder / TOKENIZER_FILE))
     return RunModel(model, opened, config, 0, None, {"run_name": folder.resolve().name})
 
