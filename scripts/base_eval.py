@@ -33,7 +33,7 @@ class Flags:
 
     Args:
         eval: what to measure, separated by commas: core, bpb, sample.
-        hf_path: a folder in Hugging Face's layout (Llama's or Qwen3's architecture) in place of a run.
+        hf_path: a folder in Hugging Face's layout (Llama's, Qwen3's or GPT-2's architecture) in place of a run.
         max_per_task: items of each of CORE's tasks; -1 for all.
         split_tokens: tokens of each split for bits per byte, counted as four bytes each.
         device_batch_size: sequences that a device takes at once; lower it where memory is short.
@@ -60,8 +60,10 @@ class Flags:
     base_dir: str | None = None
 
     def parts(self) -> list[str]:
-        """Raises:
-        ConfigError: a part is unknown, or a number cannot work.
+        """What to measure, with the other flags checked.
+
+        Raises:
+            ConfigError: a part is unknown, or a number cannot work.
         """
         parts = [part.strip().lower() for part in self.eval.split(",") if part.strip()]
         unknown = [part for part in parts if part not in PARTS]
@@ -121,7 +123,7 @@ def main() -> None:
         missing = "\n".join(f"- {line}" for line in core.incomplete)
         text = f"This is not CORE, as data is missing:\n\n{missing}\n\n" if missing else ""
     if "sample" in parts:
-        path = sample(model, model.load())
+        path = sample(model)
         text += samples_markdown(path)
         print(samples_markdown(path))
     report_section(places, "Base model evaluation", figures, text)
@@ -136,9 +138,7 @@ def _core(flags: Flags, model: BaseModel, bundle: Path, places: Places) -> CoreR
             raise
         print(f"note: CORE is not measured: {error}", flush=True)
         return None
-    result = measure_core(
-        model, model.load(), bundle, max_per_task=flags.max_per_task, rows=flags.device_batch_size, places=places
-    )
+    result = measure_core(model, bundle, max_per_task=flags.max_per_task, rows=flags.device_batch_size, places=places)
     print(f"{result.to_text()}\n{places.base_eval / model.name}.csv, records in {model.folder / 'records'}", flush=True)
     return result
 

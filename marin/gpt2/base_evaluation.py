@@ -3,13 +3,14 @@
     BASE/base_eval/{name}.csv                  CORE's tasks as nanochat writes them
     BASE/base_eval/{name}.json                 the same with intervals, both sets of baselines and what is missing
     BASE/base_eval/{tag}_{step}/records/       what was found of each item; an interrupted evaluation goes on from here
-                               /bits-.../      bits per byte of one set of documents
+                               /bits-.../      bits per byte of one set of documents, by one set of weights
                                /samples.json
 
 `{name}` is `base_model_{step}` for a run, and the folder's name for a Hugging Face model.
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 from pathlib import Path
@@ -19,7 +20,7 @@ import jax
 
 from marin.evaluation import bits_per_byte
 from marin.evaluation.core import CoreResult, RecordFolder, evaluate_core
-from marin.evaluation.likelihood import LikelihoodScorer
+from marin.evaluation.likelihood import LikelihoodScorer, default_batch_tokens
 from marin.execution.step import ExecutorStep, placement, this_output_path
 from marin.gpt2.datasets import Dataset, ValidationConfig
 from marin.gpt2.places import Places
@@ -74,24 +75,27 @@ class BaseModel:
         return BaseModel(path, None, True, name, places.base_eval / name, digest.hexdigest())
 
     def load(self) -> RunModel:
-        return load_hf_model(self.path) if self.is_hf else load_run_model(self.path, step=self.step)
+        return _loaded(self.identity, str(self.path), self.step, self.is_hf)
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(identity: str, path: str, step: int | None, is_hf: bool) -> RunModel:
+    """The model of these weights, which CORE, bits per byte and samples then share."""
+    return load_hf_model(path) if is_hf else load_run_model(path, step=step)
 
 
 # ---- CORE ------------------------------------------------------------------------------------------------------------
 
 
-def measure_core(
-    model: BaseModel, loaded: RunModel, bundle: Path, *, max_per_task: int, rows: int, places: Places
-) -> CoreResult:
+def measure_core(model: BaseModel, bundle: Path, *, max_per_task: int, rows: int, places: Places) -> CoreResult:
     """Evaluates CORE with progress on standard output, and writes its CSV and JSON files.
 
     Args:
         rows: sequences of the model's context that a device takes at once.
     """
-    default = LikelihoodScorer(loaded.model, precision=loaded.precision).batch_tokens
-    scorer = LikelihoodScorer(
-        loaded.model, precision=loaded.precision, batch_tokens=min(default, rows * loaded.config.max_seq_len)
-    )
+    loaded = model.load()
+    batch_tokens = min(default_batch_tokens(), rows * loaded.config.max_seq_len)
+    scorer = LikelihoodScorer(loaded.model, precision=loaded.precision, batch_tokens=batch_tokens)
     result = evaluate_core(
         scorer,
         loaded.tokenizer,
@@ -142,12 +146,15 @@ def bits_step(
         is_hf=model.is_hf,
         batch_size=rows,
     )
-    folder = model.folder / f"bits-{split}-{dataset.name}-{num_tokens}"
+    # Other weights or text under the same names have a folder of their own.
+    made_from = json.dumps([model.identity, dataset.text_key, file.name, file.num_bytes, file.digest])
+    which = hashlib.sha256(made_from.encode()).hexdigest()[:8]
+    folder = model.folder / f"bits-{split}-{dataset.name}-{num_tokens}-{which}"
     return stage(f"base_eval_{split}", measure_bits, config, places, folder)
 
 
 def measure_bits(config: BitsConfig) -> None:
-    loaded = load_hf_model(config.path) if config.is_hf else load_run_model(config.path, step=config.step)
+    loaded = _loaded(config.weights, config.path, config.step, config.is_hf)
     measured = bits_per_byte(
         loaded.model,
         config.documents.read(),
@@ -163,13 +170,14 @@ def measure_bits(config: BitsConfig) -> None:
 # ---- samples ---------------------------------------------------------------------------------------------------------
 
 
-def sample(model: BaseModel, loaded: RunModel) -> Path:
+def sample(model: BaseModel) -> Path:
     """Lets the model write; what it wrote before is kept, as it would write the same."""
     path = model.folder / SAMPLES_FILE
     made_by: Any = None
     if path.is_file():
         made_by = json.loads(path.read_text()).get("weights")
     if made_by != model.identity:
+        loaded = model.load()
         precision = Precision(loaded.precision.compute)
         write_samples(loaded.model, loaded.tokenizer, loaded.config.max_seq_len, precision, path)
         files.write_json(str(path), {**json.loads(path.read_text()), "weights": model.identity})

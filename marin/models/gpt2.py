@@ -245,7 +245,7 @@ def load_gpt2(folder: str | Path) -> tuple[Gpt2Config, Gpt2]:
     prefix = "transformer." if "transformer.wte.weight" in weights.shapes else ""
     leaves = []
     for name, leaf in parameters_of(shapes).items():
-        place = prefix + _place(name)
+        place = prefix + published_name(name)
         if weights.shapes.get(place) != leaf.shape:
             found = weights.shapes.get(place, "not")
             raise CheckpointError(
@@ -253,7 +253,7 @@ def load_gpt2(folder: str | Path) -> tuple[Gpt2Config, Gpt2]:
                 " it is of another model, or not whole"
             )
         leaves.append(jax.device_put(np.ascontiguousarray(weights.read(place).astype(leaf.dtype))))
-    used = {prefix + _place(name) for name in parameters_of(shapes)}
+    used = {prefix + published_name(name) for name in parameters_of(shapes)}
     for entry in sorted(weights.shapes.keys() - used):
         if not entry.endswith(_DERIVED):
             raise CheckpointError(f"{folder} holds `{entry}`, for which GPT-2 has no parameter: it is of another model")
@@ -261,8 +261,8 @@ def load_gpt2(folder: str | Path) -> tuple[Gpt2Config, Gpt2]:
     return config, eqx.combine(jax.tree.unflatten(jax.tree.structure(arrays), leaves), rest)
 
 
-def _place(parameter: str) -> str:
-    """Where one of our parameters stands; matrices stand there with inputs first, as ours do."""
+def published_name(parameter: str) -> str:
+    """What one of our parameters is called, such as "h.0.mlp.c_fc.weight" for "blocks.0.up.weight_IO"; matrices stand there with inputs first, as ours do."""
     if parameter in _NAMES:
         return _NAMES[parameter]
     module, _, array = parameter.rpartition(".")

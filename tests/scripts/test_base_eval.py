@@ -1,17 +1,28 @@
 """`scripts.base_eval` as a person uses it: on a run, on a Hugging Face folder, again, and wrongly."""
 
 import csv
+import dataclasses
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from small_commands import TINY, run_script, where, write_text
 
 from marin.errors import CheckpointError, ConfigError, DataError
+from marin.execution.graph import Graph
+from marin.gpt2 import base_evaluation
+from marin.gpt2.base_evaluation import BaseModel, bits_step
+from marin.gpt2.datasets import DataFile, Dataset
+from marin.gpt2.places import Places
 from marin.models import LlamaConfig
+from marin.models.gpt2 import Gpt2Config, published_name
 from marin.models.hf_export import export_hf
+from marin.models.hf_layout import parameters_of
 from scripts import base_eval, base_train, tok_train
 
 EVALUATED = ["--max-seq-len=64", "--num-iterations=3", "--eval-every=-1", "--sample-every=-1"]
@@ -47,6 +58,14 @@ def _section(base: Path) -> dict:
 
 def test_run_is_evaluated_written_down_and_not_measured_twice(base, made_bundle, capsys, monkeypatch):
     arguments = [*where(base), f"--eval-bundle={made_bundle}", "--split-tokens=300", "--device-batch-size=4"]
+    opened, load = [], base_evaluation.load_run_model
+
+    def load_once(*args, **kwargs):
+        assert not opened, "the model was opened already"
+        opened.append(args)
+        return load(*args, **kwargs)
+
+    monkeypatch.setattr(base_evaluation, "load_run_model", load_once)
     run_script(base_eval, *arguments)
     shown = capsys.readouterr().out
     assert "partial CORE (2 of 22 tasks)" in shown and "this is not CORE" in shown
@@ -90,6 +109,45 @@ def test_hugging_face_folder_is_evaluated_under_its_name(base, made_bundle, tmp_
     assert len(found["missing"]) == 20
 
 
+def test_gpt2_in_hugging_faces_layout_is_measured_in_all_parts(base, made_bundle, tmp_path, capsys):
+    model = Gpt2Config(seq_len=48, hidden_dim=16, num_layers=1, num_heads=2).build(300, key=jax.random.key(0))
+    folder = tmp_path / "small-gpt2"
+    folder.mkdir()
+    sizes = {"n_positions": 48, "n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 300}
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", **sizes}))
+    weights = {published_name(name): np.asarray(leaf) for name, leaf in parameters_of(model).items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    shutil.copy(base / "tokenizer" / "tokenizer.json", folder)
+    arguments = [*where(base), f"--hf-path={folder}", f"--eval-bundle={made_bundle}", "--split-tokens=300"]
+    run_script(base_eval, *arguments, "--device-batch-size=4")
+    shown = capsys.readouterr().out
+    assert "partial CORE (2 of 22 tasks)" in shown and "The capital of France is" in shown
+    figures = _section(base)["figures"]
+    assert figures["model"] == "small-gpt2" and 1 < figures["val_bpb"] < 9
+    found = json.loads((base / "base_eval" / "small-gpt2.json").read_text())
+    assert {label: task["num_items"] for label, task in found["tasks"].items()} == {"copa": 6, "winograd": 6}
+
+
+def test_bits_per_byte_of_other_weights_or_text_under_the_same_names_are_measured_anew(tmp_path):
+    places = Places(str(tmp_path))
+    model = BaseModel(tmp_path, 3, False, "base_model_000003", tmp_path / "base_eval" / "d2_000003", "weights")
+    dataset = Dataset("text", (DataFile("a.jsonl", 7),), DataFile("b.jsonl", 8))
+
+    def path(model: BaseModel = model, dataset: Dataset = dataset, split: str = "val", tokens: int = 300) -> str:
+        step = bits_step(model, dataset, split, tokens, 4, places)
+        return Graph([step], places.base).node(step).output_path
+
+    others = [
+        path(dataclasses.replace(model, identity="others")),
+        path(dataset=dataclasses.replace(dataset, validation=DataFile("b.jsonl", 9))),
+        path(dataset=dataclasses.replace(dataset, text_key="content")),
+        path(split="train"),
+        path(tokens=400),
+    ]
+    assert path() == path() and len({path(), *others}) == 6
+    assert path().startswith(str(tmp_path / "base_eval" / "d2_000003" / "bits-val-text-300-"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -101,6 +159,7 @@ def test_hugging_face_folder_is_evaluated_under_its_name(base, made_bundle, tmp_
         (["--step=2"], CheckpointError, "checkpoint of step 2"),
         (["--eval=core"], DataError, r"core.yaml is not there"),
         (["--eval=core", "--max-per-task=0", "--eval-bundle=BUNDLE"], ConfigError, "`max_per_task` is 0"),
+        (["--eval=core", "--max-per-task=-2", "--eval-bundle=BUNDLE"], ConfigError, "`max_per_task` is -2"),
     ],
 )
 def test_what_cannot_work_is_refused_with_what_to_do(base, made_bundle, arguments, error, message):
