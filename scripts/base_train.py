@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from marin.data.mixture import Mixture
 from marin.errors import ConfigError
+from marin.evaluation.core import check_core
 from marin.execution.step import InputName, this_output_path
 from marin.gpt2.command import flags_table, keep_off_wandb_unless_named, parse_flags, run_command, run_name
 from marin.gpt2.datasets import ValidationConfig, open_dataset, open_tokenizer, tokenize_dataset_step
@@ -211,22 +212,24 @@ def main() -> None:
         f" the ratio), {made.flops_per_token:.3g} FLOPs a token; {made.num_iterations:,} steps of {made.total_batch_size:,} tokens:"
         f" {made.total_tokens:,} tokens, {made.param_data_ratio:.2f} a parameter, {made.total_flops:.3g} FLOPs"
     )
-    if config.core_every and config.core_bundle is None:
+    if config.core_every and config.core_bundle is not None:
+        check_core(config.core_bundle, config.core_max_per_task)
+    elif config.core_every:
         say(f"note: CORE is not measured, as its data is not in {places.eval_bundle}")
     if flags.resume_from_step >= 0 and process_index() == 0:
         roll_back(run, flags.resume_from_step)
     output = run_stage(places, stage("base_train", train_base, config, places, run))
     if output is None:
         return
-    figures = read_figures(output)
     samples = sorted(output.glob("samples-*.json"))
-    figures |= {"tokens per scaling parameter": made.param_data_ratio, "batch, tokens": made.total_batch_size}
-    report_section(
-        places,
-        "Base model training",
-        figures | {"flags": flags_table(flags)},
-        samples_markdown(samples[-1]) if samples else "",
-    )
+    figures = {
+        "model": run.name,
+        **read_figures(output),
+        "tokens per scaling parameter": made.param_data_ratio,
+        "batch, tokens": made.total_batch_size,
+        "flags": flags_table(flags),
+    }
+    report_section(places, "Base model training", figures, samples_markdown(samples[-1]) if samples else "")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from marin.evaluation.likelihood_batches import Batch, Limits, plan
 from marin.models.decoding import can_decode, extend, init_cache, prefill, repeat_rows
 from marin.nn.axes import BATCH_AXES, ambient_axes, replicate
 from marin.nn.precision import Precision
+from marin.parallel import distributed
 
 Tokens = Int32[np.ndarray, " t"]
 
@@ -119,6 +120,7 @@ class LikelihoodScorer:
         self.precision = precision or Precision("f32")
         model = self.precision.cast(model)
         self._arrays, self._static = eqx.partition(model, eqx.is_array)
+        self._compiled: dict[Any, Any] = {}  # by shapes, where several processes compute together
         self._vocab_size = int(model.lm_head_DV.shape[1])
         longest = getattr(model, "max_positions", None)
         self._limits = Limits(
@@ -148,11 +150,9 @@ class LikelihoodScorer:
                     yield number, tuple(results[i] for i in range(waiting[number]))
 
     def _results(self, batch: Batch) -> Iterator[tuple[int, int, Scored]]:
-        run = _program(self._static, block=max(1, _LOGITS // self._vocab_size))
         nats, hits = (
             np.asarray(part)
-            for part in run(
-                self._arrays,
+            for part in self._run(
                 batch.prefix_GS,
                 batch.prefix_lengths_G,
                 batch.tokens_RT,
@@ -166,6 +166,16 @@ class LikelihoodScorer:
             if not np.isfinite(losses).all():
                 raise DataError("the model's loss is not finite: its weights are damaged or training diverged")
             yield number, row, Scored(losses, bool(hits[first:stop].all()))
+
+    def _run(self, *parts: np.ndarray) -> Any:
+        run = _program(self._static, block=max(1, _LOGITS // self._vocab_size))
+        if jax.process_count() == 1:
+            return run(self._arrays, *parts)
+        shapes = tuple(part.shape for part in parts)
+        if shapes not in self._compiled:
+            self._compiled[shapes] = run.lower(self._arrays, *parts).compile()
+            distributed.meet("after compiling")  # as they wait only seconds for each other inside of a program
+        return self._compiled[shapes](self._arrays, *parts)
 
     def _check_lengths(self, groups: Sequence[Group]) -> None:
         limit = self._limits.longest

@@ -8,7 +8,6 @@ reported: `total_training_time`, the project's (all steps, waiting for data incl
 import dataclasses
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -97,21 +96,21 @@ def train_base(config: BaseTrainConfig) -> None:
         write_samples(model, tokenizer, train.model.max_seq_len, precision(), directory / f"samples-{done:06d}.json")
         return {}
 
-    # Several processes take each step of a computation together, which `bits_per_byte` keeps to and the others do not.
-    alone = distributed.processes_of(os.environ) is None
+    measures_core = config.core_bundle is not None and config.core_every > 0
+    # All of them are made by all processes together: each computes the same, in the same order.
     measurements = [Measurement("evaluation", config.eval_every, evaluate)] if config.eval_every > 0 else []
-    if config.core_bundle is not None and config.core_every > 0 and alone:
+    if measures_core:
         measurements.append(Measurement("CORE", config.core_every, core))
-    if config.sample_every > 0 and alone:
+    if config.sample_every > 0:
         measurements.append(Measurement("samples", config.sample_every, sample))
 
     state = train_lm(train, measurements=measurements)
     with distributed.only_main_speaks(), ambient(run_mesh(train.train.resources, train.train.parallelism)):
         model, steps = evaluation_model(state), int(state.step)
         last: dict[str, Any] = evaluate(model, steps) if config.eval_every > 0 else {}
-        if config.core_bundle is not None and config.core_every > 0 and alone:
+        if measures_core:
             last |= core(model, steps)
-        if config.sample_every > 0 and alone:
+        if config.sample_every > 0:
             sample(model, steps)
         if distributed.is_main():
             _write_figures(config, directory, last)

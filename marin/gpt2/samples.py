@@ -7,6 +7,7 @@ from typing import Any
 from marin.data.tokenizer import Tokenizer
 from marin.inference import sample_text
 from marin.nn.precision import Precision
+from marin.parallel import distributed
 from marin.storage import files
 
 PROMPTS = (
@@ -23,7 +24,10 @@ _NUM_TOKENS, _NUM_FREE_TOKENS, _NUM_FREE = 16, 96, 2
 
 
 def write_samples(model: Any, tokenizer: Tokenizer, context_length: int, precision: Precision, path: Path) -> None:
-    """Writes a JSON file with `prompted` (pairs of prompt and greedy continuation) and `free` (texts at temperature 1)."""
+    """Writes a JSON file with `prompted` (pairs of prompt and greedy continuation) and `free` (texts at temperature 1).
+
+    Several processes must all call it; the first one writes.
+    """
     context = min(context_length, _CONTEXT)
     prompted, free = [], []
     for prompt in PROMPTS:
@@ -48,7 +52,8 @@ def write_samples(model: Any, tokenizer: Tokenizer, context_length: int, precisi
             seed=seed,
         )
         free.append(text)
-    files.write_json(str(path), {"prompted": prompted, "free": free})
+    if distributed.is_main():
+        files.write_json(str(path), {"prompted": prompted, "free": free})
 
 
 def samples_markdown(path: Path) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError
 from marin.evaluation.core.bundle import Bundle, BundledTask
-from marin.evaluation.core.prompts import questions
+from marin.evaluation.core.prompts import items_in_order, questions
 from marin.evaluation.core.records import Record, RecordFolder, is_undefined, verdict
 from marin.evaluation.core.result import CoreResult, TaskResult
 from marin.evaluation.likelihood import LikelihoodScorer
@@ -51,18 +51,40 @@ def evaluate_core(
         ConfigError: `max_per_task` leaves fewer items than a prompt shows, or a limit is 0.
         DataError: the bundle, an item or the model's losses cannot be used.
     """
-    for name, value, least in (("max_per_task", max_per_task, 1), ("max_tokens", max_tokens, 2)):
-        if value is not None and value < least and not (name == "max_per_task" and value == -1):
-            raise ConfigError(
-                f"`{name}` is {value}: use at least {least}, or {'-1' if name == 'max_per_task' else 'None'} for no limit"
-            )
+    if max_tokens is not None and max_tokens < 2:
+        raise ConfigError(f"`max_tokens` is {max_tokens}: use at least 2, or None for no limit")
     opened = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
+    _check_limit(opened, max_per_task)
     scorer = scorer_or_model if isinstance(scorer_or_model, LikelihoodScorer) else LikelihoodScorer(scorer_or_model)
     results = []
     for task in opened.tasks:
         run = _Run(task, tokenizer, max_per_task, max_tokens, progress or _silent)
         results.append(run.result(scorer, records))
     return CoreResult(tuple(results), opened.missing, max_per_task)
+
+
+def check_core(bundle: str | Path, max_per_task: int) -> None:
+    """Reads all that an evaluation would, so that what is wrong with it is known before a long training, not in its middle.
+
+    Raises:
+        ConfigError: `max_per_task` leaves fewer items than a prompt shows.
+        DataError: the bundle or an item cannot be used.
+    """
+    opened = Bundle.open(bundle)
+    _check_limit(opened, max_per_task)
+    for task in opened.tasks:
+        items_in_order(task, max_per_task)
+
+
+def _check_limit(bundle: Bundle, max_per_task: int) -> None:
+    if max_per_task < 1 and max_per_task != -1:
+        raise ConfigError(f"`max_per_task` is {max_per_task}: use at least 1, or -1 for no limit")
+    shown = max(bundle.tasks, key=lambda task: task.num_shots)
+    if 0 < max_per_task <= shown.num_shots:
+        raise ConfigError(
+            f"`max_per_task` is {max_per_task}, and `{shown.label}` shows {shown.num_shots} other items before each: use at least"
+            f" {shown.num_shots + 1}, or -1 for all"
+        )
 
 
 class _Run:
