@@ -139,8 +139,9 @@ def _runs(places: Places) -> tuple[dict[str, Path], tuple[Condition, ...]]:
         except DataError:
             continue
         logs[title] = run / "metrics.jsonl"
-        if source == "base" and RunRecord.open(run).is_complete:
-            core = core_of_section(places.report / f"{slug_of('Base model evaluation')}.json")
+        if source == "base" and (opened := RunRecord.open(run)).is_complete:
+            section = places.report / f"{slug_of('Base model evaluation')}.json"
+            core = core_of_section(section, f"{run.name}_{len(opened.steps()):06d}")
             record = tuple(record_conditions(write_run_results(run, core, f"Time-to-GPT-2 pipeline, {run.name}")))
     return logs, record
 

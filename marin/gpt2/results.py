@@ -89,11 +89,17 @@ def _best_time() -> float:
     return min(times)
 
 
-def core_of_section(path: Path) -> float | None:
-    """The CORE that the section of the base evaluation states; None where it is absent, partial, or an estimate."""
+def core_of_section(path: Path, model: str) -> float | None:
+    """The CORE that the section of the base evaluation states; None where it is absent, partial, an estimate, or another model's.
+
+    Args:
+        model: the run's tag and the steps that it has trained, as the evaluation names it: "d12_002520".
+    """
     if not path.is_file():
         return None
     figures = json.loads(path.read_text())["figures"]
+    if figures.get("model") != model:
+        return None
     value = figures.get("core_metric")
     if figures.get("max_per_task", -1) not in (None, -1):
         return None

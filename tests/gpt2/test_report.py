@@ -22,7 +22,9 @@ def places(tmp_path) -> Places:
     }
     report_section(made, "Chat evaluation sft", {"model": "d4, step 9", "tasks": tasks}, "    <b>& a reply")
     report_section(
-        made, "Base model evaluation", {"core_metric": 0.26, "max_per_task": -1, "tasks": {"copa": {"accuracy": 0.6}}}
+        made,
+        "Base model evaluation",
+        {"model": "d4_000009", "core_metric": 0.26, "max_per_task": -1, "tasks": {"copa": {"accuracy": 0.6}}},
     )
     report_section(made, "Tokenizer training", {"vocabulary": 300})
     report_section(made, "Zebra", {"a": None})
@@ -58,14 +60,15 @@ def test_page_shows_what_stages_wrote_and_runs_nothing_of_it(places):
     assert "&lt;script&gt;alert(2)" in page and "default-src" in page and "&lt;b&gt;&amp; a reply" in page
 
 
-def test_core_counts_for_a_record_only_where_all_of_it_was_measured(places, tmp_path):
+def test_core_counts_for_a_record_only_where_all_of_it_was_measured_and_of_this_model(places, tmp_path):
     path = places.report / "base-model-evaluation.json"
-    assert core_of_section(path) == 0.26
+    assert core_of_section(path, "d4_000009") == 0.26
+    assert core_of_section(path, "d6_000009") is None and core_of_section(path, "d4_000010") is None
     content = json.loads(path.read_text())
     for changes in ({"max_per_task": 500}, {"core_metric": None}, {"core_metric": True}):
         path.write_text(json.dumps(content | {"figures": content["figures"] | changes}))
-        assert core_of_section(path) is None
-    assert core_of_section(Path(tmp_path, "absent.json")) is None
+        assert core_of_section(path, "d4_000009") is None
+    assert core_of_section(Path(tmp_path, "absent.json"), "d4_000009") is None
 
 
 def _info(**changes) -> RunInfo:
