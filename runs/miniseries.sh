@@ -3,7 +3,7 @@
 #
 #   bash runs/miniseries.sh                SERIES_NAME=jan DEPTHS="10 12 14 16 18 20 22 24 26" RATIO=10.5
 #
-# Writes BASE/miniseries_NAME.csv: one row a model. Started again, it goes on where it was.
+# Writes BASE/NAME.csv, a row for each model, where NAME is $SERIES_NAME. Started again, it goes on where it was.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

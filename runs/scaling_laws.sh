@@ -3,7 +3,8 @@
 #
 #   bash runs/scaling_laws.sh              BUDGETS="1e18 2.15e18 4.64e18 1e19" DEPTHS="8 10 12 14 16 18 20"
 #
-# Writes BASE/scaling_NAME.csv, and prints the best depth of each budget. Started again, it goes on where it was.
+# Writes BASE/NAME.csv, where NAME is $SERIES_NAME (default: scaling), and prints the best depth of each budget. Started
+# again, it goes on where it was.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
