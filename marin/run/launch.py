@@ -51,17 +51,11 @@ def main(arguments: Sequence[str]) -> int:
         "WORLD_SIZE": str(count * nodes),
         "LOCAL_WORLD_SIZE": str(count),
     }
-    command = [sys.executable, "-m", *program]
-    started = [
-        subprocess.Popen(
-            command,
-            env=os.environ | shared | {"RANK": str(options.node_rank * count + local), "LOCAL_RANK": str(local)},
-            # Ctrl-C reaches the whole group of the terminal; who is asked to stop is for this process to say.
-            start_new_session=True,
-        )
+    environments = [
+        os.environ | shared | {"RANK": str(options.node_rank * count + local), "LOCAL_RANK": str(local)}
         for local in range(count)
     ]
-    return _watch(started)
+    return _run([sys.executable, "-m", *program], environments)
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -92,7 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _watch(processes: list["subprocess.Popen[bytes]"]) -> int:
+def _run(command: list[str], environments: list[dict[str, str]]) -> int:
+    """Runs a process for each environment; signals that come from before the first has begun are passed on."""
+    processes: list[subprocess.Popen[bytes]] = []
     asked: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -103,6 +99,10 @@ def _watch(processes: list["subprocess.Popen[bytes]"]) -> int:
 
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
+        for environment in environments:
+            if not asked:
+                # Ctrl-C reaches the whole group of the terminal; who is asked to stop is for this process to say.
+                processes.append(subprocess.Popen(command, env=environment, start_new_session=True))
         while True:
             statuses = [process.poll() for process in processes]
             failed = [status for status in statuses if status]
@@ -110,9 +110,9 @@ def _watch(processes: list["subprocess.Popen[bytes]"]) -> int:
                 break
             time.sleep(_POLL)
         if failed:
-            _stop(processes)
+            _stop(processes, asked_already=bool(asked))
             return failed[0] if failed[0] > 0 else 128 - failed[0]
-        return 0
+        return 128 + asked[0] if len(processes) < len(environments) else 0
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -121,11 +121,14 @@ def _watch(processes: list["subprocess.Popen[bytes]"]) -> int:
                 process.kill()
 
 
-def _stop(processes: list["subprocess.Popen[bytes]"]) -> None:
-    """Lets processes that were asked to stop save what they have; the others wait for one that is gone, and are asked."""
+def _stop(processes: list["subprocess.Popen[bytes]"], *, asked_already: bool) -> None:
+    """Lets processes that were asked to stop save what they have; the others wait for one that is gone, and are asked.
+
+    Nobody is asked twice: a second signal means to stop at once, in the middle of saving.
+    """
     deadline = time.monotonic() + _GRACE
     for process in processes:
-        if process.poll() is None:
+        if process.poll() is None and not asked_already:
             process.terminate()
     for process in processes:
         try:

@@ -33,6 +33,19 @@ pathlib.Path(f"ready-{rank}").touch()
 time.sleep(60)
 """
 
+SAVE_SLOWLY = """
+import os, pathlib, signal, sys, time
+rank = os.environ["RANK"]
+def stop(number, frame):
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(9))
+    time.sleep(1.5 * (rank == "0"))
+    pathlib.Path(f"saved-{rank}").touch()
+    sys.exit(143)
+signal.signal(signal.SIGTERM, stop)
+pathlib.Path(f"ready-{rank}").touch()
+time.sleep(60)
+"""
+
 
 def _start(folder: Path, repository: Path, code: str, *arguments: str) -> "subprocess.Popen[str]":
     (folder / "program.py").write_text(code)
@@ -83,8 +96,9 @@ def test_failure_of_one_process_ends_the_others_with_its_status(tmp_path, reposi
     assert time.monotonic() - begin < 40
 
 
-def test_a_request_to_stop_reaches_every_process_which_may_save(tmp_path, repository):
-    started = _start(tmp_path, repository, SAVE_ON_SIGTERM, "--nproc_per_node=2", "-m", "program")
+@pytest.mark.parametrize("program", [SAVE_ON_SIGTERM, SAVE_SLOWLY], ids=["all at once", "one takes longer"])
+def test_a_request_to_stop_reaches_every_process_which_may_save(tmp_path, repository, program):
+    started = _start(tmp_path, repository, program, "--nproc_per_node=2", "-m", "program")
     while not all((tmp_path / f"ready-{rank}").exists() for rank in (0, 1)):
         assert started.poll() is None
         time.sleep(0.05)
