@@ -4,6 +4,8 @@ import shutil
 from pathlib import Path
 
 from marin.errors import ConfigError
+from marin.execution.attempts import ledger_directory
+from marin.storage.lease import Lease
 from marin.training.checkpoint import list_checkpoints
 
 
@@ -12,6 +14,7 @@ def roll_back(run: Path, step: int) -> None:
 
     Raises:
         ConfigError: there is no such checkpoint, or the run is finished.
+        LeaseHeldError: another process is training the run.
     """
     found = list_checkpoints(run / "checkpoints")
     if step not in [checkpoint.step for checkpoint in found]:
@@ -21,7 +24,8 @@ def roll_back(run: Path, step: int) -> None:
         raise ConfigError(
             f"`--resume-from-step` is {step}, but the run in {run} is finished: train with another `--model-tag`, or remove it"
         )
-    for checkpoint in found:
-        if checkpoint.step > step:
-            shutil.rmtree(checkpoint.path)
-            print(f"the checkpoint of step {checkpoint.step:,} is removed, as asked: continuing from step {step:,}")
+    with Lease(ledger_directory(str(run))).acquire(wait=False):
+        for checkpoint in found:
+            if checkpoint.step > step:
+                shutil.rmtree(checkpoint.path)
+                print(f"the checkpoint of step {checkpoint.step:,} is removed, as asked: continuing from step {step:,}")

@@ -6,8 +6,10 @@ import shutil
 import pytest
 from small_commands import TINY, run_script, where, write_text
 
-from marin.errors import ConfigError, DataError, StepFailedError
+from marin.errors import ConfigError, DataError, LeaseHeldError, StepFailedError
+from marin.execution.attempts import ledger_directory
 from marin.gpt2 import pretraining
+from marin.storage.lease import Lease
 from marin.tracking import RunRecord
 from scripts import base_train, report, tok_eval, tok_train
 
@@ -87,6 +89,34 @@ def test_base_model_is_trained_measured_and_reported_and_a_failure_at_the_end_co
     assert page.count("<polyline") >= 2 and "<script" not in page and "Validation, bits per byte" in page
     results = json.loads((run / "speedrun_results.json").read_text())["runs"][0]["run_info"]
     assert results["training_time"] == pytest.approx(sum(times)) and results["core_metric"] is None
+
+
+def test_run_goes_back_to_an_earlier_checkpoint_and_takes_the_same_steps_again(base, monkeypatch, capsys):
+    arguments = [*TINY, "--num-iterations=8", "--eval-every=-1", "--sample-every=6", "--save-every=2", *where(base)]
+
+    def fail(model, tokenizer, context, precision, path):
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patch, pytest.raises(StepFailedError, match="the disk is full"):
+        patch.setattr(pretraining, "write_samples", fail)
+        run_script(base_train, *arguments, "--model-tag=back")
+    run = base / "base_checkpoints" / "back"
+    assert sorted(path.name for path in run.glob("checkpoints/step-*")) == ["step-00000002", "step-00000004"]
+    with (
+        Lease(ledger_directory(str(run))).acquire(),
+        pytest.raises(LeaseHeldError, match="wait for it to finish, or stop it"),
+    ):
+        run_script(base_train, *arguments, "--model-tag=back", "--resume-from-step=2")
+    assert len(list(run.glob("checkpoints/step-*"))) == 2  # of a run that another process trains nothing is removed
+    run_script(base_train, *arguments, "--model-tag=back", "--resume-from-step=2")
+    assert "the checkpoint of step 4 is removed, as asked: continuing from step 2" in capsys.readouterr().out
+    record = RunRecord.open(run)
+    assert [start["from_step"] for start in record.of("start")] == [0, 2]
+    taken = [(step["step"], step["loss"]) for step in record.of("step")]
+    assert len(taken) > 8 == len(record.steps())  # some were taken twice, and count once
+    assert {step for step, _ in taken} == set(range(8)) and len(set(taken)) == 8  # each time with the same loss
+    with pytest.raises(ConfigError, match=r"--resume-from-step` is 2, but the run in .* is finished"):
+        run_script(base_train, *arguments, "--model-tag=back", "--resume-from-step=2")
 
 
 def test_run_goes_back_to_an_earlier_checkpoint_only_where_it_is_there(base):
