@@ -1,5 +1,6 @@
 """What tests of the commands share: a small text, flags of a tiny model, and a command run as `python -m` would."""
 
+import json
 import random
 import sys
 from pathlib import Path
@@ -23,6 +24,29 @@ def write_text(folder: Path, num_train: int = 150, num_held_out: int = 20) -> No
             Document(f"{name}{i}", " ".join(choose.choices(_WORDS.split(), k=40)), "test") for i in range(count)
         ]
         write_documents(str(folder / "text" / f"{name}.jsonl.zst"), documents)
+
+
+def write_core_bundle(folder: Path, num_items: int = 6) -> Path:
+    """A bundle with two of CORE's tasks, of a few made items."""
+    choose = random.Random(1)
+    (folder / "eval_data").mkdir(parents=True)
+    kinds = {"copa": "multiple_choice", "winograd": "schema"}
+    entries = [
+        {"label": label, "dataset_uri": f"{label}.jsonl", "num_fewshot": [0], "icl_task_type": kind}
+        for label, kind in kinds.items()
+    ]
+    (folder / "core.yaml").write_text(json.dumps({"icl_tasks": entries}))  # which is YAML too
+    (folder / "eval_meta_data.csv").write_text("Eval Task,Random baseline\ncopa,50\nwinograd,50\n")
+    for label in kinds:
+        lines = []
+        for number in range(num_items):
+            two = [" ".join(choose.choices(_WORDS.split(), k=4)) for _ in range(2)]
+            shared = {"query": "the value of", "choices": two}
+            if label == "winograd":
+                shared = {"context_options": two, "continuation": "is the sum of a path"}
+            lines.append(json.dumps(shared | {"gold": number % 2}) + "\n")
+        (folder / "eval_data" / f"{label}.jsonl").write_text("".join(lines))
+    return folder
 
 
 def where(folder: Path) -> list[str]:

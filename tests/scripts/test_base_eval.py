@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -11,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from small_commands import TINY, run_script, where, write_text
+from small_commands import TINY, run_script, where, write_core_bundle, write_text
 
 from marin.errors import CheckpointError, ConfigError, DataError
 from marin.execution.graph import Graph
@@ -29,14 +28,8 @@ EVALUATED = ["--max-seq-len=64", "--num-iterations=3", "--eval-every=-1", "--sam
 
 
 @pytest.fixture(scope="module")
-def made_bundle(tmp_path_factory, repository):
-    """The bundle of CORE's own tests, with two small tasks."""
-    spec = importlib.util.spec_from_file_location("core_conftest", repository / "tests/evaluation/core/conftest.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    tasks = {"copa": module.made_items("multiple_choice", 6), "winograd": module.made_items("schema", 6)}
-    return module.write_bundle(tmp_path_factory.mktemp("bundle"), tasks)
+def made_bundle(tmp_path_factory):
+    return write_core_bundle(tmp_path_factory.mktemp("made") / "bundle")
 
 
 @pytest.fixture(scope="module")

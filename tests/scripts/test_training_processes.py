@@ -12,10 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
-from small_commands import TINY, write_text
+from small_commands import TINY, where, write_core_bundle, write_text
 
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
+from marin.evaluation.core import evaluate_core
+from marin.evaluation.likelihood import LikelihoodScorer
 from marin.tracking import RunRecord
+from marin.training.run_model import load_run_model
 
 pytestmark = pytest.mark.slow
 
@@ -35,12 +38,12 @@ def prepared(tmp_path_factory) -> Path:
     return folder
 
 
-def _start(folder: Path, program: list[str], text: str = "text", **variables: str) -> "subprocess.Popen[str]":
+def _start(folder: Path, program: list[str], *flags: str, **variables: str) -> "subprocess.Popen[str]":
     repository = Path(__file__).parents[2]
     # Without the virtual devices that this process has.
     plain = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     environment = plain | {"MARIN_CPU_PEAK_FLOPS": "1e11", "WANDB_MODE": "disabled", **variables}
-    command = [sys.executable, *program, *LONG, f"--base-dir={folder}", f"--dataset={folder}/{text}"]
+    command = [sys.executable, *program, *LONG, *where(folder), *flags]
     return subprocess.Popen(
         command, cwd=repository, env=environment, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
@@ -91,6 +94,24 @@ def _as_torchrun_sets_them(folder: Path) -> list["subprocess.Popen[str]"]:
 
 def _with_our_launcher(folder: Path) -> list["subprocess.Popen[str]"]:
     return [_start(folder, ["-m", "marin.run.launch", "--nproc_per_node=2", "-m", "scripts.base_train", "--"])]
+
+
+def test_two_processes_measure_core_and_write_samples_during_training(prepared, tmp_path):
+    folder = _fresh(prepared, tmp_path / "measured")
+    bundle = write_core_bundle(folder / "eval_bundle")
+    launched = ["-m", "marin.run.launch", "--nproc_per_node=2", "-m", "scripts.base_train", "--"]
+    flags = ["--core-metric-every=40", "--core-metric-max-per-task=4", "--sample-every=40"]
+    status, errors = _end(_start(folder, launched, *flags))
+    assert status == 0, errors
+    run = folder / "base_checkpoints" / "d2"
+    measured = [entry for entry in RunRecord.open(run).of("evaluation") if "partial_core_metric" in entry]
+    assert [entry["step"] for entry in measured] == [40]
+    loaded = load_run_model(run)
+    scorer = LikelihoodScorer(loaded.model, precision=loaded.precision)
+    alone = evaluate_core(scorer, loaded.tokenizer, bundle, max_per_task=4)
+    assert _figures(folder)["partial_core_metric"] == alone.partial_core_metric
+    written = [json.loads((run / f"samples-{step:06d}.json").read_text()) for step in (40, 60)]
+    assert all(len(samples["prompted"]) == 7 and len(samples["free"]) == 2 for samples in written)
 
 
 def _with_torchrun(folder: Path) -> list["subprocess.Popen[str]"]:

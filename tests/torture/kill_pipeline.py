@@ -35,30 +35,16 @@ os.environ |= {"JAX_PLATFORMS": "cpu", "MARIN_CPU_PEAK_FLOPS": "1e11", "TOKENIZE
 os.environ |= {"MARIN_DTYPE": "float32", "WANDB_MODE": "disabled"}
 os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"  # the programs are small: it is all compiling
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+
 import orbax.checkpoint  # noqa: F401  # imported once, for all forks
+from small_commands import write_core_bundle, write_text
 
 from marin import errors
-from marin.data.documents import Document, write_documents
 from marin.tracking import RunRecord
 from scripts import base_eval, base_train, chat_eval, chat_sft, tok_train
 
 KILLS_A_RUN = 3
-_WORDS = [
-    "graph",
-    "node",
-    "edge",
-    "path",
-    "tree",
-    "matrix",
-    "vector",
-    "sum",
-    "limit",
-    "proof",
-    "returns",
-    "value",
-    "of",
-    "the",
-]
 _TRAIN = [
     "--depth=2", "--aspect-ratio=16", "--head-dim=16", "--max-seq-len=64", "--total-batch-size=256", "--device-batch-size=4",
     "--device-type=cpu", "--num-iterations=24", "--eval-every=10", "--eval-tokens=300", "--core-metric-every=16",
@@ -80,29 +66,6 @@ STAGES: dict[str, tuple[ModuleType, list[str], bool, tuple[str, ...]]] = {
 # ---- the pipeline ----------------------------------------------------------------------------------------------------
 
 
-def write_inputs(base: Path) -> None:
-    """Two files of text, and a bundle with two of CORE's tasks."""
-    choose = random.Random(0)
-    for name, count in (("a", 120), ("b", 12)):
-        texts = [" ".join(choose.choices(_WORDS, k=40)) for _ in range(count)]
-        documents = [Document(f"{name}{i}", text, "test") for i, text in enumerate(texts)]
-        write_documents(str(base / "text" / f"{name}.jsonl.zst"), documents)
-    bundle = base / "eval_bundle"
-    (bundle / "eval_data").mkdir(parents=True)
-    entry = "- {{label: {0}, dataset_uri: {0}.jsonl, num_fewshot: [0], icl_task_type: {1}}}\n"
-    kinds = {"copa": "multiple_choice", "winograd": "schema"}
-    (bundle / "core.yaml").write_text("icl_tasks:\n" + "".join(entry.format(*pair) for pair in kinds.items()))
-    (bundle / "eval_meta_data.csv").write_text("Eval Task,Random baseline\ncopa,50\nwinograd,50\n")
-    for label, kind in kinds.items():
-        items = []
-        for number in range(6):
-            two = [" ".join(choose.choices(_WORDS, k=4)) for _ in range(2)]
-            texts = {"query": "the value of", "choices": two} if kind == "multiple_choice" else {}
-            texts = texts or {"context_options": two, "continuation": "is the sum"}
-            items.append(json.dumps({**texts, "gold": number % 2}) + "\n")
-        (bundle / "eval_data" / f"{label}.jsonl").write_text("".join(items))
-
-
 def run_command(command: ModuleType, arguments: list[str]) -> None:
     sys.argv = [command.__name__, *arguments]
     with errors.clean_exit():
@@ -120,7 +83,8 @@ def start(base: Path, stage: str) -> int:
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
         if stage == "tok_train":
-            write_inputs(base)
+            write_text(base, 120, 12)
+            write_core_bundle(base / "eval_bundle")
             run_command(tok_train, [f"--base-dir={base}", f"--dataset={base}/text", "--vocab-size=300"])
         else:
             command, flags, reads_text, _ = STAGES[stage]
