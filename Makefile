@@ -9,7 +9,7 @@ UV_VERSION := 0.13.8
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-dev browser hello test torture lint types layers lock clean
+.PHONY: help venv venv-dev browser hello test torture eval lint types layers lock clean
 
 help:  ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,10 @@ $(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/uv
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/.installed-eval: requirements-eval.lock $(VENV)/.installed-dev
+	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --require-hashes -r requirements-eval.lock
 	@touch $@
 
 venv: $(VENV)/.installed  ## the environment that runs need
@@ -49,6 +53,10 @@ test: venv-dev browser  ## all tests but the long ones
 torture: venv-dev  ## kills, races and corruption: an hour or two
 	$(BIN)/python -m pytest -m torture -s $(PYTEST_ARGS)
 
+eval:  ## tests of `marin eval`, in an environment of their own that has lm-eval
+	$(MAKE) VENV=.venv-eval .venv-eval/.installed-eval
+	.venv-eval/bin/python -m pytest tests/evaluation/test_harness.py $(PYTEST_ARGS)
+
 lint: venv-dev  ## style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -62,6 +70,7 @@ layers: venv-dev  ## who may import whom
 lock: $(BIN)/uv  ## resolve the lock files again
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --upgrade --extra corpus pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --extra dev --extra eval -c requirements-dev.lock pyproject.toml -o requirements-eval.lock
 
 clean:  ## remove the environment and caches, never results
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build
