@@ -7,11 +7,12 @@ Sections are written by the stages; `reset` forgets those of an earlier pipeline
 """
 
 import dataclasses
-import shutil
+from pathlib import Path
 from typing import Literal
 
 import tyro
 
+from marin.errors import ConfigError
 from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.places import Places
 from marin.gpt2.report import HEADER_FILE, REPORT_FILE, collect, markdown, reset
@@ -48,11 +49,17 @@ def main() -> None:
         reset(places)
         print(f"{places.report} is ready for a new report")
         return
+    if not Path(flags.copy_to).is_dir():
+        raise ConfigError(f"`--copy-to` is {flags.copy_to}, which is no folder: give one that is there")
+    if flags.price_per_hour is not None and flags.price_per_hour < 0:
+        raise ConfigError(f"`--price-per-hour` is {flags.price_per_hour:g}: use 0 or more")
     report = collect(places, flags.price_per_hour)
     path = places.report / REPORT_FILE
-    files.write_bytes(str(path), markdown(report).encode())
+    text = markdown(report).encode()
+    files.write_bytes(str(path), text)
     page = write_page(places, report)
-    copied = shutil.copy(path, flags.copy_to)
+    copied = Path(flags.copy_to, REPORT_FILE)
+    files.write_bytes(str(copied), text)
     print(f"the report is in {path} (copied to {copied}) and in {page}")
 
 

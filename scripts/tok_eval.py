@@ -7,7 +7,9 @@ Nothing is fetched: what has no file there is left out, and named.
 
 import dataclasses
 import json
+from pathlib import Path
 
+from marin.errors import ConfigError
 from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.datasets import open_dataset
 from marin.gpt2.places import Places
@@ -37,6 +39,8 @@ class Flags:
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
     places = Places.of(flags.base_dir)
+    if flags.others is not None and not Path(flags.others).is_dir():
+        raise ConfigError(f"`--others` is {flags.others}, which is no folder: give one with files of other tokenizers")
     dataset = open_dataset(places, flags.dataset, flags.text_key, flags.max_files)
     output = run_stage(places, compare_tokenizers_step(dataset, places, flags.others))
     if output is None:
@@ -50,7 +54,8 @@ def main() -> None:
         print(f"{kind:<8} {row['bytes']:>9,} bytes   bytes a token: {shown}")
     absent = ", ".join(found["absent"])
     text = f"Not compared, as `--others` names no file of it: {absent}." if absent else ""
-    print(text)
+    if text:
+        print(text)
     report_section(places, "Tokenizer evaluation", {"vocabulary": found["vocab_size"], "by text": table}, text)
 
 

@@ -85,10 +85,7 @@ class Places:
             ConfigError: the source is unknown, or the tag cannot be the name of one directory.
         """
         _check_source(source)
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.=+-]*", tag):
-            raise ConfigError(
-                f"`--model-tag` is {tag!r}: use letters, digits and any of _ . = + -, beginning with a letter, as in d12_long"
-            )
+        check_name("--model-tag", tag)
         return Path(self.base, _CHECKPOINTS[source], tag)
 
     def relative(self, path: Path) -> str:
@@ -113,6 +110,16 @@ class Places:
         found = f"there are {', '.join(run.name for run in runs)}" if runs else "there is none yet"
         command = f"python -m {_MADE_BY[source]}" + (f" --model-tag {tag}" if tag else "")
         raise DataError(f"{wanted} has no run with a checkpoint ({found}): make one with `{command}`")
+
+
+def check_name(flag: str, name: str) -> None:
+    """Raises:
+    ConfigError: the name cannot be that of one file or directory.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.=+-]*", name):
+        raise ConfigError(
+            f"`{flag}` is {name!r}: use letters, digits and any of _ . = + -, beginning with a letter, as in d12_long"
+        )
 
 
 def _check_source(source: str) -> None:

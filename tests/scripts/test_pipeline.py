@@ -11,7 +11,7 @@ from marin.execution.attempts import ledger_directory
 from marin.gpt2 import pretraining
 from marin.storage.lease import Lease
 from marin.tracking import RunRecord
-from scripts import base_train, report, tok_eval, tok_train
+from scripts import base_train, report, series, tok_eval, tok_train
 
 SHORT = [*TINY, "--num-iterations=8", "--eval-every=3", "--sample-every=4"]
 
@@ -133,6 +133,21 @@ def test_commands_name_what_must_be_made_first(tmp_path, base):
         run_script(tok_train, f"--base-dir={tmp_path}", f"--dataset={base}/text/a.jsonl.zst")
     with pytest.raises(DataError, match="has no sections"):
         run_script(report, "generate", f"--base-dir={tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "message"),
+    [
+        (tok_eval, ["--others=nowhere"], "`--others` is nowhere, which is no folder"),
+        (series, ["../x", "--tags", "d2"], "`name` is '../x'"),
+        (series, ["x", "--tags"], "names no run"),
+        (report, ["generate", "--copy-to=nowhere"], "`--copy-to` is nowhere"),
+        (report, ["generate", "--price-per-hour=-1"], "`--price-per-hour` is -1"),
+    ],
+)
+def test_flags_that_cannot_be_are_refused_before_anything_is_done(base, command, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        run_script(command, *arguments, f"--base-dir={base}")
 
 
 def test_report_begins_anew_and_keeps_no_section(base, tmp_path):
