@@ -78,6 +78,13 @@ class Rates:
     scalar_lr: float = 0.5
     weight_decay: float = 0.28
 
+    def __post_init__(self) -> None:
+        for field in ("embedding_lr", "unembedding_lr", "matrix_lr", "scalar_lr"):
+            if not 0 < getattr(self, field) < math.inf:
+                raise ConfigError(f"`--{field.replace('_', '-')}` is {getattr(self, field)}: use a number above 0")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ConfigError(f"`--weight-decay` is {self.weight_decay}: use 0 or more")
+
 
 @dataclasses.dataclass(frozen=True)
 class Horizon:
@@ -148,8 +155,13 @@ def recipe(
         total_batch_size: tokens a step; -1 for the rule's.
         ideas: further fields of `GptConfig`.
     Raises:
-        ConfigError: the batch is no whole number of sequences, or not one step fits into the horizon.
+        ConfigError: the batch is no whole number of sequences, not one step fits into the horizon, or a share is none.
     """
+    for flag, share in (("--warmdown-ratio", warmdown_ratio), ("--final-lr-frac", final_lr_frac)):
+        if not 0 <= share <= 1:
+            raise ConfigError(f"`{flag}` is {share}: use a share from 0 to 1")
+    if warmup_steps < 0:
+        raise ConfigError(f"`--warmup-steps` is {warmup_steps}: use 0 or more")
     model = shape.model(**ideas)
     ratio = horizon.target_param_data_ratio
     reference = dataclasses.replace(shape, depth=REFERENCE_DEPTH)

@@ -1,5 +1,7 @@
 """The transfer rules from `--depth` against the published table, and what horizons and bad flags do."""
 
+import math
+
 import pytest
 
 from marin.errors import ConfigError
@@ -71,6 +73,15 @@ def test_horizon_takes_steps_before_flops_before_the_ratio(horizon, steps):
         (lambda: Shape(0, 32768), "--depth"),
         (lambda: Shape(4, 100, head_dim=31), "--head-dim"),
         (lambda: recipe(Shape(4, 100, window_pattern="SXL"), Horizon()), "window_pattern"),
+        (
+            lambda: recipe(Shape(2, 300), Horizon(9), warmdown_ratio=2.0),
+            "`--warmdown-ratio` is 2.0: use a share from 0 to 1",
+        ),
+        (lambda: recipe(Shape(2, 300), Horizon(9), final_lr_frac=-0.1), "`--final-lr-frac` is -0.1"),
+        (lambda: recipe(Shape(2, 300), Horizon(9), warmup_steps=-3), "`--warmup-steps` is -3"),
+        (lambda: Rates(matrix_lr=0.0), "`--matrix-lr` is 0.0: use a number above 0"),
+        (lambda: Rates(scalar_lr=math.nan), "`--scalar-lr` is nan"),
+        (lambda: Rates(weight_decay=-1.0), "`--weight-decay` is -1.0"),
     ],
 )
 def test_flags_that_cannot_be_are_refused_by_name(make, message):
