@@ -191,12 +191,19 @@ def final_metrics(report: Report) -> dict[str, dict[str, Any]]:
             continue
         for name in ("core_metric", "partial_core_metric", "val_bpb"):
             if isinstance(section.figures.get(name), float):
-                found.setdefault(name, {})[column] = section.figures[name]
+                label = name + (limit_of_core(section.figures) if name != "val_bpb" else "")
+                found.setdefault(label, {})[column] = section.figures[name]
         tasks = section.figures.get("tasks")
         for name, row in tasks.items() if column != "BASE" and isinstance(tasks, dict) else ():
             if isinstance(row, dict) and "accuracy" in row:
                 found.setdefault(name, {})[column] = row["accuracy"]
     return found
+
+
+def limit_of_core(figures: dict[str, Any]) -> str:
+    """What a CORE of some items of each task is marked with; nothing where all were asked."""
+    limit = figures.get("max_per_task")
+    return "" if limit in (None, -1) else f", at most {limit} items a task"
 
 
 def comparisons(report: Report) -> dict[str, dict[str, Any]]:

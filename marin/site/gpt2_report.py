@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from marin.gpt2.places import Places
-from marin.gpt2.report import Report, closing, environment_figures, verdict
+from marin.gpt2.report import Report, closing, environment_figures, limit_of_core, verdict
 from marin.gpt2.sections import shown
 from marin.site import pages, wording
 from marin.site.leaderboard.curves import Curve, draw_curve, read_curves
@@ -44,6 +44,8 @@ def _stats(report: Report) -> list[tuple[str, str]]:
     by_slug = {section.slug: section.figures for section in report.sections}
     training, evaluation = by_slug.get("base-model-training", {}), by_slug.get("base-model-evaluation", {})
     seconds, core = training.get("total_training_time"), evaluation.get("core_metric")
+    # The evaluation may be of another run than the one that was trained last.
+    is_of_this = str(evaluation.get("model")).startswith(f"{training.get('model')}_")
     named = [
         (
             "Training time",
@@ -52,7 +54,7 @@ def _stats(report: Report) -> list[tuple[str, str]]:
         ("Parameters", _whole(training.get("parameters"))),
         ("Tokens", _whole(training.get("tokens"))),
         ("Validation, bits per byte", _fixed(training.get("val_bpb"))),
-        ("CORE", _fixed(core) if isinstance(core, float) else None),
+        (f"CORE{limit_of_core(evaluation)}", _fixed(core) if isinstance(core, float) and is_of_this else None),
         ("Wall time", f"{report.wall_time / 60:.0f} min"),
         ("Cost", None if report.cost is None else f"{report.cost:.2f}"),
     ]

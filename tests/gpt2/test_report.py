@@ -51,6 +51,18 @@ def test_report_has_sections_in_the_pipelines_order_with_metrics_and_cost(places
     assert "Would the record stand?" not in text  # there is no base run
 
 
+def test_core_of_some_items_or_of_another_model_is_not_shown_as_the_trained_models(places):
+    figures = {"model": "d4_000009", "core_metric": 0.26, "max_per_task": 500}
+    report_section(places, "Base model training", {"model": "d4", "val_bpb": 0.9})
+    report_section(places, "Base model evaluation", figures)
+    report = collect(places)
+    assert final_metrics(report)["core_metric, at most 500 items a task"] == {"BASE": 0.26}
+    assert "CORE, at most 500 items a task" in write_page(places, report).read_text()
+    report_section(places, "Base model evaluation", figures | {"model": "d12_000009", "max_per_task": -1})
+    page = write_page(places, collect(places)).read_text()
+    assert "<dt>CORE</dt>" not in page and "Validation, bits per byte" in page
+
+
 def test_page_shows_what_stages_wrote_and_runs_nothing_of_it(places):
     report_section(
         places, "Evil", {"<script>alert(1)</script>": "<img src=x onerror=alert(1)>"}, "</pre><script>alert(2)</script>"
