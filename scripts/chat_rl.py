@@ -16,7 +16,7 @@ from marin.finetuning.rl import RlConfig, read_figures, train_rl
 from marin.gpt2.command import flags_table, keep_off_wandb_unless_named, parse_flags, run_command, run_name
 from marin.gpt2.devices import resources_of
 from marin.gpt2.places import Places
-from marin.gpt2.stages import report_section, run_stage, stage
+from marin.gpt2.stages import process_index, report_section, run_stage, stage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,14 +110,15 @@ def main() -> None:
     flags = parse_flags(Flags, __doc__)
     places = Places.of(flags.base_dir)
     keep_off_wandb_unless_named(flags.run)
-    if flags.task == "gsm8k" and flags.download:
+    if flags.task == "gsm8k" and flags.download and process_index() == 0:  # all processes write to one place
         for source in (GSM8K_TRAIN, GSM8K_TEST):
             download(source, places.task_data)
     begin = places.find_run(flags.source, flags.model_tag)
     origin = Origin.open(begin, flags.model_step)
     config = make_config(flags, places, origin, begin.name)
     run = places.checkpoints("rl", begin.name)
-    print(f"{flags.task}: {begin.name} goes on from its step {origin.checkpoint.step:,}, into {run}")
+    if process_index() == 0:
+        print(f"{flags.task}: {begin.name} goes on from its step {origin.checkpoint.step:,}, into {run}")
     output = run_stage(places, stage("chat_rl", train_rl, config, places, run))
     if output is None:
         return

@@ -20,7 +20,7 @@ from marin.finetuning.sources import PUBLIC, LocalFile
 from marin.gpt2.command import flags_table, keep_off_wandb_unless_named, parse_flags, run_command, run_name
 from marin.gpt2.devices import resources_of
 from marin.gpt2.places import Places
-from marin.gpt2.stages import report_section, run_stage, stage
+from marin.gpt2.stages import process_index, report_section, run_stage, stage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,19 +88,26 @@ class Flags:
     base_dir: str | None = None
 
 
+def takes_public(flags: Flags) -> bool:
+    """Whether the public data is learned from."""
+    return not (flags.made or flags.dataset) if flags.public is None else flags.public
+
+
+def fetch_public(places: Places) -> None:
+    """Fetches the public data where it is not there; of several processes the first does so, as all write to one place."""
+    for splits in PUBLIC.values() if process_index() == 0 else ():
+        for source in splits.values():
+            download(source, places.task_data)
+
+
 def conversations_step(flags: Flags, places: Places, origin: Origin, tag: str) -> ExecutorStep:
-    """The step that tokenizes what the flags say; public data is fetched where it is not there."""
-    public = not (flags.made or flags.dataset) if flags.public is None else flags.public
-    if public:
-        for splits in PUBLIC.values():
-            for source in splits.values():
-                download(source, places.task_data)
+    """The step that tokenizes what the flags say."""
     config = ConversationsConfig(
         tokenizer_digest=Tokenizer.load(origin.tokenizer).digest,
         max_tokens=flags.max_seq_len or origin.model.max_seq_len,
         made=flags.made,
         made_seed=flags.seed,
-        public=public,
+        public=takes_public(flags),
         local=tuple(LocalFile.of(path) for path in flags.dataset),
         mmlu_epochs=flags.mmlu_epochs,
         gsm8k_epochs=flags.gsm8k_epochs,
@@ -150,9 +157,12 @@ def main() -> None:
     keep_off_wandb_unless_named(flags.run)
     base = places.find_run("base", flags.model_tag)
     origin = Origin.open(base, flags.model_step)
+    if takes_public(flags):
+        fetch_public(places)
     config = make_config(flags, places, origin, base.name)
     run = places.checkpoints("sft", base.name)
-    print(f"finetuning {base.name} from its step {origin.checkpoint.step:,}, into {run}")
+    if process_index() == 0:
+        print(f"finetuning {base.name} from its step {origin.checkpoint.step:,}, into {run}")
     output = run_stage(places, stage("chat_sft", train_sft, config, places, run))
     if output is None:
         return

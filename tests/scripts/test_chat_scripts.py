@@ -6,6 +6,7 @@ import pytest
 
 from marin.errors import ConfigError
 from marin.gpt2.command import parse_flags, run_command
+from marin.gpt2.places import Places
 from scripts import chat_eval, chat_rl, chat_sft
 
 # Flags and defaults of nanochat at HEAD (reference, section 1).
@@ -99,6 +100,18 @@ def test_command_without_a_run_names_the_command_that_makes_one(tmp_path, monkey
     with pytest.raises(SystemExit) as ended:
         run_command(script.main)
     assert ended.value.code == 2 and f"python -m scripts.{maker}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("rank", "fetched"), [(None, 6), (0, 6), (1, 0)])
+def test_public_data_is_fetched_by_the_first_process_alone(tmp_path, monkeypatch, rank, fetched):
+    if rank is not None:
+        variables = {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 9}
+        for name, value in variables.items():
+            monkeypatch.setenv(name, str(value))
+    sources = []
+    monkeypatch.setattr(chat_sft, "download", lambda source, folder: sources.append(source))
+    chat_sft.fetch_public(Places(str(tmp_path)))
+    assert len(set(sources)) == fetched
 
 
 def test_rl_flags_become_its_config(tmp_path):
