@@ -180,7 +180,7 @@ class LikelihoodScorer:
     def _check_lengths(self, groups: Sequence[Group]) -> None:
         limit = self._limits.longest
         longest = max((len(group.prefix) + len(row) for group in groups for row in group.rows), default=0)
-        if limit is not None and longest > limit:
+        if limit is not None and longest > limit + 1:  # the last token is only predicted
             raise DataError(
                 f"a sequence has {longest:,} tokens, and the model knows {limit:,} positions: cut what it is asked (`max_tokens`)"
             )

@@ -24,7 +24,7 @@ _LADDERS = ((128, 8), (32, 4), (0, 2))
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """`tokens`: the most that a batch computes, if one sequence alone is not longer; `longest`: the most that a row may have."""
+    """`tokens`: the most that a batch computes, if one sequence alone is not longer; `longest`: the most positions of a row."""
 
     tokens: int
     share: bool = True
@@ -91,7 +91,7 @@ def _of_sequences(groups: Sequence[Any], rows: list[tuple[int, int]], limits: Li
         for r, (number, row) in enumerate(taken):
             group = groups[number]
             whole = np.concatenate([group.prefix, group.rows[row]])
-            tokens[r, : len(whole)] = whole
+            tokens[r, : len(whole)] = whole[:width]  # a last token that is too many is only predicted
             scored.add(number, row, r, whole, len(group.prefix) + group.starts[row])
         yield scored.batch(np.zeros((num_rows, 0), np.int32), np.zeros(num_rows, np.int32), tokens)
 

@@ -12,6 +12,7 @@ from marin.errors import ConfigError, DataError
 from marin.evaluation.likelihood import Group, LikelihoodScorer
 from marin.evaluation.likelihood_batches import Limits, plan, rung
 from marin.models import GptConfig, LlamaConfig
+from marin.models.gpt2 import Gpt2Config
 from marin.nn import Precision
 
 VOCAB = 90
@@ -130,6 +131,19 @@ def test_model_that_cannot_be_decoded_is_scored_all_the_same():
     for number in known:
         for one, other in zip(known[number], unknown[number], strict=True):
             np.testing.assert_allclose(one.nats, other.nats, rtol=2e-5, atol=2e-5)
+
+
+def test_model_with_a_last_position_is_scored_up_to_it_and_no_further():
+    config = Gpt2Config(seq_len=20, hidden_dim=16, num_layers=1, num_heads=2)
+    scorer = LikelihoodScorer(config.build(40, key=jax.random.key(0)))
+    tokens = np.random.default_rng(0).integers(0, 40, 22)
+    # Of 21 tokens the last is only predicted; the ladder of lengths would have 24 positions.
+    ((_, (whole,)),) = scorer.score([Group.of([tokens[:21]], [1])])
+    ((_, (part,)),) = scorer.score([Group.of([tokens[:12]], [1])])
+    assert len(whole.nats) == 20
+    np.testing.assert_allclose(whole.nats[:11], part.nats, atol=1e-5)
+    with pytest.raises(DataError, match="a sequence has 22 tokens, and the model knows 20 positions"):
+        list(scorer.score([Group.of([tokens], [1])]))
 
 
 def test_many_scored_tokens_are_taken_a_block_at_a_time(monkeypatch):
