@@ -11,8 +11,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from marin.errors import ConfigError, DataError
-from marin.evaluation.core import Bundle, CoreResult
+from marin.errors import ConfigError
+from marin.evaluation.core import check_core
+from marin.evaluation.core.bundle import CONFIG_FILE
 from marin.gpt2.base_evaluation import BITS_FILE, BaseModel, bits_step, measure_core, sample
 from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.datasets import open_dataset
@@ -88,7 +89,7 @@ def main() -> None:
         model = BaseModel.of_hf(places, hf_folder(flags.hf_path))
     else:
         model = BaseModel.of_run(places, places.find_run("base", flags.model_tag), flags.step)
-    bundle = Path(flags.eval_bundle) if flags.eval_bundle else places.eval_bundle
+    bundle = _bundle(flags, places) if "core" in parts else None
     figures: dict[str, Any] = {"model": model.folder.name}
     text = ""
     if "bpb" in parts:
@@ -100,10 +101,11 @@ def main() -> None:
             found = json.loads((output / BITS_FILE).read_text())
             figures |= {f"{split}_bpb": found["value"], f"{split} bytes": found["num_bytes"]}
             print(f"{split} bits per byte: {found['value']:.6f} on {found['num_bytes']:,} bytes", flush=True)
-    core: CoreResult | None = None
-    if "core" in parts:
-        core = _core(flags, model, bundle, places)
-    if core is not None:
+    if bundle is not None:
+        core = measure_core(model, bundle, max_per_task=flags.max_per_task, rows=flags.device_batch_size, places=places)
+        print(
+            f"{core.to_text()}\n{places.base_eval / model.name}.csv, records in {model.folder / 'records'}", flush=True
+        )
         figures |= {
             "core_metric": core.core_metric,
             "core_metric_v2": core.core_metric_v2,
@@ -129,18 +131,19 @@ def main() -> None:
     report_section(places, "Base model evaluation", figures, text)
 
 
-def _core(flags: Flags, model: BaseModel, bundle: Path, places: Places) -> CoreResult | None:
-    """CORE, or None where its data is not there and was not asked for by itself."""
-    try:
-        Bundle.open(bundle)
-    except DataError as error:
-        if flags.parts() == ["core"] or flags.eval_bundle is not None:
-            raise
-        print(f"note: CORE is not measured: {error}", flush=True)
+def _bundle(flags: Flags, places: Places) -> Path | None:
+    """CORE's data, found whole; None where there is none and other parts are asked for too.
+
+    Raises:
+        DataError: it is not there and was asked for, or is damaged.
+        ConfigError: `--max-per-task` cannot be.
+    """
+    bundle = Path(flags.eval_bundle) if flags.eval_bundle else places.eval_bundle
+    if flags.eval_bundle is None and flags.parts() != ["core"] and not (bundle / CONFIG_FILE).is_file():
+        print(f"note: CORE is not measured, as its data is not in {bundle}", flush=True)
         return None
-    result = measure_core(model, bundle, max_per_task=flags.max_per_task, rows=flags.device_batch_size, places=places)
-    print(f"{result.to_text()}\n{places.base_eval / model.name}.csv, records in {model.folder / 'records'}", flush=True)
-    return result
+    check_core(bundle, flags.max_per_task)
+    return bundle
 
 
 if __name__ == "__main__":

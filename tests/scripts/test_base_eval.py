@@ -151,6 +151,7 @@ def test_bits_per_byte_of_other_weights_or_text_under_the_same_names_are_measure
         (["--model-tag=d9"], DataError, "scripts.base_train --model-tag d9"),
         (["--step=2"], CheckpointError, "checkpoint of step 2"),
         (["--eval=core"], DataError, r"core.yaml is not there"),
+        (["--eval-bundle=nowhere"], DataError, r"nowhere/core.yaml is not there"),
         (["--eval=core", "--max-per-task=0", "--eval-bundle=BUNDLE"], ConfigError, "`max_per_task` is 0"),
         (["--eval=core", "--max-per-task=-2", "--eval-bundle=BUNDLE"], ConfigError, "`max_per_task` is -2"),
     ],
@@ -159,6 +160,15 @@ def test_what_cannot_work_is_refused_with_what_to_do(base, made_bundle, argument
     arguments = [argument.replace("BUNDLE", str(made_bundle)) for argument in arguments]
     with pytest.raises(error, match=message):
         run_script(base_eval, *where(base), *arguments)
+
+
+def test_damaged_bundle_is_refused_before_anything_is_measured(base, made_bundle, tmp_path, monkeypatch):
+    bundle = shutil.copytree(made_bundle, tmp_path / "bundle")
+    path = bundle / "eval_data" / "winograd.jsonl"
+    path.write_text(path.read_text()[:-20])
+    monkeypatch.setattr(base_evaluation, "load_run_model", None)
+    with pytest.raises(DataError, match=r"winograd.jsonl:6 is not JSON .* restore the file"):
+        run_script(base_eval, *where(base), f"--eval-bundle={bundle}")
 
 
 def test_absent_bundle_is_noted_where_other_parts_are_asked_for_too(base, capsys):
