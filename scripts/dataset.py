@@ -39,8 +39,11 @@ class Flags:
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
     places = Places.of(flags.base_dir)
-    if flags.num_files == 0 or flags.total < 2:
-        raise ConfigError("`--num-files` is 0: ask for at least one shard, or -1 for all; `--total` must be at least 2")
+    if flags.num_files < 1 and flags.num_files != -1:
+        raise ConfigError(f"`--num-files` is {flags.num_files}: ask for at least one shard, or -1 for all")
+    for name, least in (("total", 2), ("num_workers", 1)):
+        if getattr(flags, name) < least:
+            raise ConfigError(f"`--{name.replace('_', '-')}` is {getattr(flags, name)}: use at least {least}")
     wanted = climbmix_files(flags.num_files, flags.url.rstrip("/"), flags.total)
     # A shard gets its name when it is whole.
     missing = [file for file in wanted if not (places.data / file.name).is_file()]

@@ -45,6 +45,16 @@ def test_shards_are_fetched_with_the_last_one_continued_after_faults_and_read(se
     assert [document.text for document in held_out.documents] == [f"shard 5, document {i}" for i in range(5)]
 
 
-def test_no_shards_to_fetch_is_refused(server, tmp_path, monkeypatch):
-    with pytest.raises(ConfigError, match="at least one shard"):
-        _fetch(monkeypatch, server, tmp_path, "-n", "0")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-n", "0"], "`--num-files` is 0: ask for at least one shard"),
+        (["-n", "-5"], "`--num-files` is -5"),
+        (["-n", "1", "--total", "1"], "`--total` is 1: use at least 2"),
+        (["-n", "1", "-w", "0"], "`--num-workers` is 0"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_by_their_flag(server, tmp_path, monkeypatch, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        _fetch(monkeypatch, server, tmp_path, *arguments)
+    assert not server.asked
