@@ -11,10 +11,13 @@ from typing import Annotated
 import tyro
 
 from marin.data.download import fetch_all
+from marin.data.fetch import RemoteFile
 from marin.errors import ConfigError
+from marin.execution.attempts import ledger_directory
 from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.datasets import CLIMBMIX_SHARDS, CLIMBMIX_URL, climbmix_files
 from marin.gpt2.places import Places
+from marin.storage.lease import Lease
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,13 +48,21 @@ def main() -> None:
         if getattr(flags, name) < least:
             raise ConfigError(f"`--{name.replace('_', '-')}` is {getattr(flags, name)}: use at least {least}")
     wanted = climbmix_files(flags.num_files, flags.url.rstrip("/"), flags.total)
-    # A shard gets its name when it is whole.
-    missing = [file for file in wanted if not (places.data / file.name).is_file()]
+    missing = _missing(wanted, places)
     print(f"{len(wanted) - len(missing)} of {len(wanted)} shards are in {places.data}")
     if missing:
         by_hand = f"fetch the shards of {flags.url} on another machine and put them into {places.data}"
-        fetch_all(missing, str(places.data), num_workers=flags.num_workers, by_hand=by_hand)
+        # Two downloads would write into one file: that of a pipeline that was killed may still be at it.
+        with Lease(ledger_directory(str(places.data))).acquire(announce=print):
+            missing = _missing(wanted, places)
+            if missing:
+                fetch_all(missing, str(places.data), num_workers=flags.num_workers, by_hand=by_hand)
         print(f"fetched {len(missing)} shards")
+
+
+def _missing(wanted: list[RemoteFile], places: Places) -> list[RemoteFile]:
+    """Those that are not there; a shard gets its name when it is whole."""
+    return [file for file in wanted if not (places.data / file.name).is_file()]
 
 
 if __name__ == "__main__":

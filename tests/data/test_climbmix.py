@@ -2,14 +2,17 @@
 
 import io
 import sys
+import threading
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from marin.errors import ConfigError
+from marin.execution.attempts import ledger_directory
 from marin.gpt2.datasets import ValidationConfig, open_dataset, read_file_documents
 from marin.gpt2.places import Places
+from marin.storage.lease import Lease
 from scripts import dataset
 
 
@@ -43,6 +46,21 @@ def test_shards_are_fetched_with_the_last_one_continued_after_faults_and_read(se
     assert next(read_file_documents(found.train[1].path, "text")).text == "shard 1, document 0"
     held_out = ValidationConfig(found.validation, num_tokens=20).read()  # until there are 80 bytes
     assert [document.text for document in held_out.documents] == [f"shard 5, document {i}" for i in range(5)]
+
+
+def test_second_download_waits_for_the_first_and_fetches_what_is_left(server, tmp_path, monkeypatch, capsys):
+    for number in range(6):
+        server.files[f"shard_{number:05d}.parquet"] = _shard(number)
+    folder = Places.of(str(tmp_path)).data
+    folder.mkdir()
+    with Lease(ledger_directory(str(folder))).acquire():
+        second = threading.Thread(target=_fetch, args=(monkeypatch, server, tmp_path, "-n", "1"))
+        second.start()
+        second.join(1.0)
+        assert second.is_alive() and not server.asked
+        (folder / "shard_00000.parquet").write_bytes(_shard(0))
+    second.join(60.0)
+    assert (folder / "shard_00005.parquet").read_bytes() == _shard(5) and "fetched 1 shards" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
