@@ -7,7 +7,6 @@ Run again, it continues with the task that it was at; what is finished is not me
 """
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from marin.gpt2.places import Places
 from marin.gpt2.samples import samples_markdown
 from marin.gpt2.stages import process_index, report_section, run_stage
 from marin.models.hf_import import hf_folder
+from marin.storage import files
 from marin.training.compile_cache import use_compile_cache
 from marin.training.preflight import check_devices
 
@@ -98,7 +98,7 @@ def main() -> None:
             step = bits_step(model, dataset, split, flags.split_tokens, flags.device_batch_size, places)
             output = run_stage(places, step)
             assert output is not None
-            found = json.loads((output / BITS_FILE).read_text())
+            found = files.read_json(str(output / BITS_FILE))
             figures |= {f"{split}_bpb": found["value"], f"{split} bytes": found["num_bytes"]}
             print(f"{split} bits per byte: {found['value']:.6f} on {found['num_bytes']:,} bytes", flush=True)
     if bundle is not None:

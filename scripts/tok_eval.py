@@ -6,7 +6,6 @@ Nothing is fetched: what has no file there is left out, and named.
 """
 
 import dataclasses
-import json
 from pathlib import Path
 
 from marin.errors import ConfigError
@@ -15,6 +14,7 @@ from marin.gpt2.datasets import open_dataset
 from marin.gpt2.places import Places
 from marin.gpt2.stages import report_section, run_stage
 from marin.gpt2.tokenizer import COMPARISON_FILE, compare_tokenizers_step
+from marin.storage import files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ def main() -> None:
     output = run_stage(places, compare_tokenizers_step(dataset, places, flags.others))
     if output is None:
         return
-    found = json.loads((output / COMPARISON_FILE).read_text())
+    found = files.read_json(str(output / COMPARISON_FILE))
     table: dict[str, dict[str, float | int]] = {}
     for kind, row in found["kinds"].items():
         rates = {f"bytes a token, {name}": rate for name, rate in row["bytes_per_token"].items()}

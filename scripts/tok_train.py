@@ -6,13 +6,13 @@ Run again, it says that there is nothing to do.
 """
 
 import dataclasses
-import json
 
 from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.datasets import open_dataset
 from marin.gpt2.places import Places
 from marin.gpt2.stages import report_section, run_stage, stage
 from marin.gpt2.tokenizer import TrainGptTokenizerConfig, train_gpt_tokenizer
+from marin.storage import files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ def main() -> None:
     output = run_stage(places, stage("tok_train", train_gpt_tokenizer, config, places, places.tokenizer))
     if output is None:
         return
-    info = json.loads((output / "tokenizer_info.json").read_text())
+    info = files.read_json(str(output / "tokenizer_info.json"))
     figures = {
         "dataset": dataset.name,
         "vocabulary": info["vocab_size"],

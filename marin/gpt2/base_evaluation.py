@@ -175,10 +175,10 @@ def sample(model: BaseModel) -> Path:
     path = model.folder / SAMPLES_FILE
     made_by: Any = None
     if path.is_file():
-        made_by = json.loads(path.read_text()).get("weights")
+        made_by = files.read_json(str(path)).get("weights")
     if made_by != model.identity:
         loaded = model.load()
         precision = Precision(loaded.precision.compute)
         write_samples(loaded.model, loaded.tokenizer, loaded.config.max_seq_len, precision, path)
-        files.write_json(str(path), {**json.loads(path.read_text()), "weights": model.identity})
+        files.write_json(str(path), {**files.read_json(str(path)), "weights": model.identity})
     return path

@@ -6,7 +6,6 @@ reported: `total_training_time`, the project's (all steps, waiting for data incl
 """
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -168,4 +167,4 @@ def _device_memory() -> int | None:
 def read_figures(run: Path) -> dict[str, Any]:
     """What `base_train.json` of a finished run says; empty where there is none."""
     path = run / FIGURES_FILE
-    return json.loads(path.read_text()) if path.is_file() else {}
+    return files.read_json(str(path)) if path.is_file() else {}

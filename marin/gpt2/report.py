@@ -9,7 +9,6 @@ A section is as old as its stage; what was not run has none.
 
 import dataclasses
 import datetime
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -98,13 +97,14 @@ def collect(places: Places, price_per_hour: float | None = None) -> Report:
     """Reads what the stages have left.
 
     Raises:
-        DataError: no stage has written a section.
+        DataError: no stage has written a section, or a file among them is none.
+        StorageError: a section cannot be read.
     """
     sections = {path.stem: path for path in places.report.glob("*.json") if path.name not in (HEADER_FILE, TIMES_FILE)}
     if not sections:
         raise DataError(f"{places.report} has no sections: run a stage first, such as `python -m scripts.tok_train`")
     header_path = places.report / HEADER_FILE
-    header = json.loads(header_path.read_text()) if header_path.is_file() else {}
+    header = files.read_json(str(header_path)) if header_path.is_file() else {}
     times = read_times(places)
     started = header.get("started")
     wall = (_now() - datetime.datetime.fromisoformat(started)).total_seconds() if started else sum(times.values())
@@ -125,7 +125,9 @@ def _place(slug: str) -> tuple[int, str]:
 
 
 def _section(path: Path) -> Section:
-    content = json.loads(path.read_text())
+    content = files.read_json(str(path))
+    if not isinstance(content, dict) or not {"name", "figures", "text"} <= content.keys():
+        raise DataError(f"{path} is no section of a report: remove it, or run its stage again")
     return Section(path.stem, content["name"], content["figures"], content["text"])
 
 

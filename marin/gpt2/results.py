@@ -1,7 +1,6 @@
 """The results file of a base run, and whether it would stand as a record of the Time-to-GPT-2 track."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from marin.speedrun.results import FILE_NAME, Author, Digests, RunInfo, write_re
 from marin.speedrun.rows import Row, rows_of
 from marin.speedrun.run_results import check_steps, digests_of_log, figures_of_log
 from marin.speedrun.tracks import TIME_TO_GPT2
+from marin.storage import files
 from marin.tracking import RunRecord, log_chain
 from marin.tracking.run_record import METRICS_FILE, RUN_FILE
 
@@ -97,7 +97,7 @@ def core_of_section(path: Path, model: str) -> float | None:
     """
     if not path.is_file():
         return None
-    figures = json.loads(path.read_text())["figures"]
+    figures = files.read_json(str(path))["figures"]
     if figures.get("model") != model:
         return None
     value = figures.get("core_metric")

@@ -1,6 +1,5 @@
 """What a base model writes, for people to read: greedy continuations of a few beginnings, and two free samples."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +57,7 @@ def write_samples(model: Any, tokenizer: Tokenizer, context_length: int, precisi
 
 def samples_markdown(path: Path) -> str:
     """The samples of a file as Markdown, in blocks that nothing in them can end."""
-    content = json.loads(path.read_text())
+    content = files.read_json(str(path))
     lines = [f"{prompt}{text}" for prompt, text in content["prompted"]]
     blocks = ["\n".join(" ".join(line.split()) for line in lines), *content["free"]]
     return "\n\n".join("\n".join(f"    {line}" for line in block.splitlines()) for block in blocks)

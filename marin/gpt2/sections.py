@@ -98,4 +98,4 @@ def note_time(places: Places, stage: str, seconds: float) -> None:
 def read_times(places: Places) -> dict[str, float]:
     """Seconds by stage, in the order in which they first ran."""
     path = places.report / TIMES_FILE
-    return json.loads(path.read_text()) if path.is_file() else {}
+    return files.read_json(str(path)) if path.is_file() else {}

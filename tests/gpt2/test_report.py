@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from marin.errors import MarinError
 from marin.gpt2.places import Places
 from marin.gpt2.report import collect, final_metrics, markdown, verdict
 from marin.gpt2.results import core_of_section, record_conditions
@@ -61,6 +62,15 @@ def test_core_of_some_items_or_of_another_model_is_not_shown_as_the_trained_mode
     report_section(places, "Base model evaluation", figures | {"model": "d12_000009", "max_per_task": -1})
     page = write_page(places, collect(places)).read_text()
     assert "<dt>CORE</dt>" not in page and "Validation, bits per byte" in page
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [('{"name": "Zeb', "zebra.json is not valid JSON"), ("[1, 2]", "zebra.json is no section")]
+)
+def test_section_that_was_damaged_is_named(places, content, message):
+    (places.report / "zebra.json").write_text(content)
+    with pytest.raises(MarinError, match=message):
+        collect(places)
 
 
 def test_page_shows_what_stages_wrote_and_runs_nothing_of_it(places):
