@@ -3,6 +3,7 @@
     BASE/base_eval/{name}.csv                  CORE's tasks as nanochat writes them
     BASE/base_eval/{name}.json                 the same with intervals, both sets of baselines and what is missing
     BASE/base_eval/{tag}_{step}/records/       what was found of each item; an interrupted evaluation goes on from here
+                               /core.json      the same as the JSON file above, which another run of as many steps replaces
                                /bits-.../      bits per byte of one set of documents, by one set of weights
                                /samples.json
 
@@ -107,7 +108,8 @@ def measure_core(model: BaseModel, bundle: Path, *, max_per_task: int, rows: int
         progress=lambda line: print(line, flush=True),
     )
     files.write_bytes(str(places.base_eval / f"{model.name}.csv"), result.to_csv().encode())
-    files.write_json(str(places.base_eval / f"{model.name}.json"), result.to_json())
+    for path in (places.base_eval / f"{model.name}.json", model.folder / "core.json"):
+        files.write_json(str(path), result.to_json())
     return result
 
 

@@ -69,6 +69,8 @@ def test_run_is_evaluated_written_down_and_not_measured_twice(base, made_bundle,
     assert rows[-1][0].startswith("partial CORE")
     records = base / "base_eval" / "d2_000003" / "records"
     assert len((records / "copa.jsonl").read_text().splitlines()) == 6
+    found = [base / "base_eval" / name for name in ("base_model_000003.json", "d2_000003/core.json")]
+    assert found[0].read_text() == found[1].read_text()
     section = _section(base)
     assert section["figures"]["core_metric"] is None and 0 < section["figures"]["val_bpb"] < 9
     assert section["figures"]["tasks"]["copa"]["accuracy"] == pytest.approx(float(rows[1][1]), abs=1e-6)
