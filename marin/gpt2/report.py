@@ -51,6 +51,7 @@ class Section:
 
     slug: str
     name: str
+    written: datetime.datetime
     figures: dict[str, Any]
     text: str
 
@@ -61,6 +62,7 @@ class Report:
 
     Args:
         times: seconds of wall time by stage.
+        wall_time: seconds from the beginning until the last stage was done.
         record: what the track asks for; empty where no base model was trained.
         logs: `metrics.jsonl` of the runs by name, for curves.
     """
@@ -107,11 +109,14 @@ def collect(places: Places, price_per_hour: float | None = None) -> Report:
     header = files.read_json(str(header_path)) if header_path.is_file() else {}
     times = read_times(places)
     started = header.get("started")
-    wall = (_now() - datetime.datetime.fromisoformat(started)).total_seconds() if started else sum(times.values())
+    found = tuple(_section(sections[slug]) for slug in sorted(sections, key=_place))
+    # Until the last stage was done, not until somebody asks for the report.
+    last = max(section.written for section in found)
+    wall = (last - datetime.datetime.fromisoformat(started)).total_seconds() if started else sum(times.values())
     logs, record = _runs(places)
     return Report(
         header,
-        tuple(_section(sections[slug]) for slug in sorted(sections, key=_place)),
+        found,
         times,
         wall,
         price_per_hour,
@@ -126,9 +131,11 @@ def _place(slug: str) -> tuple[int, str]:
 
 def _section(path: Path) -> Section:
     content = files.read_json(str(path))
-    if not isinstance(content, dict) or not {"name", "figures", "text"} <= content.keys():
-        raise DataError(f"{path} is no section of a report: remove it, or run its stage again")
-    return Section(path.stem, content["name"], content["figures"], content["text"])
+    try:
+        written = datetime.datetime.fromisoformat(content["written"])
+        return Section(path.stem, content["name"], written, content["figures"], content["text"])
+    except (KeyError, TypeError, ValueError):
+        raise DataError(f"{path} is no section of a report: remove it, or run its stage again") from None
 
 
 def _runs(places: Places) -> tuple[dict[str, Path], tuple[Condition, ...]]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from marin.errors import StorageError
 from marin.gpt2.places import Places
 from marin.storage import files
 
@@ -19,6 +20,8 @@ TIMES_FILE = "times.json"
 def report_section(places: Places, name: str, figures: Figures, text: str = "") -> Path:
     """Writes the section of a stage, `report/{slug}.json` and `.md`, in place of an earlier one; returns the latter.
 
+    A stage that ran again and found the same keeps the time at which it was first written.
+
     Args:
         name: the heading, such as "Base model training".
         figures: by name; a mapping becomes a table with two columns, one of mappings a table with a column a key.
@@ -27,10 +30,21 @@ def report_section(places: Places, name: str, figures: Figures, text: str = "") 
     slug = slug_of(name)
     written = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     content = {"name": name, "written": written, "figures": figures, "text": text}
-    files.write_json(str(places.report / f"{slug}.json"), content)
+    if not _says_the_same(places.report / f"{slug}.json", content):
+        files.write_json(str(places.report / f"{slug}.json"), content)
     path = places.report / f"{slug}.md"
     files.write_bytes(str(path), section_markdown(name, figures, text).encode())
     return path
+
+
+def _says_the_same(path: Path, content: Mapping[str, Any]) -> bool:
+    """Whether a section is there, whole, and differs in its time alone."""
+    try:
+        before = files.read_json(str(path))
+    except StorageError:
+        return False
+    timeless = {**json.loads(json.dumps(content)), "written": None}
+    return isinstance(before, dict) and "written" in before and {**before, "written": None} == timeless
 
 
 def slug_of(name: str) -> str:

@@ -64,6 +64,23 @@ def test_core_of_some_items_or_of_another_model_is_not_shown_as_the_trained_mode
     assert "<dt>CORE</dt>" not in page and "Validation, bits per byte" in page
 
 
+def test_wall_time_ends_with_the_last_stage_that_found_something(places):
+    (places.report / "header.json").write_text(json.dumps({"started": "2026-01-01T00:00:00+00:00"}))
+    for path, hour in (
+        ("zebra", 2),
+        ("tokenizer-training", 1),
+        ("base-model-evaluation", 1),
+        ("chat-evaluation-sft", 1),
+    ):
+        section = places.report / f"{path}.json"
+        content = json.loads(section.read_text()) | {"written": f"2026-01-01T0{hour}:00:00+00:00"}
+        section.write_text(json.dumps(content))
+    report_section(places, "Zebra", {"a": None})  # a stage that ran again and found the same
+    assert collect(places, price_per_hour=24.0).cost == pytest.approx(48.0)
+    report_section(places, "Zebra", {"a": 1})
+    assert collect(places).wall_time > 2 * 3600
+
+
 @pytest.mark.parametrize(
     ("content", "message"), [('{"name": "Zeb', "zebra.json is not valid JSON"), ("[1, 2]", "zebra.json is no section")]
 )
@@ -71,6 +88,8 @@ def test_section_that_was_damaged_is_named(places, content, message):
     (places.report / "zebra.json").write_text(content)
     with pytest.raises(MarinError, match=message):
         collect(places)
+    report_section(places, "Zebra", {"a": None})  # its stage, run again, makes it whole
+    assert "Zebra" in [section.name for section in collect(places).sections]
 
 
 def test_page_shows_what_stages_wrote_and_runs_nothing_of_it(places):
