@@ -112,7 +112,7 @@ def nanochats_rows(lengths, capacity, buffer):
 @given(
     lengths=st.lists(st.integers(1, 30), min_size=1, max_size=40), capacity=st.integers(2, 20), buffer=st.integers(1, 8)
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_cropped_rows_are_filled_as_nanochats_loader_fills_them(lengths, capacity, buffer):
     document, taken, row = fill_rows(np.array(lengths, np.int64), capacity, buffer)
     found = [list(zip(document[row == r].tolist(), taken[row == r].tolist(), strict=True)) for r in range(row[-1] + 1)]
