@@ -1,0 +1,76 @@
+"""A Ray cluster of a head and several nodes on this machine, in a process of its own that takes orders. No step runs on the head.
+
+    python tests/execution/ray_nodes.py NODES CPUS [dashboard]
+
+prints the addresses of the cluster and of its dashboard; then each line "kill I" on the standard input ends node I as a power cut
+would, with everything on it, and "add" puts a new one in; both are answered by the number of nodes. The end of the input ends
+the cluster.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ORDERS = Path(__file__)
+
+
+class RayNodes:
+    """The process, as a test uses it."""
+
+    def __init__(self, num_nodes: int, cpus: int, environment: dict[str, str], *, dashboard: bool = False):
+        self._process = subprocess.Popen(
+            [sys.executable, str(ORDERS), str(num_nodes), str(cpus), *(["dashboard"] if dashboard else [])],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        self.address, self.jobs_address = self._answer().split()
+
+    def kill(self, node: int) -> int:
+        """Ends a node, and says how many are left."""
+        return int(self._say(f"kill {node}"))
+
+    def add(self) -> int:
+        return int(self._say("add"))
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+    def _say(self, order: str) -> str:
+        assert self._process.stdin is not None
+        self._process.stdin.write(order + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("> "):
+                return line[2:].strip()
+        raise AssertionError("the cluster's process ended")
+
+
+def main(num_nodes: int, cpus: int, dashboard: bool) -> None:
+    from ray.cluster_utils import Cluster
+
+    memory = {"object_store_memory": 80 << 20}
+    options = memory | {"num_cpus": cpus}
+    cluster = Cluster(initialize_head=True, head_node_args=memory | {"num_cpus": 0, "include_dashboard": dashboard})
+    others = [cluster.add_node(**options) for _ in range(num_nodes)]
+    cluster.wait_for_nodes()
+    print(f"> {cluster.address} http://{cluster.webui_url}", flush=True)
+    for line in sys.stdin:
+        order, *rest = line.split()
+        if order == "kill":
+            cluster.remove_node(others.pop(int(rest[0])), allow_graceful=False)
+        else:
+            others.append(cluster.add_node(**options))
+        print(f"> {len(others)}", flush=True)
+    cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] == ["dashboard"])
