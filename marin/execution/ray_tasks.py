@@ -204,6 +204,9 @@ class RayTasks:
 def run_child(content: bytes, search_path: Sequence[str], variables: Mapping[str, str]) -> tuple[int, Any]:
     """What a Ray task does: runs the step in a child, and asks it to stop when the task is cancelled."""
     here = [path for path in search_path if os.path.exists(path)]
+    address = ray_cluster.import_ray().get_runtime_context().gcs_address
+    # The step's own shards may use the cluster too (see `marin.data.ray_workers`).
+    variables = {**variables, "RAY_ADDRESS": address, "MARIN_SHARDS": "ray"}
     child = StepChild(content, [*here, *(path for path in sys.path if path not in here)], variables)
     asked = 0
     while True:
