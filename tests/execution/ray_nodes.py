@@ -7,9 +7,11 @@ would, with everything on it, and "add" puts a new one in; both are answered by 
 the cluster.
 """
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 ORDERS = Path(__file__)
 
@@ -35,6 +37,10 @@ class RayNodes:
 
     def add(self) -> int:
         return int(self._say("add"))
+
+    def busiest(self) -> int:
+        """The node whose workers run a step, by its number; 0 where none does."""
+        return int(self._say("busiest"))
 
     def close(self) -> None:
         self._process.communicate(timeout=60)
@@ -64,12 +70,28 @@ def main(num_nodes: int, cpus: int, dashboard: bool) -> None:
     print(f"> {cluster.address} http://{cluster.webui_url}", flush=True)
     for line in sys.stdin:
         order, *rest = line.split()
+        if order == "busiest":
+            print(f"> {_busiest(others)}", flush=True)
+            continue
         if order == "kill":
             cluster.remove_node(others.pop(int(rest[0])), allow_graceful=False)
         else:
             others.append(cluster.add_node(**options))
         print(f"> {len(others)}", flush=True)
     cluster.shutdown()
+
+
+def _busiest(nodes: "list[Any]") -> int:
+    """The node below whose raylet a child runs a step."""
+    import psutil
+
+    for number, node in enumerate(nodes):
+        (raylet,) = node.all_processes["raylet"]
+        for process in psutil.Process(raylet.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if any("marin.execution.processes" in part for part in process.cmdline()):
+                    return number
+    return 0
 
 
 if __name__ == "__main__":
