@@ -176,7 +176,7 @@ class RayTasks:
         with self._guard:
             if self._stopped:
                 return None
-            reference = remote.remote(content, self._search_path, self._variables | variables)
+            reference = remote.remote(content, self._search_path, {**self._variables, **variables})
             self._running.add(reference)
             return reference
 
