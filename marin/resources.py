@@ -55,14 +55,17 @@ def _checked_override(value: float | None, field: str) -> None:
 class CpuOnlyConfig(Resources):
     """This machine's processor, or `num_cpus` of its cores: training keeps to them, and only their peak is counted.
 
-    The peak is measured, not looked up (see `hardware.measure_cpu_peak`).
+    The peak is measured, not looked up (see `hardware.measure_cpu_peak`). `num_hosts` above 1 asks a cluster for that many
+    machines (`--runner ray`), which train together with `num_cpus` each.
     """
 
     num_cpus: int | None = None
+    num_hosts: int = dataclasses.field(default=1, kw_only=True, metadata={"marin.omit_default": True})
 
     def __post_init__(self) -> None:
         if self.num_cpus is not None:
             _positive(self.num_cpus, "CpuOnlyConfig.num_cpus")
+        _positive(self.num_hosts, "CpuOnlyConfig.num_hosts")
 
     @property
     def num_devices(self) -> int:

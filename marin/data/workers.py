@@ -1,4 +1,4 @@
-"""One function over many items in parallel processes of this machine.
+"""One function over many items in parallel processes of this machine, or of a cluster (`marin.data.ray_workers`).
 
 A worker is a fresh interpreter that gets the function pickled by value, so functions of the script that was started
 work, and that script is not imported again. It takes one item at a time and answers with the result or the exception.
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
+from marin.data import ray_workers
 from marin.errors import DataError
 from marin.execution.children import child_environment, end_with_parent
 
@@ -43,6 +44,9 @@ def run_in_processes(function: Callable[[T], R], items: Sequence[T], num_workers
         DataError: a worker was killed.
         Exception: what the function raised first; the other workers are killed, and their traceback is a note on it.
     """
+    if ray_workers.is_on_cluster() and num_workers != 1 and len(items) > 1:
+        yield from ray_workers.run_on_cluster(function, items, num_workers)
+        return
     num_workers = min(num_workers or num_cpus(), len(items))
     if num_workers <= 1:
         yield from ((index, function(item)) for index, item in enumerate(items))
@@ -132,13 +136,14 @@ def main() -> None:
                     function = pickle.loads(program)
                 answer = pickle.dumps(function(pickle.loads(item)))
             except BaseException as error:
-                answer = _pickled_error(error)
+                answer = pickled_error(error)
             answers.send_bytes(answer)
     except (EOFError, OSError):
         return
 
 
-def _pickled_error(error: BaseException) -> bytes:
+def pickled_error(error: BaseException) -> bytes:
+    """An exception with its traceback as a note, as it can cross to another process."""
     error.add_note("in a worker process:\n" + "".join(traceback.format_exception(error)))
     try:
         answer = pickle.dumps(error)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import ContextVar
+from typing import Protocol
 
 from marin import errors
 from marin.errors import ConfigError, StepFailedError
@@ -109,7 +110,7 @@ class Executor:
     def run(self, steps: Sequence[ExecutorStep]) -> list[Outcome]:
         """Runs what is not done yet, in order, and prints a line for each step and a table.
 
-        A config with a method `check_before_run()` can refuse, by raising, before any step has begun.
+        A config with a method `check_before_run(on_this_machine=...)` can refuse, by raising, before any step has begun.
 
         Raises:
             StepFailedError: a step failed, now or in an earlier run; all that does not depend on it was run.
@@ -120,7 +121,7 @@ class Executor:
         decisions = self._plan(graph)
         if any(decision.action is not Action.SKIP for decision in decisions.values()):
             check_writable(self.prefix)
-            _check_before_run(decisions)
+            _check_before_run(decisions, on_this_machine=self._config.runner == "local")
             base_path = self._config.executor_info_base_path or files.join(self.prefix, "experiments")
             tasks = [make_task(node, graph) for node in decisions]
             provenance.write_experiment_record(base_path, self.prefix, tasks, self._description)
@@ -166,7 +167,10 @@ class Executor:
     def _run_all(self, graph: Graph, decisions: Mapping[Node, Decision]) -> list[Outcome]:
         force, context = self._config.force_run_failed, provenance.run_context
         _announce_skips(decisions)
-        if self._config.max_concurrent == 1 or all(d.action is Action.SKIP for d in decisions.values()):
+        nothing_to_run = all(decision.action is Action.SKIP for decision in decisions.values())
+        if self._config.runner == "ray" and not nothing_to_run:
+            return self._on_ray(graph, decisions)
+        if self._config.max_concurrent == 1 or nothing_to_run:
 
             def run_here(task: StepTask, wait: bool) -> Result:
                 return run_step(task, context(), force_run_failed=force, announce=_announce, wait=wait)
@@ -174,6 +178,22 @@ class Executor:
             return _run_in_order(graph, decisions, run_here)
         children = ChildProcesses(context(), force_run_failed=force)
         return _run_at_once(graph, decisions, children, self._config.max_concurrent)
+
+    def _on_ray(self, graph: Graph, decisions: Mapping[Node, Decision]) -> list[Outcome]:
+        from marin.execution.ray_tasks import MOST_AT_ONCE, RayTasks
+
+        tasks = RayTasks(provenance.run_context(), force_run_failed=self._config.force_run_failed, prefix=self.prefix)
+        # The cluster's places are the limit, unless there is a lower one.
+        limit = self._config.max_concurrent if self._config.max_concurrent > 1 else MOST_AT_ONCE
+        return _run_at_once(graph, decisions, tasks, limit)
+
+
+class Children(Protocol):
+    """What runs single steps elsewhere: processes of this machine, or tasks of a cluster."""
+
+    def run(self, task: StepTask) -> Result: ...
+
+    def stop(self) -> None: ...
 
 
 def _run_in_order(
@@ -203,9 +223,7 @@ def _run_in_order(
     return [outcomes[node] for node in decisions]
 
 
-def _run_at_once(
-    graph: Graph, decisions: Mapping[Node, Decision], children: ChildProcesses, limit: int
-) -> list[Outcome]:
+def _run_at_once(graph: Graph, decisions: Mapping[Node, Decision], children: "Children", limit: int) -> list[Outcome]:
     """Starts each step as soon as what it depends on is done and one of `limit` places is free."""
     outcomes: dict[Node, Outcome] = {}
     running: dict[Future[Result], Node] = {}
@@ -264,11 +282,11 @@ def _announce_skips(decisions: Mapping[Node, Decision]) -> None:
         _announce(f"skip {len(skipped) - _SKIPS_SHOWN:,} more steps that are done or not needed")
 
 
-def _check_before_run(decisions: Mapping[Node, Decision]) -> None:
+def _check_before_run(decisions: Mapping[Node, Decision], *, on_this_machine: bool) -> None:
     for node, decision in decisions.items():
         check = getattr(node.step.config, "check_before_run", None)
         if decision.action is not Action.SKIP and callable(check):
-            check()
+            check(on_this_machine=on_this_machine)
 
 
 def _announce(message: str) -> None:

@@ -3,12 +3,14 @@
 import argparse
 import dataclasses
 import json
+import os
 import re
 from collections.abc import Sequence
 from typing import NoReturn
 
 from marin.errors import ConfigError
 
+RUNNERS = ("local", "ray")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -24,6 +26,8 @@ class ExecutorMainConfig:
         run_only: regular expressions; only steps whose name has a match, and what they depend on.
         max_concurrent: how many steps run at once. With 1 they run in this process, one after the other; with more,
             each in a process of its own.
+        runner: "local" runs steps on this machine, "ray" on the cluster that `RAY_ADDRESS` names; None takes `MARIN_RUNNER`,
+            then "local". On a cluster `max_concurrent` is a limit only where it is above 1.
         check: run finished steps once more, into scratch directories, and compare; nothing else is run.
     """
 
@@ -33,9 +37,14 @@ class ExecutorMainConfig:
     force_run_failed: bool = True
     run_only: tuple[str, ...] | None = None
     max_concurrent: int = 1
+    runner: str | None = None
     check: bool = False
 
     def __post_init__(self) -> None:
+        source = "--runner" if self.runner is not None else "MARIN_RUNNER"
+        object.__setattr__(self, "runner", self.runner or os.environ.get("MARIN_RUNNER") or RUNNERS[0])
+        if self.runner not in RUNNERS:
+            raise ConfigError(f"`{source}` is {self.runner!r}: use {' or '.join(RUNNERS)}")
         if self.max_concurrent < 1:
             raise ConfigError(f"`--max_concurrent` is {self.max_concurrent}: use a whole number of at least 1")
         for pattern in self.run_only or ():
@@ -52,11 +61,11 @@ def parse_flags(arguments: Sequence[str], description: str | None = None) -> Exe
         ConfigError: an unknown flag, or a value that a flag does not take.
     """
     parser = _Parser(description=description, allow_abbrev=False)
-    defaults = ExecutorMainConfig()
+    default_of = {field.name: field.default for field in dataclasses.fields(ExecutorMainConfig)}
 
     def add(name: str, help_text: str, **options: object) -> None:
         spellings = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
-        parser.add_argument(*spellings, default=getattr(defaults, name), help=help_text, **options)  # type: ignore[arg-type]
+        parser.add_argument(*spellings, default=default_of[name], help=help_text, **options)  # type: ignore[arg-type]
 
     boolean = {"nargs": "?", "const": True, "type": _parse_boolean, "metavar": "BOOL"}
     add("prefix", "directory or URL below which outputs lie (default: $MARIN_PREFIX, then local_store)")
@@ -75,6 +84,7 @@ def parse_flags(arguments: Sequence[str], description: str | None = None) -> Exe
         type=_parse_count,
         metavar="N",
     )
+    add("runner", "where steps run: local, or ray for the cluster at $RAY_ADDRESS (default: $MARIN_RUNNER, then local)")
     add("check", "run finished steps once more into scratch directories, and name the first differing bytes", **boolean)
     return ExecutorMainConfig(**vars(parser.parse_args(list(arguments))))
 

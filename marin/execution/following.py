@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from marin.execution.graph import Graph, Node
 from marin.execution.plan import Action, decide
 from marin.execution.step import ExecutorStep
-from marin.execution.task import make_task
+from marin.execution.task import StepTask, make_task
 
 _POLL = 1.0
 
@@ -20,19 +20,30 @@ def follow(steps: Sequence[ExecutorStep], prefix: str, index: int) -> None:
     """Takes part, as process `index`, in those of `steps` and of what they depend on that all processes run."""
     graph = Graph(steps, prefix)
     for node in graph.nodes:
-        if getattr(type(node.step.config), "marin_together", False) and _wait_for_start(node, index):
+        if runs_together(node.step.config) and _wait_for_start(node, index):
             task = make_task(node, graph)
             task.fn(task.config_for(node.output_path))
 
 
-def _wait_for_start(node: Node, index: int) -> bool:
+def follow_task(task: StepTask, index: int) -> None:
+    """Takes part, as process `index`, in one step."""
+    if _wait_for_start(task, index):
+        task.fn(task.config_for(task.output_path))
+
+
+def runs_together(config: object) -> bool:
+    """Whether a step with this config is run by all processes at once."""
+    return bool(getattr(type(config), "marin_together", False))
+
+
+def _wait_for_start(step: Node | StepTask, index: int) -> bool:
     """Whether process 0 is at the step; False where it is done already."""
     announced = False
     while True:
-        action = decide(node, force_run_failed=True).action
+        action = decide(step, force_run_failed=True).action
         if action in (Action.WAIT, Action.SKIP):
             return action is Action.WAIT
         if not announced:
             announced = True
-            print(f"process {index} waits for process 0 to begin {node.name}", file=sys.stderr)
+            print(f"process {index} waits for process 0 to begin {step.name}", file=sys.stderr)
         time.sleep(_POLL)

@@ -17,11 +17,13 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from marin import errors
 from marin.errors import ConfigError, ExecutionError
 from marin.execution.children import child_environment, end_with_parent
+from marin.execution.following import follow_task
 from marin.execution.provenance import RunContext
 from marin.execution.runner import Result, run_step
 from marin.execution.task import StepTask
@@ -34,7 +36,7 @@ class ChildProcesses:
 
     def __init__(self, context: RunContext, *, force_run_failed: bool):
         self._context, self._force_run_failed = context, force_run_failed
-        self._running: set[subprocess.Popen[bytes]] = set()
+        self._running: set[StepChild] = set()
         self._guard = threading.Lock()
         self._stopped = False
 
@@ -45,74 +47,146 @@ class ChildProcesses:
             ConfigError: the task cannot be sent to another process.
             MarinError: what the child refused to do, such as writing over another step's output.
         """
-        with tempfile.TemporaryDirectory(prefix="marin-step-") as directory:
-            task_file, result_file = pathlib.Path(directory, "task"), pathlib.Path(directory, "result")
-            task_file.write_bytes(_pickled(task, (task, self._context, self._force_run_failed)))
+        content = pickled(task, StepContent(task, self._context, self._force_run_failed))
+        with self._guard:
+            if self._stopped:
+                return Result("not run", "the run was stopped")
+            child = StepChild(content, sys.path)
+            self._running.add(child)
+        try:
+            return result_of(task, child.wait())
+        finally:
             with self._guard:
-                if self._stopped:
-                    return Result("not run", "the run was stopped")
-                command = [sys.executable, "-c", _CHILD, str(task_file), str(result_file)]
-                child = subprocess.Popen(
-                    command, env=child_environment(), stdin=subprocess.DEVNULL, start_new_session=True
-                )
-                self._running.add(child)
-            try:
-                status = child.wait()
-            finally:
-                with self._guard:
-                    self._running.discard(child)
-            return _result(task, status, result_file)
+                self._running.discard(child)
 
     def stop(self) -> None:
         """Asks every child to stop, as Ctrl-C would; `run` then returns for each."""
         with self._guard:
             self._stopped = True
             for child in self._running:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGINT)
+                child.ask_to_stop()
 
 
-def _pickled(task: StepTask, content: Any) -> bytes:
+@dataclasses.dataclass(frozen=True)
+class StepContent:
+    """What a child is told. As `follower` n > 0 it is process n of those that run the step together, and helps process 0."""
+
+    task: StepTask
+    context: RunContext
+    force_run_failed: bool
+    follower: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class ChildEnd:
+    """How a child ended: its exit status (negative for a signal), and what it wrote about the step, if it came to that."""
+
+    status: int
+    record: dict[str, Any] | None
+
+
+class StepChild:
+    """A process that runs one step.
+
+    Args:
+        content: what `pickled` made of a `StepContent`.
+        search_path: its `sys.path`.
+        variables: added to its environment.
+    """
+
+    def __init__(self, content: bytes, search_path: Sequence[str], variables: Mapping[str, str] | None = None):
+        self._directory = tempfile.TemporaryDirectory(prefix="marin-step-")
+        task_file, self._result_file = (pathlib.Path(self._directory.name, name) for name in ("task", "result"))
+        task_file.write_bytes(pickle.dumps((list(search_path), content)))
+        command = [sys.executable, "-c", _CHILD, str(task_file), str(self._result_file)]
+        self._process = subprocess.Popen(
+            command, env=child_environment(**(variables or {})), stdin=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def wait(self) -> ChildEnd:
+        """Waits for its end, and removes what it was sent."""
+        end = self.ended_within(None)
+        assert end is not None
+        return end
+
+    def ended_within(self, seconds: float | None) -> ChildEnd | None:
+        """The same, but waits for at most some seconds; None if it still runs."""
+        try:
+            status = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        record = json.loads(self._result_file.read_text()) if self._result_file.exists() else None
+        self._directory.cleanup()
+        return ChildEnd(status, record)
+
+    def ask_to_stop(self, number: signal.Signals = signal.SIGINT) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+
+def pickled(task: StepTask, content: StepContent) -> bytes:
+    """The content with what the started script defines by value.
+
+    Raises:
+        ConfigError: something in the step cannot be pickled.
+    """
     import cloudpickle
 
     try:
-        return pickle.dumps((sys.path, cloudpickle.dumps(content)))
+        return cloudpickle.dumps(content)
     except Exception as error:  # whatever an object's own pickling raises
         raise ConfigError(
             f"step `{task.name}` cannot be sent to a process of its own ({error}): use `--max_concurrent 1`"
         ) from error
 
 
-def _result(task: StepTask, status: int, result_file: pathlib.Path) -> Result:
-    if not result_file.exists():
-        if status in (130, 143):
+def result_of(task: StepTask, end: ChildEnd) -> Result:
+    """What a child's end means for its step.
+
+    Raises:
+        MarinError: what the child refused to do.
+    """
+    if end.record is None:
+        if end.status in (130, 143):
             return Result("not run", "interrupted; run the same command again to continue")
-        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"exited with status {status}"
+        how = (
+            f"was killed by {signal.Signals(-end.status).name}"
+            if end.status < 0
+            else f"exited with status {end.status}"
+        )
         return Result("failed", f"its process {how}; its log is {task.output_path}/.executor_log.txt")
-    record = json.loads(result_file.read_text())
-    if "error" in record:
-        error = getattr(errors, record["error"], ExecutionError)
-        raise error(record["message"])
-    return Result(**record)
+    if "error" in end.record:
+        error = getattr(errors, end.record["error"], ExecutionError)
+        raise error(end.record["message"])
+    return Result(**end.record)
 
 
 def main(task_file: str, result_file: str) -> None:
     """What a child does; see the module's docstring."""
     end_with_parent(signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # Ray's workers block the first
     with errors.clean_exit():
         search_path, content = pickle.loads(pathlib.Path(task_file).read_bytes())
         sys.path[:] = search_path
-        task, context, force_run_failed = pickle.loads(content)
+        told: StepContent = pickle.loads(content)
         terminal = os.fdopen(os.dup(1), "w", buffering=1)
 
         def announce(message: str) -> None:
             print(message, file=terminal, flush=True)
 
         try:
-            result = run_step(task, context, force_run_failed=force_run_failed, announce=announce, keeps_terminal=False)
-            record = dataclasses.asdict(result)
+            record = dataclasses.asdict(_run(told, announce))
         except errors.MarinError as error:
             record = {"error": type(error).__name__, "message": str(error)}
         temporary = pathlib.Path(f"{result_file}.tmp")
         temporary.write_text(json.dumps(record))
         os.replace(temporary, result_file)
+
+
+def _run(told: StepContent, announce: Callable[[str], None]) -> Result:
+    if told.follower:
+        follow_task(told.task, told.follower)
+        return Result("ran", "helped process 0")
+    return run_step(
+        told.task, told.context, force_run_failed=told.force_run_failed, announce=announce, keeps_terminal=False
+    )

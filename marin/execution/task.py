@@ -7,6 +7,7 @@ from typing import Any
 from marin.execution import attempts
 from marin.execution.graph import Graph, Node
 from marin.execution.step import resolve
+from marin.resources import Resources
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +34,8 @@ class StepTask:
     description: str | None
     override_output_path: str | None
     is_resumable: bool
+    resources: Resources | None = None
+    """What to run on: what the step asks for, else its config's field `resources`."""
 
     def config_for(self, output_path: str) -> Any:
         """The config that `fn` gets when it is to write below `output_path`."""
@@ -46,6 +49,7 @@ class StepTask:
 def make_task(node: Node, graph: Graph) -> StepTask:
     """The task of a step whose dependencies are done: where their outputs are read is looked up now."""
     step = node.step
+    asked = step.resources or getattr(step.config, "resources", None)
     return StepTask(
         name=node.name,
         fn=step.fn,
@@ -58,4 +62,5 @@ def make_task(node: Node, graph: Graph) -> StepTask:
         description=step.description,
         override_output_path=step.override_output_path,
         is_resumable=node.is_resumable,
+        resources=asked if isinstance(asked, Resources) else None,
     )

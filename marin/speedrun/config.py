@@ -155,12 +155,12 @@ class SpeedrunConfig:
         """Prints the config, the estimated hardware FLOPs, the model's FLOPs and its size."""
         print(self.run_info())
 
-    def check_before_run(self) -> None:
+    def check_before_run(self, *, on_this_machine: bool = True) -> None:
         """Refuses to start what could not be submitted or cannot run here, before data is fetched or anything trained.
 
         Raises:
             ConfigError: if the author is still the template's placeholder.
-            HardwareError: if the config asks for GPUs that this machine does not have.
+            HardwareError: if the config asks for GPUs that this machine does not have, and is to run on it.
         """
         for field in ("name", "affiliation", "url"):
             value = getattr(self.author, field, None)
@@ -172,7 +172,7 @@ class SpeedrunConfig:
         if _PLACEHOLDER.search(self.description):
             print("note: the description is still the template's placeholder; write it before you submit")
         resources = self.resources
-        if isinstance(resources, GpuConfig):
+        if on_this_machine and isinstance(resources, GpuConfig):
             found = hardware.detect_gpus()
             if len(found) < resources.gpu_count:
                 raise HardwareError(

@@ -43,14 +43,14 @@ class SpeedrunTrainConfig:
     evaluation_set: str
     evaluation_documents: Any
     run_info: Callable[[], str] | None = placement(default=None, repr=False)
-    check: Callable[[], None] | None = placement(default=None, repr=False)
+    check: Callable[..., None] | None = placement(default=None, repr=False)
 
     def dry_run_info(self) -> str | None:
         return None if self.run_info is None else self.run_info()
 
-    def check_before_run(self) -> None:
+    def check_before_run(self, *, on_this_machine: bool) -> None:
         if self.check is not None:
-            self.check()
+            self.check(on_this_machine=on_this_machine)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The prefix: the directory or store under which every step's output lies.
 
 `--prefix` wins over `MARIN_PREFIX`, which wins over `local_store` in the working directory. A local prefix is made
-absolute at once, so that a later change of directory cannot part a run's status from its data.
+absolute at once, so that a later change of directory cannot part a run's status from its data. A job on a cluster runs in a
+copy of the repository: there a relative prefix is below `MARIN_SUBMITTED_FROM`, where the job was submitted.
 """
 
 import os
@@ -24,7 +25,8 @@ def resolve_prefix(flag: str | None = None) -> str:
     if not value.strip():
         raise ConfigError(f"`{source}` is blank: give a directory or a URL such as gs://bucket/path")
     if files.is_local(value):
-        return os.path.abspath(os.path.expanduser(str(files.local_path(value))))
+        own = os.path.expanduser(str(files.local_path(value)))
+        return os.path.abspath(os.path.join(os.environ.get("MARIN_SUBMITTED_FROM", ""), own))
     return value.rstrip("/")
 
 

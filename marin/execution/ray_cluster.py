@@ -1,0 +1,207 @@
+"""A Ray cluster as the executor sees it: joined or started, checked, and asked for what a step needs.
+
+Ray (Moritz et al., 2018, arXiv:1712.05889) is the extra `ray`; nothing here is imported without it being asked for.
+"""
+
+import dataclasses
+import os
+import socket
+from typing import Any
+
+from marin.errors import ConfigError, HardwareError, StorageError
+from marin.hardware import lookup_device, tpu_chips
+from marin.resources import CpuOnlyConfig, GpuConfig, Resources, TpuPodConfig
+from marin.storage import files
+
+_TPU_CHIPS_A_HOST = 4
+# What a node shows of a special kind of device is taken in a small part by each task, so that many fit.
+_A_LITTLE = 0.001
+_PROBE_SECONDS = 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What a step asks a cluster for: one bundle of Ray resources for each host that takes part in it."""
+
+    bundles: tuple[dict[str, float], ...]
+
+    @property
+    def num_hosts(self) -> int:
+        return len(self.bundles)
+
+
+def import_ray() -> Any:
+    """The library.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise ConfigError("Ray is not installed: `uv pip install 'marin[ray]'`, or use `--runner local`") from None
+    return ray
+
+
+def connect() -> Any:
+    """Ray, joined to the cluster that `RAY_ADDRESS` names, or to one on this machine that ends with this process.
+
+    Raises:
+        ConfigError: there is no Ray, or no cluster at that address.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        return ray
+    address = os.environ.get("RAY_ADDRESS")
+    if address and address.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"RAY_ADDRESS is {address}, where jobs are submitted: start this as a job,"
+            " `python marin/run/ray_run.py -- python -m ...`, or name the cluster itself, as in head:6379"
+        )
+    try:
+        ray.init(address=address or "local", logging_level="error", include_dashboard=False if not address else None)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        raise ConfigError(
+            f"there is no Ray cluster at {address or 'this machine'} ({error}): start one with `ray start --head`, or unset"
+            " RAY_ADDRESS to start one here"
+        ) from None
+    return ray
+
+
+def alive_nodes(ray: Any) -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+def request_for(resources: Resources | None, nodes: list[dict[str, Any]]) -> Request:
+    """The bundles for a step.
+
+    A step that names nothing takes one processor. GPUs of one step come from as few nodes as have them; a TPU slice takes all
+    of its hosts.
+
+    Raises:
+        HardwareError: no node has what is asked for.
+    """
+    if resources is None:
+        return Request(({"CPU": 1.0},))
+    if isinstance(resources, CpuOnlyConfig):
+        return Request(({"CPU": float(resources.num_cpus or 1)},) * resources.num_hosts)
+    if isinstance(resources, GpuConfig):
+        return _gpu_request(resources, nodes)
+    if isinstance(resources, TpuPodConfig):
+        return _tpu_request(resources)
+    raise ConfigError(f"`resources` is {resources!r}: the Ray runner knows CpuOnlyConfig, GpuConfig and TpuPodConfig")
+
+
+def check_fits(name: str, request: Request, nodes: list[dict[str, Any]], grows: bool) -> None:
+    """Refuses what no node could ever run, which Ray would wait for without end.
+
+    Args:
+        grows: the cluster adds nodes by itself, so that nothing is refused.
+    Raises:
+        HardwareError: with what there is.
+    """
+    if grows:
+        return
+    for bundle in request.bundles:
+        if not any(all(node["Resources"].get(key, 0) >= amount for key, amount in bundle.items()) for node in nodes):
+            raise HardwareError(
+                f"step `{name}` asks for {_described(bundle)} on one node, and no node of the cluster has that:"
+                f" there are {'; '.join(_described(_shown(node)) for node in nodes)}"
+            )
+    if request.num_hosts > 1 and request.bundles[0].get("GPU") and request.num_hosts > len(nodes):
+        raise HardwareError(f"step `{name}` asks for {request.num_hosts} nodes, and the cluster has {len(nodes)}")
+
+
+def check_prefix_is_shared(ray: Any, prefix: str) -> None:
+    """Proves that all nodes see the same files below a local prefix.
+
+    Raises:
+        StorageError: a node does not; it is named.
+    """
+    own = ray.util.get_node_ip_address()
+    others = [node for node in alive_nodes(ray) if node["NodeManagerAddress"] != own]
+    if not files.is_local(prefix) or not others:
+        return
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    probe = files.join(prefix, files.temporary_name("seen_by_all"))
+    files.write_bytes(probe, b"")
+    try:
+        look = ray.remote(num_cpus=0)(files.exists)
+        seen = {
+            node["NodeManagerAddress"]: look.options(
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            ).remote(probe)
+            for node in others
+        }
+        for address, answer in seen.items():
+            if not ray.get(answer, timeout=_PROBE_SECONDS):
+                raise StorageError(
+                    f"node {address} of the cluster does not see {prefix}: use a prefix that all nodes share, such as"
+                    " gs://bucket/path or a network file system"
+                )
+    finally:
+        files.remove_file(probe)
+
+
+def coordinator_address() -> str:
+    """Where the first of several processes on this host can listen for the others: `host:port`."""
+    ray = import_ray()
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return f"{ray.util.get_node_ip_address()}:{probe.getsockname()[1]}"
+
+
+def _gpu_request(resources: GpuConfig, nodes: list[dict[str, Any]]) -> Request:
+    kind = None if resources.accelerator_type == "auto" else _ray_name(resources.accelerator_type, nodes)
+    fitting = [node["Resources"] for node in nodes if kind is None or kind in node["Resources"]]
+    largest = int(max((node.get("GPU", 0) for node in fitting), default=0))
+    if not largest:
+        have = sorted(
+            {key.split(":", 1)[1] for node in nodes for key in node["Resources"] if key.startswith("accelerator_type:")}
+        )
+        raise HardwareError(
+            f"no node of the cluster has a GPU of type {resources.accelerator_type}: there are {', '.join(have) or 'none'}"
+        )
+    num_hosts = -(-resources.gpu_count // largest)
+    if resources.gpu_count % num_hosts:
+        raise HardwareError(
+            f"{resources.gpu_count} GPUs do not divide over nodes with {largest}: ask for a multiple of {largest}"
+        )
+    bundle = {"GPU": float(resources.gpu_count // num_hosts), "CPU": 1.0} | ({kind: _A_LITTLE} if kind else {})
+    return Request((bundle,) * num_hosts)
+
+
+def _ray_name(accelerator_type: str, nodes: list[dict[str, Any]]) -> str:
+    """The resource by which Ray's nodes show this type; where none does, as Ray would name it."""
+    wanted = lookup_device(accelerator_type)
+    for node in nodes:
+        for key in node["Resources"]:
+            if key.startswith("accelerator_type:"):
+                try:
+                    if lookup_device(key.split(":", 1)[1]) == wanted:
+                        return key
+                except HardwareError:  # a type that the catalogue does not know
+                    continue
+    return f"accelerator_type:{accelerator_type}"
+
+
+def _tpu_request(resources: TpuPodConfig) -> Request:
+    """A slice's first host shows `TPU-{type}-head`, and each host its chips (Ray's documentation of TPUs)."""
+    chips = tpu_chips(resources.tpu_type)
+    hosts = max(1, chips // _TPU_CHIPS_A_HOST)
+    if chips <= 8 and resources.tpu_type.startswith(("v6e", "v5litepod")):
+        hosts = 1
+    host = {"TPU": chips / hosts, "CPU": 1.0}
+    first = host | {f"TPU-{resources.tpu_type}-head": 1.0}
+    return Request((first, *(dict(host) for _ in range(hosts - 1))) * resources.slice_count)
+
+
+def _shown(node: dict[str, Any]) -> dict[str, float]:
+    return {
+        key: value for key, value in node["Resources"].items() if key in ("CPU", "GPU", "TPU") or "accelerator" in key
+    }
+
+
+def _described(amounts: dict[str, float]) -> str:
+    return ", ".join(f"{amount:g} {key}" for key, amount in sorted(amounts.items())) or "no processors"

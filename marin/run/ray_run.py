@@ -1,0 +1,206 @@
+"""Runs a command as a job on a Ray cluster, and shows what it prints until it ends.
+
+    python marin/run/ray_run.py -- python -m experiments.speedrun.hello_world.main --prefix gs://bucket/marin
+    python marin/run/ray_run.py -e WANDB_API_KEY KEY --no_wait -- python -m experiments.speedrun.hello_world.main
+
+The cluster is the one that RAY_ADDRESS names (http://head:8265, head:6379 or auto); where it is not set, one is started on
+this machine for as long as the job lasts. The job gets a copy of the repository without what .gitignore names, the environment
+variables that are given here, and `MARIN_RUNNER=ray`: each step of an experiment becomes a task of the cluster. A relative
+prefix is below the directory that this is started in.
+
+The exit status is the command's. Ctrl-C cancels the job; with `--no_wait` it goes on alone.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+ROOT = Path(__file__).resolve().parents[2]
+if __name__ == "__main__" and str(ROOT) not in sys.path:  # started by its path, with or without an installed package
+    sys.path[0] = str(ROOT)
+
+from marin.errors import ConfigError, ExecutionError, clean_exit  # noqa: E402
+from marin.execution.ray_cluster import import_ray  # noqa: E402
+from marin.execution.redaction import redact  # noqa: E402
+
+# What no job needs, beside what .gitignore names.
+_LEFT_OUT = (".git", ".venv", "local_store", ".env", "**/__pycache__", "**/*.so", "**/node_modules")
+_END_STATES = ("SUCCEEDED", "FAILED", "STOPPED")
+_POLL = 0.5
+_SECONDS_TO_STOP = 60.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Submits the command and follows it; returns its exit status, or 0 at once with `--no_wait`.
+
+    Raises:
+        ConfigError: wrong arguments, no Ray, or no cluster at the address.
+        ExecutionError: the cluster could not start the command.
+    """
+    options, command = _parse(list(arguments))
+    import_ray()
+    logging.getLogger("ray").setLevel(logging.ERROR)  # its own notes would stand between the lines of the job
+    from ray.job_submission import JobSubmissionClient
+
+    with _cluster(options.address, keep=options.no_wait) as address:
+        is_here = _is_here(address)
+        if is_here and command[0] in ("python", "python3"):
+            command[0] = sys.executable  # which has the package, whatever the shell finds first
+        try:
+            client = JobSubmissionClient(address)
+            job = client.submit_job(
+                entrypoint=shlex.join(command),
+                runtime_env=runtime_environment(options, is_here=is_here),
+                metadata={"command": " ".join(redact(command))},
+            )
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ConfigError(
+                f"the cluster at {address} does not take the job ({error}): is RAY_ADDRESS right, and its dashboard reachable?"
+            ) from None
+        print(f"submitted {job} to {address}: {' '.join(redact(command))}", flush=True)
+        if options.no_wait:
+            print(f"ray job logs --address {address} --follow {job}   shows what it prints; `ray job stop` ends it")
+            return 0
+        return _follow(client, job)
+
+
+def runtime_environment(options: argparse.Namespace, *, is_here: bool) -> dict[str, Any]:
+    """Ray's description of what the job needs.
+
+    Args:
+        is_here: the cluster is on this machine alone, where the repository is as it stands, and nothing is copied.
+    """
+    variables = {"MARIN_RUNNER": "ray", "MARIN_SUBMITTED_FROM": os.getcwd(), "PYTHONUNBUFFERED": "1"}
+    if "MARIN_PREFIX" in os.environ:
+        variables["MARIN_PREFIX"] = os.environ["MARIN_PREFIX"]
+    variables |= dict(options.env_vars)
+    environment: dict[str, Any] = {"env_vars": variables}
+    if is_here:
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    else:
+        environment |= {"working_dir": str(ROOT), "excludes": list(_LEFT_OUT)}
+    if options.pip_deps:
+        environment["pip"] = options.pip_deps
+    return environment
+
+
+def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    place = arguments.index("--") if "--" in arguments else len(arguments)
+    own, command = arguments[:place], arguments[place + 1 :]
+    options = _parser().parse_args(own)
+    pairs = []
+    for given in options.env_vars:
+        name, value = (given + [""])[:2]
+        if len(given) > 2 or not name.isidentifier():
+            raise ConfigError(f"`-e {' '.join(redact(given))}` is no variable: write `-e NAME VALUE`")
+        pairs.append((name, value))
+    options.env_vars = pairs
+    options.pip_deps = [part for given in options.pip_deps for part in given.split(",") if part]
+    if not command:
+        raise ConfigError(
+            "there is nothing to run: write the command after `--`, as in `-- python -m experiments.NAME.main`"
+        )
+    return options, command
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; --help lists the flags, and the command comes after `--`")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python marin/run/ray_run.py",
+        usage="%(prog)s [--no_wait] [-e NAME VALUE]... [--pip_deps PACKAGES] [--address ADDRESS] -- COMMAND ...",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--no_wait", "--no-wait", action="store_true", help="submit, and leave it to itself")
+    parser.add_argument(
+        "-e", "--env_vars", "--env-vars", action="append", nargs="+", default=[], metavar=("NAME", "VALUE"),
+        help="a variable of the job's environment; without a value it is empty; may be given often",
+    )  # fmt: skip
+    parser.add_argument(
+        "--pip_deps",
+        "--pip-deps",
+        action="append",
+        default=[],
+        metavar="PACKAGES",
+        help="what to install first, by commas",
+    )
+    parser.add_argument("--address", default=None, help="the cluster (default: $RAY_ADDRESS)")
+    return parser
+
+
+@contextlib.contextmanager
+def _cluster(address: str | None, *, keep: bool) -> Iterator[str]:
+    """The address to submit to; a cluster of this process where there is none."""
+    address = address or os.environ.get("RAY_ADDRESS")
+    if address:
+        yield address
+        return
+    if keep:
+        raise ConfigError(
+            "`--no_wait` needs a cluster that stays: set RAY_ADDRESS, or start one with `ray start --head`"
+        )
+    ray = import_ray()
+    print("RAY_ADDRESS is not set: starting a cluster on this machine, for this job", flush=True)
+    context = ray.init(address="local", include_dashboard=True, logging_level="error", log_to_driver=False)
+    try:
+        yield f"http://{context.address_info['webui_url']}"
+    finally:
+        ray.shutdown()
+
+
+def _is_here(address: str) -> bool:
+    """Whether the cluster was started by this process, or is said to be on this machine alone."""
+    host = address.removeprefix("http://").split(":")[0]
+    return host in ("127.0.0.1", "localhost")
+
+
+def _follow(client: Any, job: str) -> int:
+    """Prints the job's output until it ends."""
+    try:
+        asyncio.run(_print_logs(client, job))
+        status = _wait_for_end(client, job)
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C and SIGTERM
+        print(f"stopping {job}; Ctrl-C again leaves it to itself", file=sys.stderr, flush=True)
+        client.stop_job(job)
+        _wait_for_end(client, job)
+        raise
+    info = client.get_job_info(job)
+    if status == "SUCCEEDED":
+        return 0
+    if status == "STOPPED":
+        return 130
+    if info.driver_exit_code:
+        return int(info.driver_exit_code)
+    raise ExecutionError(f"{job} did not start or was lost: {info.message}")
+
+
+async def _print_logs(client: Any, job: str) -> None:
+    async for text in client.tail_job_logs(job):
+        print(text, end="", flush=True)
+
+
+def _wait_for_end(client: Any, job: str) -> str:
+    deadline = time.monotonic() + _SECONDS_TO_STOP
+    while True:
+        status = str(client.get_job_status(job).value)
+        if status in _END_STATES or time.monotonic() > deadline:
+            return status
+        time.sleep(_POLL)
+
+
+if __name__ == "__main__":
+    with clean_exit():
+        sys.exit(main(sys.argv[1:]))

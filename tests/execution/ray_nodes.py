@@ -1,0 +1,98 @@
+"""A Ray cluster of a head and several nodes on this machine, in a process of its own that takes orders. No step runs on the head.
+
+    python tests/execution/ray_nodes.py NODES CPUS [dashboard]
+
+prints the addresses of the cluster and of its dashboard; then each line "kill I" on the standard input ends node I as a power cut
+would, with everything on it, and "add" puts a new one in; both are answered by the number of nodes. The end of the input ends
+the cluster.
+"""
+
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ORDERS = Path(__file__)
+
+
+class RayNodes:
+    """The process, as a test uses it."""
+
+    def __init__(self, num_nodes: int, cpus: int, environment: dict[str, str], *, dashboard: bool = False):
+        self._process = subprocess.Popen(
+            [sys.executable, str(ORDERS), str(num_nodes), str(cpus), *(["dashboard"] if dashboard else [])],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        self.address, self.jobs_address = self._answer().split()
+
+    def kill(self, node: int) -> int:
+        """Ends a node, and says how many are left."""
+        return int(self._say(f"kill {node}"))
+
+    def add(self) -> int:
+        return int(self._say("add"))
+
+    def busiest(self) -> int:
+        """The node whose workers run a step, by its number; 0 where none does."""
+        return int(self._say("busiest"))
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+    def _say(self, order: str) -> str:
+        assert self._process.stdin is not None
+        self._process.stdin.write(order + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("> "):
+                return line[2:].strip()
+        raise AssertionError("the cluster's process ended")
+
+
+def main(num_nodes: int, cpus: int, dashboard: bool) -> None:
+    from ray.cluster_utils import Cluster
+
+    memory = {"object_store_memory": 80 << 20}
+    options = memory | {"num_cpus": cpus}
+    cluster = Cluster(initialize_head=True, head_node_args=memory | {"num_cpus": 0, "include_dashboard": dashboard})
+    others = [cluster.add_node(**options) for _ in range(num_nodes)]
+    cluster.wait_for_nodes()
+    print(f"> {cluster.address} http://{cluster.webui_url}", flush=True)
+    for line in sys.stdin:
+        order, *rest = line.split()
+        if order == "busiest":
+            print(f"> {_busiest(others)}", flush=True)
+            continue
+        if order == "kill":
+            cluster.remove_node(others.pop(int(rest[0])), allow_graceful=False)
+        else:
+            others.append(cluster.add_node(**options))
+        print(f"> {len(others)}", flush=True)
+    cluster.shutdown()
+
+
+def _busiest(nodes: "list[Any]") -> int:
+    """The node below whose raylet a child runs a step."""
+    import psutil
+
+    for number, node in enumerate(nodes):
+        (raylet,) = node.all_processes["raylet"]
+        for process in psutil.Process(raylet.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if any("marin.execution.processes" in part for part in process.cmdline()):
+                    return number
+    return 0
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] == ["dashboard"])

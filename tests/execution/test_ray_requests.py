@@ -1,0 +1,64 @@
+"""What steps ask a cluster for, without a cluster."""
+
+import pytest
+
+from marin.errors import HardwareError
+from marin.execution.ray_cluster import check_fits, request_for
+from marin.resources import CpuOnlyConfig, GpuConfig, TpuPodConfig
+
+
+def node(**resources):
+    return {"NodeID": "n", "NodeManagerAddress": "10.0.0.1", "Resources": resources}
+
+
+H100 = {"accelerator_type:H100": 1.0}
+GPU_NODES = [node(CPU=8.0), node(CPU=64.0, GPU=8.0, **H100), node(CPU=64.0, GPU=8.0, **H100)]
+
+
+@pytest.mark.parametrize(
+    ("resources", "bundles"),
+    [
+        (None, [{"CPU": 1.0}]),
+        (CpuOnlyConfig(), [{"CPU": 1.0}]),
+        (CpuOnlyConfig(4), [{"CPU": 4.0}]),
+        (CpuOnlyConfig(4, num_hosts=3), [{"CPU": 4.0}] * 3),
+        (GpuConfig(1), [{"GPU": 1.0, "CPU": 1.0}]),
+        (GpuConfig(8, "H100"), [{"GPU": 8.0, "CPU": 1.0, "accelerator_type:H100": 0.001}]),
+        (GpuConfig(8, "h100"), [{"GPU": 8.0, "CPU": 1.0, "accelerator_type:H100": 0.001}]),
+        (GpuConfig(16, "H100"), [{"GPU": 8.0, "CPU": 1.0, "accelerator_type:H100": 0.001}] * 2),
+        (GpuConfig(12, "H100"), [{"GPU": 6.0, "CPU": 1.0, "accelerator_type:H100": 0.001}] * 2),
+        (TpuPodConfig("v6e-8"), [{"TPU": 8.0, "CPU": 1.0, "TPU-v6e-8-head": 1.0}]),
+        # v4-32: 32 cores, 16 chips, 4 hosts; the first of them shows the slice.
+        (TpuPodConfig("v4-32"), [{"TPU": 4.0, "CPU": 1.0, "TPU-v4-32-head": 1.0}, *[{"TPU": 4.0, "CPU": 1.0}] * 3]),
+    ],
+)
+def test_a_step_asks_for_a_bundle_a_host(resources, bundles):
+    assert list(request_for(resources, GPU_NODES).bundles) == bundles
+
+
+def test_two_slices_have_two_first_hosts():
+    bundles = request_for(TpuPodConfig("v4-16", slice_count=2), []).bundles
+    assert [("TPU-v4-16-head" in bundle) for bundle in bundles] == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("resources", "nodes", "message"),
+    [
+        (GpuConfig(1, "A100"), GPU_NODES, "no node of the cluster has a GPU of type A100: there are H100"),
+        (GpuConfig(2, "H100"), [node(CPU=2.0)], "there are none"),
+        (GpuConfig(9, "H100"), [GPU_NODES[1]], "do not divide over nodes with 8"),
+    ],
+)
+def test_a_type_that_is_not_there_is_named(resources, nodes, message):
+    with pytest.raises(HardwareError, match=message):
+        request_for(resources, nodes)
+
+
+def test_what_fits_no_node_is_refused_unless_the_cluster_grows():
+    wanted = request_for(CpuOnlyConfig(99), GPU_NODES)
+    with pytest.raises(HardwareError, match="step `a` asks for 99 CPU on one node"):
+        check_fits("a", wanted, GPU_NODES, grows=False)
+    check_fits("a", wanted, GPU_NODES, grows=True)
+    check_fits("a", request_for(CpuOnlyConfig(64), GPU_NODES), GPU_NODES, grows=False)
+    with pytest.raises(HardwareError, match="asks for 3 nodes, and the cluster has 2"):
+        check_fits("a", request_for(GpuConfig(24, "H100"), GPU_NODES), GPU_NODES[1:], grows=False)

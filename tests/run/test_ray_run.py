@@ -1,0 +1,164 @@
+"""`python marin/run/ray_run.py`: a command as a job of a real Ray cluster on this machine."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from marin.errors import ConfigError
+from marin.run import ray_run
+from tests.execution.ray_nodes import RayNodes
+
+HAS_RAY = pytest.importorskip("ray", reason="Ray is not installed: the extra `ray`")
+
+EXPERIMENT = """
+import dataclasses, os, pathlib, sys
+from marin.execution import ExecutorStep, executor_main, this_output_path
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    label: str
+    output_path: str = this_output_path()
+
+def work(config):
+    pathlib.Path(config.output_path, "label").write_text(os.environ["SR_LABEL"])
+
+if __name__ == "__main__":
+    executor_main(steps=[ExecutorStep("steps/a", work, Config("a"))])
+"""
+
+
+def run(
+    repository: Path, directory: Path, environment: dict[str, str], *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(repository / "marin/run/ray_run.py"), *arguments]
+    return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=240)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "there is nothing to run: write the command after `--`"),
+        (["python", "-m", "x"], "unrecognized arguments: python -m x"),
+        (["-e", "NAME", "a", "b", "--", "true"], "is no variable: write `-e NAME VALUE`"),
+        (["-e", "NOT-ONE", "a", "--", "true"], "is no variable"),
+        (["--no_wait", "--", "true"], "`--no_wait` needs a cluster that stays"),
+        (["--address", "http://127.0.0.1:9", "--", "true"], "the cluster at http://127.0.0.1:9 does not take the job"),
+    ],
+)
+def test_wrong_arguments_are_refused_with_what_to_write(arguments, message, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(ConfigError) as refused:
+        ray_run.main(arguments)
+    assert message in str(refused.value)
+
+
+def test_a_secret_of_the_command_line_is_not_shown(monkeypatch):
+    with pytest.raises(ConfigError) as refused:
+        ray_run.main(["-e", "NAME", "hf_" + "a" * 34, "b", "--", "true"])
+    assert "aaaa" not in str(refused.value)
+
+
+def test_what_a_job_gets(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MARIN_PREFIX", raising=False)
+    options, command = ray_run._parse(
+        [
+            "-e",
+            "A",
+            "1",
+            "--env_vars",
+            "B",
+            "--pip_deps",
+            "einops,rich",
+            "--pip_deps",
+            "tqdm",
+            "--",
+            "python",
+            "-m",
+            "x",
+            "--",
+            "y",
+        ]
+    )
+    assert command == ["python", "-m", "x", "--", "y"]
+    remote = ray_run.runtime_environment(options, is_here=False)
+    given = remote["env_vars"]
+    assert given == {
+        "MARIN_RUNNER": "ray",
+        "MARIN_SUBMITTED_FROM": str(tmp_path),
+        "PYTHONUNBUFFERED": "1",
+        "A": "1",
+        "B": "",
+    }
+    assert remote["pip"] == ["einops", "rich", "tqdm"]
+    assert Path(remote["working_dir"], "marin", "run").is_dir() and ".git" in remote["excludes"]
+    here = ray_run.runtime_environment(options, is_here=True)
+    assert "working_dir" not in here and here["env_vars"]["PYTHONPATH"].startswith(remote["working_dir"])
+
+
+@pytest.mark.slow
+def test_a_job_runs_the_steps_on_a_cluster_of_its_own(repository, tmp_path, plain_environment):
+    (tmp_path / "main.py").write_text(EXPERIMENT)
+    done = run(
+        repository,
+        tmp_path,
+        plain_environment,
+        "-e",
+        "SR_LABEL",
+        "made",
+        "--",
+        "python",
+        "main.py",
+        "--prefix",
+        "store",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "starting a cluster on this machine" in done.stdout
+    assert "(steps/a pid=" in done.stdout and "done steps/a in" in done.stdout
+    (label,) = (tmp_path / "store" / "steps").glob("a-*/label")
+    assert label.read_text() == "made"
+
+
+@pytest.fixture(scope="module")
+def nodes(plain_environment):
+    cluster = RayNodes(1, 1, plain_environment, dashboard=True)
+    yield cluster
+    cluster.close()
+
+
+@pytest.mark.slow
+def test_the_exit_status_is_the_commands(repository, tmp_path, plain_environment, nodes):
+    environment = plain_environment | {"RAY_ADDRESS": nodes.jobs_address}
+    done = run(repository, tmp_path, environment, "--", "bash", "-c", "echo said; exit 7")
+    assert done.returncode == 7, done.stdout + done.stderr
+    assert "said" in done.stdout
+    left = run(repository, tmp_path, environment, "--no_wait", "--", "sleep", "1")
+    assert left.returncode == 0 and "ray job logs" in left.stdout
+
+
+@pytest.mark.slow
+def test_ctrl_c_cancels_the_job(repository, tmp_path, plain_environment, nodes):
+    command = [sys.executable, str(repository / "marin/run/ray_run.py"), "--", "bash", "-c"]
+    process = subprocess.Popen(
+        [*command, f"echo begun; touch {tmp_path}/begun; sleep 60; touch {tmp_path}/ended"],
+        cwd=tmp_path,
+        env=plain_environment | {"RAY_ADDRESS": nodes.jobs_address},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "begun").exists():
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, out + err
+    assert "stopping raysubmit_" in err
+    time.sleep(1.0)
+    assert not (tmp_path / "ended").exists()
