@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from marin.datashop.annotate_config import AnnotateConfig
 from marin.datashop.answer_cache import AnswerCache
@@ -124,7 +125,8 @@ class _Asking:
             Exception: what a worker or the watcher raised first.
         """
         while not workers.done():
-            await asyncio.wait([workers, watcher], timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
+            waited_for: list[asyncio.Future[Any]] = [workers, watcher]
+            await asyncio.wait(waited_for, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
             if watcher.done():
                 watcher.result()
             if self._stop is not None and (time.monotonic() >= self._stop_at or not self._under_way):
