@@ -319,12 +319,12 @@ def test_stop_by_signal_keeps_what_is_under_way(
 def test_trial_shows_answers_and_costs_and_is_not_paid_for_again(sample: str, tmp_path: pathlib.Path) -> None:
     prices = {"dollars_per_million_input": 2.0, "dollars_per_million_output": 4.0}
     with serving() as endpoint:
-        config = config_for(endpoint, sample, tmp_path, max_example_chars=20, **prices)
+        config = config_for(endpoint, sample, tmp_path, max_example_chars=24, **prices)
         trials = try_prompt(config, (document(i) for i in range(100)))
-        assert [trial.label for trial in trials] == [float(i % 6) if i < 10 else 0.0 for i in range(10)]
+        assert [trial.label for trial in trials] == [float(i % 6) for i in range(10)]
         again = try_prompt(config, [document(i) for i in range(10)])
         assert len(endpoint.received) == 10
-    assert trials[3].example == document(3).text[:20] and "Final Score: 3" in str(trials[3].answer)
+    assert trials[3].example == document(3).text[:24] and "Final Score: 3" in str(trials[3].answer)
     assert trials[0].seconds > 0 and again[0].seconds == 0
     cost = sum(trial.input_tokens * 2.0 + trial.output_tokens * 4.0 for trial in trials) / 1e6
     assert sum(trial.cost_dollars or 0.0 for trial in trials) == pytest.approx(cost)
