@@ -109,5 +109,12 @@ def _count(name: str, path: str) -> StageCounts:
             f"dropped {sum(dropped.values()):,}: {_NEXT_STEP}"
         )
     return StageCounts(
-        name, str(manifest["stage"]), documents["in"], documents["kept"], size["in"], size["kept"], dropped, opened.digest
+        name,
+        str(manifest["stage"]),
+        documents["in"],
+        documents["kept"],
+        size["in"],
+        size["kept"],
+        dropped,
+        opened.digest,
     )

@@ -92,7 +92,9 @@ class Quality:
         """
         try:
             named: dict[str, Any] = {name: Estimate(**value[name]) for name in _ESTIMATES}
-            curves: dict[str, Any] = {name: tuple((float(x), float(y)) for x, y in value[name]) for name in ("roc", "pr")}
+            curves: dict[str, Any] = {
+                name: tuple((float(x), float(y)) for x, y in value[name]) for name in ("roc", "pr")
+            }
             rest = {
                 name: value[name] for name in ("num_documents", "threshold", "seed", "prior", "histogram", "lopsided")
             }

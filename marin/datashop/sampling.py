@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import UInt64
 
-from marin.data.documents import Document, Dropped
+from marin.data.documents import Document
 from marin.data.shards import DocumentSet, Shard, transform_shards, write_shards
 from marin.data.sources import ImportConfig, import_documents, imported_documents
 from marin.data.workers import run_in_processes
@@ -246,9 +246,7 @@ def text_digest(text: str) -> bytes:
 # --- drawing ----------------------------------------------------------------------------------------------------------
 
 
-def _drawn(
-    source: DocumentSet, size: int, seed: int, sources: Sequence[str], num_workers: int
-) -> Iterator[Document]:
+def _drawn(source: DocumentSet, size: int, seed: int, sources: Sequence[str], num_workers: int) -> Iterator[Document]:
     """The `size` documents with the smallest hashes, the smallest first."""
     smallest = functools.partial(_smallest, size, seed, frozenset(sources))
     found = dict(run_in_processes(smallest, source.shards, num_workers))

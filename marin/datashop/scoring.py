@@ -110,7 +110,9 @@ def score_shard(folder: str, digest: str, output_path: str, scale: tuple[float, 
         for documents, scores in _scored(classifier, shard.documents()):
             if not np.isfinite(scores).all():
                 bad = documents[int(np.flatnonzero(~np.isfinite(scores))[0])]
-                raise DataError(f"{shard.path}: the score of document {bad.id!r} is not finite: train the classifier again")
+                raise DataError(
+                    f"{shard.path}: the score of document {bad.id!r} is not finite: train the classifier again"
+                )
             stream.write(_rows(documents, scores))
             histogram += np.histogram(np.clip(scores, *scale), _BINS, scale)[0]
             total += float(scores.sum())
@@ -209,7 +211,9 @@ def _run_on_ray(
     try:
         import ray
     except ImportError:
-        raise ConfigError("config field `use_ray` is set and Ray is not installed: run `pip install 'marin[ray]'`") from None
+        raise ConfigError(
+            "config field `use_ray` is set and Ray is not installed: run `pip install 'marin[ray]'`"
+        ) from None
 
     if not ray.is_initialized():
         ray.init(log_to_driver=False)

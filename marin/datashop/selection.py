@@ -92,7 +92,10 @@ def look_at_selection(config: SelectionConfig) -> None:
         "planted": _planted(scores[places], is_kept[places], is_planted, (scale[0], scale[1]), config),
     }
     files.write_json(files.join(config.output_path, SELECTION), content)
-    print(f"selection: {content['num_kept']:,} of {len(scores):,} documents kept, {len(rows)} of them to look at", flush=True)
+    print(
+        f"selection: {content['num_kept']:,} of {len(scores):,} documents kept, {len(rows)} of them to look at",
+        flush=True,
+    )
 
 
 def _scores_by_shard(
@@ -104,7 +107,9 @@ def _scores_by_shard(
     for shard, kept_shard in zip(pool.shards, kept.shards, strict=True):
         part = np.fromiter(read_scores(scores, shard), np.float64)
         if len(part) != shard.num_documents:
-            raise DataError(f"{scores} has {len(part):,} scores for {shard.path} with {shard.num_documents:,} documents")
+            raise DataError(
+                f"{scores} has {len(part):,} scores for {shard.path} with {shard.num_documents:,} documents"
+            )
         is_kept = np.zeros(len(part), bool)
         remaining = (document.id for document in kept_shard.documents())
         following = next(remaining, None)
@@ -113,7 +118,9 @@ def _scores_by_shard(
                 is_kept[row] = True
                 following = next(remaining, None)
         if following is not None:
-            raise DataError(f"{kept_shard.path} holds document {following!r}, which is not in {shard.path} in that place")
+            raise DataError(
+                f"{kept_shard.path} holds document {following!r}, which is not in {shard.path} in that place"
+            )
         yield part, is_kept
 
 
@@ -125,9 +132,7 @@ def _chosen(
     chosen: dict[int, str] = {}
     for side in (True, False):
         rows = np.flatnonzero(is_kept == side)
-        near = heapq.nsmallest(
-            config.num_samples // 2, rows.tolist(), key=lambda row: (abs(scores[row] - limit), row)
-        )
+        near = heapq.nsmallest(config.num_samples // 2, rows.tolist(), key=lambda row: (abs(scores[row] - limit), row))
         rest = np.setdiff1d(rows, near)
         drawn = generator.choice(rest, min(config.num_samples - len(near), len(rest)), replace=False)
         chosen |= dict.fromkeys(near, NEAR) | dict.fromkeys(drawn.tolist(), RANDOM)
@@ -135,7 +140,11 @@ def _chosen(
 
 
 def _read_chosen(
-    pool: DocumentSet, scores: Float64[np.ndarray, " N"], is_kept: Bool[np.ndarray, " N"], chosen: dict[int, str], config: SelectionConfig
+    pool: DocumentSet,
+    scores: Float64[np.ndarray, " N"],
+    is_kept: Bool[np.ndarray, " N"],
+    chosen: dict[int, str],
+    config: SelectionConfig,
 ) -> tuple[list[dict[str, Any]], Int64[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
     """The rows to show; and, where something is planted, the documents outside the labelled sample, and which were planted."""
     labelled = _texts_of(str(config.labelled)) if config.planted_sources else set()
