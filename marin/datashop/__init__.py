@@ -1,1 +1,1 @@
-"""The datashop: from a prompt or examples to a filtered, deduplicated, tokenized dataset, with every decision measured."""
+"""From a pool of documents and a wish to a filtered dataset: label a sample, learn the labels, score the pool, keep the best."""
