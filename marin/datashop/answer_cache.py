@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from marin.datashop.annotate_config import AnnotateConfig
+from marin.datashop.ask_config import AskConfig
 from marin.datashop.question import Answer, Question, family
 from marin.errors import DataError
 from marin.execution.step import InputName
@@ -152,8 +152,8 @@ class AnswerCache:
             self._places.setdefault(digest, place)
 
 
-def open_cache(config: AnnotateConfig, prompt: str, *, wait: bool = True) -> AnswerCache:
-    """The cache of a config's answers to a prompt.
+def open_cache(config: AskConfig, purpose: str, *, wait: bool = True) -> AnswerCache:
+    """The cache of a config's answers to questions that share a purpose, such as a prompt.
 
     Raises:
         LeaseHeldError: another process writes to it, and `wait` is False.
@@ -163,7 +163,7 @@ def open_cache(config: AnnotateConfig, prompt: str, *, wait: bool = True) -> Ans
         folder = files.join(resolve_prefix(), folder.name or "")
     if folder is None:
         folder = files.join(config.output_path, "answers")
-    return AnswerCache(folder, family(config, prompt), wait=wait)
+    return AnswerCache(folder, family(config, purpose), wait=wait)
 
 
 class _Journal:

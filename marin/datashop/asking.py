@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from marin.datashop.annotate_config import AnnotateConfig
 from marin.datashop.answer_cache import AnswerCache
+from marin.datashop.ask_config import AskConfig
 from marin.datashop.endpoint import Busy, Endpoint, Failed, Refused
 from marin.datashop.question import Answer, Question
 from marin.datashop.throttle import Throttle, backoff
@@ -52,7 +52,7 @@ Watcher = Callable[[Question, Answer], None]
 
 
 def ask(
-    config: AnnotateConfig,
+    config: AskConfig,
     questions: Iterable[Question],
     cache: AnswerCache,
     standing: Standing,
@@ -78,7 +78,7 @@ def ask(
 class _Asking:
     def __init__(
         self,
-        config: AnnotateConfig,
+        config: AskConfig,
         questions: Iterator[Question],
         cache: AnswerCache,
         standing: Standing,
