@@ -19,8 +19,7 @@ from typing import Any
 
 from marin.datashop.answer_cache import AnswerCache
 from marin.datashop.ask_config import AskConfig
-from marin.datashop.endpoint import Busy, Endpoint, Failed, Refused
-from marin.datashop.question import Answer, Question
+from marin.datashop.question import Answer, Busy, Failed, Outcome, Question, Refused
 from marin.datashop.throttle import Throttle, backoff
 from marin.errors import BudgetError, EndpointError, Terminated
 
@@ -99,6 +98,8 @@ class _Asking:
         self._stop_at = 0.0
 
     async def run(self) -> None:
+        from marin.datashop.endpoint import Endpoint  # half a second of imports that runs without a model do not need
+
         with self._stopped_by_signals():
             async with Endpoint(self._config) as endpoint:
                 self._endpoint = endpoint
@@ -175,7 +176,7 @@ class _Asking:
                     self._standing.tries_again += 1
                     await asyncio.sleep(backoff(failures) if wait is None else min(wait, self._config.patience))
 
-    async def _send(self, question: Question) -> Answer | Busy | Failed | Refused:
+    async def _send(self, question: Question) -> Outcome:
         """Sends a question once, and notes what became of it."""
         self._cache.sending(question)
         self._count_under_way(+1)

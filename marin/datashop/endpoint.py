@@ -19,14 +19,13 @@ import re
 import time
 import urllib.parse
 import urllib.request
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
 
 from marin.datashop.ask_config import AskConfig
-from marin.datashop.question import Answer, Question
+from marin.datashop.question import Answer, Busy, Failed, Outcome, Question, Refused
 from marin.errors import ConfigError, EndpointError
 from marin.execution.redaction import HIDDEN
 
@@ -40,36 +39,6 @@ _NEVER = {
     404: "there is no such model or address: see `/v1/models` of the endpoint, and give its base URL, which ends in /v1 as a rule",
     405: "the address takes no questions: give the base URL, which ends in /v1 as a rule",
 }
-
-
-@dataclass(frozen=True)
-class Busy:
-    """Args:
-    wait: seconds that the endpoint asks to wait; None if it does not say.
-    """
-
-    problem: str
-    wait: float | None
-
-
-@dataclass(frozen=True)
-class Failed:
-    """Args:
-    may_be_paid: whether the endpoint may have answered, and charged for it.
-    wait: as for `Busy`.
-    """
-
-    problem: str
-    may_be_paid: bool
-    wait: float | None = None
-
-
-@dataclass(frozen=True)
-class Refused:
-    problem: str
-
-
-Outcome = Answer | Busy | Failed | Refused
 
 
 class Endpoint:
