@@ -75,7 +75,7 @@ class AblationRunConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class AblationConfig:
+class CompareArmsConfig:
     """What the comparison reads: the outputs of the runs, in the order of `seeds`."""
 
     filtered: tuple[Any, ...]
@@ -155,12 +155,12 @@ def ablation_step(
     return ExecutorStep(
         name=f"datashop/{name}/ablation",
         fn=compare_arms,
-        config=AblationConfig(runs[FILTERED], runs[CONTROL], seeds, tokens, confidence),
+        config=CompareArmsConfig(runs[FILTERED], runs[CONTROL], seeds, tokens, confidence),
         description=f"what filtering is worth in bits per byte, {len(seeds)} seeds of {tokens:,} tokens an arm",
     )
 
 
-def compare_arms(config: AblationConfig) -> None:
+def compare_arms(config: CompareArmsConfig) -> None:
     """Writes `ablation.json`: both arms by seed, their difference and its interval, for each evaluation set.
 
     Raises:
