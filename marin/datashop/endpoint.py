@@ -23,7 +23,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from marin.datashop.ask_config import AskConfig, check_endpoint
+from marin.datashop.ask_config import AskConfig
 from marin.datashop.question import Answer, Question
 from marin.errors import ConfigError, EndpointError
 from marin.execution.redaction import HIDDEN
@@ -78,14 +78,7 @@ class Endpoint:
     """
 
     def __init__(self, config: AskConfig):
-        base = config.endpoint or os.environ.get("OPENAI_BASE_URL")
-        if not base:
-            raise ConfigError(
-                "no endpoint: set config field `endpoint`, or OPENAI_BASE_URL, to the base URL of a server, such as "
-                "http://127.0.0.1:8000/v1 for `marin serve` or vLLM, or https://api.openai.com/v1"
-            )
-        check_endpoint(base)
-        self.base = base.rstrip("/")
+        self.base = config.base_url()
         self._url = self.base + "/chat/completions"
         self._key = os.environ.get(config.api_key_env) or None
         self._timeout = config.timeout
