@@ -35,7 +35,8 @@ _KINDS = {
 class Classifier(Protocol):
     """Scores texts."""
 
-    kind: str
+    @property
+    def kind(self) -> str: ...
 
     def scores(self, texts: Sequence[str]) -> Float64[np.ndarray, " N"]:
         """A score for each text, on the labels' scale; deterministic, and independent of what else is in `texts`."""

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from marin.data.shards import SHARD_BYTES
 from marin.datashop.classifier import TrainClassifierConfig
 from marin.datashop.ngrams import NgramConfig
 from marin.errors import ConfigError
@@ -69,8 +70,10 @@ class DatashopRunnerConfig:
     threshold, keep_fraction: which documents are kept: those that score at least this, or the best fraction.
     eval_sets: contamination is reported against these, and overlapping documents are dropped.
     deduplicate: "exact", "fuzzy" or "none".
-    vocab_size: of the byte-level BPE that is trained on the filtered documents for the token cache.
+    planted_sources: documents of the pool from these sources are known to be wanted: the report says how many were found.
+    vocab_size: of the byte-level BPE that is trained on the pool for the token cache.
     tokenizer: to use instead of one that is trained.
+    shard_bytes: of text in a shard of the pool; stages work on shards in parallel.
     ablation: None trains no models.
     text_key, id_key, on_bad_row: how the files of the pool are read; see `marin.data.sources`.
     seed: of the sample, the split and the classifier.
@@ -105,6 +108,8 @@ class DatashopRunnerConfig:
     keep_fraction: float | None = None
     eval_sets: Mapping[str, Path] = dataclasses.field(default_factory=dict)
     deduplicate: str = "exact"
+    planted_sources: tuple[str, ...] = ()
+    shard_bytes: int = SHARD_BYTES
     vocab_size: int = 8192
     tokenizer: Path | None = None
     ablation: AblationConfig | None = None

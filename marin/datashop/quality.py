@@ -91,8 +91,10 @@ class Quality:
             DataError: it is something else.
         """
         try:
-            named = {name: Estimate(**value[name]) for name in _ESTIMATES}
-            curves = {name: tuple((float(x), float(y)) for x, y in value[name]) for name in ("roc", "pr")}
+            named: dict[str, Any] = {name: Estimate(**value[name]) for name in _ESTIMATES}
+            curves: dict[str, Any] = {
+                name: tuple((float(x), float(y)) for x, y in value[name]) for name in ("roc", "pr")
+            }
             rest = {
                 name: value[name] for name in ("num_documents", "threshold", "seed", "prior", "histogram", "lopsided")
             }
@@ -169,7 +171,7 @@ def measure_quality(
 
 def _curve_estimates(
     scores: Float64[np.ndarray, " N"], is_wanted: Bool[np.ndarray, " N"], resampled: Resampled
-) -> dict[str, Estimate]:
+) -> dict[str, Any]:
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     if is_wanted.all() or not is_wanted.any():
