@@ -1,11 +1,12 @@
 """Made documents, their labels, and encoders small enough for a test."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 
 from marin.data.documents import Document, write_documents
+
+from .conftest import write_labels
 
 _WORDS = [
     "river",
@@ -61,12 +62,5 @@ def write_labelled(
     """The sample and its labels on disk, as the fields `sample` and `labels` of a classifier's config."""
     sample = str(folder / "sample.jsonl.zst")
     write_documents(sample, documents)
-    rows = [
-        {"id": document.id, "label": label, "answer": None, "why_null": None, "annotator": "made"}
-        for document, label in zip(documents, labels, strict=True)
-    ]
-    (folder / "labels").mkdir()
-    (folder / "labels" / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    summary = {"scale": list(scale), "num_documents": len(rows), "num_labelled": len(rows), "num_unparsed": 0}
-    (folder / "labels" / "labels.json").write_text(json.dumps(summary))
+    write_labels(folder / "labels", [document.id for document in documents], labels, scale)
     return {"sample": sample, "labels": str(folder / "labels")}
