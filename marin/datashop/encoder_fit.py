@@ -112,6 +112,7 @@ def train_encoder(config: EncoderConfig) -> None:
         "parameters": count_parameters(encoder.weights),
         "training_seconds": round(time.perf_counter() - started, 1),
         "compute": encoder.precision.compute,
+        "num_processes": 1,  # JAX uses all processors, or the accelerator, from one
         **origin_of(folder),
     }
     finish_classifier(config, EncoderClassifier(encoder, head), sample, threshold, record)
