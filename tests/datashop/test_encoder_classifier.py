@@ -12,14 +12,20 @@ import jax
 import numpy as np
 import pytest
 
+from marin.data.shards import DocumentSet, write_shards
 from marin.data.tokenizer.for_encoders import EncoderTokenizer
 from marin.datashop import fitting, masked_fit
 from marin.datashop.classifier import load_classifier
+from marin.datashop.config import DatashopRunnerConfig
 from marin.datashop.encoder import CPU_SIZE, EncoderConfig
 from marin.datashop.encoder_fit import FineTuner, fit_head
 from marin.datashop.fitting import Fit, fit
 from marin.datashop.masked import PretrainEncoderConfig, pretrain_encoder, pretrain_encoder_step
+from marin.datashop.pipeline import datashop_steps
+from marin.datashop.scoring import read_scores
 from marin.errors import ConfigError, DataError, NonFiniteLossError
+from marin.execution.executor import Executor
+from marin.execution.flags import ExecutorMainConfig
 
 from .made_texts import documents_by_first_word, write_labelled
 
@@ -108,6 +114,7 @@ def test_scores_do_not_depend_on_what_is_scored_with_them(trained: dict[str, Pat
     assert len(classifier.scores([])) == 0
 
 
+@pytest.mark.slow
 def test_interrupted_fine_tuning_ends_in_the_same_bits(
     made: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, even_clock: None
 ) -> None:
@@ -136,6 +143,34 @@ def test_interrupted_fine_tuning_ends_in_the_same_bits(
         assert read(tmp_path / "again", name) == read(tmp_path / "whole", name)
     weights = "encoder/model.safetensors"
     assert (tmp_path / "again" / weights).read_bytes() == (tmp_path / "whole" / weights).read_bytes()
+
+
+def test_run_with_an_encoder_keeps_the_asked_fraction(made: dict[str, str], tmp_path: Path) -> None:
+    """As a person runs it: a pool, examples, an encoder; each document has one score, and the best of them are kept."""
+    documents, labels = documents_by_first_word(300, 5)
+    pool = write_shards(str(tmp_path / "pool"), documents, stage="made", settings={}, shard_bytes=8_000)
+    wanted = [document for document, label in zip(documents, labels, strict=True) if label][:40]
+    write_shards(str(tmp_path / "examples"), wanted, stage="made", settings={})
+    config = DatashopRunnerConfig(
+        experiment_name="made",
+        pretraining_data_path=str(tmp_path / "pool"),
+        positives=(str(tmp_path / "examples"),),
+        negatives_per_positive=2.0,
+        classifier=EncoderConfig(
+            encoder=made["encoder"], fine_tune=False, pooling="mean", max_tokens=24, held_out_fraction=0.3
+        ),
+        keep_fraction=0.2,
+    )
+    steps = datashop_steps(config)
+    Executor(ExecutorMainConfig(prefix=str(tmp_path / "out"))).run([steps["filtered"]])
+    (kept,) = (tmp_path / "out" / "datashop" / "made").glob("filtered-*")
+    assert DocumentSet.open(str(kept)).num_documents == 60
+    (scores,) = (tmp_path / "out" / "datashop" / "made").glob("scores-*")
+    (trained,) = (tmp_path / "out" / "datashop" / "made").glob("classifier-*")
+    assert len(pool.shards) > 1
+    found = [score for shard in pool.shards for score in read_scores(str(scores), shard)]
+    expected = load_classifier(str(trained)).scores([document.text for document in documents])
+    assert np.array_equal(found, expected)
 
 
 def test_finished_folder_is_not_trained_again(made: dict[str, str], trained: dict[str, Path]) -> None:
