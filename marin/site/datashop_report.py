@@ -153,7 +153,7 @@ def _warnings(card: Mapping[str, Any]) -> list[str]:
     said = [
         labels.get("lopsided"),
         quality["lopsided"] and f"held out: {quality['lopsided']}",
-        classifier.get("evidence"),
+        classifier.get("note"),
     ]
     if labels["num_unparsed"]:
         said.append(
