@@ -4,9 +4,8 @@
 
 Both ask how well a page teaches programming: one adds up points, the other asks for one judgement. Where a model grades by
 what the page says, the two agree (weighted kappa above 0.6 as a rule of thumb); where they do not, read the answers in
-`labels.jsonl` before you trust either. The sample is 200 docstrings of the embedded corpus; a document and its answer take
-about 1,000 tokens, so the whole takes about 400,000, and never more than the budget below. Answers are kept: a second run, or
-one with another `processor_type`, costs nothing.
+`labels.jsonl` before you trust either. The sample is 200 docstrings of the embedded corpus, and BUDGET_TOKENS is what each prompt
+may cost at most. Answers are kept: a second run, or one with another `processor_type`, costs nothing.
 
 MARIN_ANNOTATOR names the model. To compare two models instead of two prompts, give both annotations one prompt and each its
 own `model`.
@@ -22,7 +21,7 @@ from marin.datashop.sampling import draw_documents_step
 from marin.execution import executor_main
 
 MODEL = os.environ.get("MARIN_ANNOTATOR", "meta-llama/Llama-3.1-8B-Instruct")
-BUDGET_TOKENS = 2_000_000  # for each prompt
+BUDGET_TOKENS = 1_000_000  # for each prompt
 
 POINTS = """\
 Judge how well the page below would teach programming to somebody who learns it.
