@@ -75,7 +75,7 @@ class AblationRunConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class AblationConfig:
+class CompareArmsConfig:
     """What the comparison reads: the outputs of the runs, in the order of `seeds`."""
 
     filtered: tuple[Any, ...]
@@ -155,12 +155,23 @@ def ablation_step(
     return ExecutorStep(
         name=f"datashop/{name}/ablation",
         fn=compare_arms,
-        config=AblationConfig(runs[FILTERED], runs[CONTROL], seeds, tokens, confidence),
+        config=CompareArmsConfig(runs[FILTERED], runs[CONTROL], seeds, tokens, confidence),
         description=f"what filtering is worth in bits per byte, {len(seeds)} seeds of {tokens:,} tokens an arm",
     )
 
 
-def compare_arms(config: AblationConfig) -> None:
+def train_ablation_arm(config: AblationRunConfig) -> None:
+    """Trains and scores one arm with one seed; what a run's step runs.
+
+    Raises:
+        TrainingError, DataError: see `train_arm`.
+    """
+    from marin.datashop.ablation_run import train_arm  # needs JAX, which making the steps does not
+
+    train_arm(config)
+
+
+def compare_arms(config: CompareArmsConfig) -> None:
     """Writes `ablation.json`: both arms by seed, their difference and its interval, for each evaluation set.
 
     Raises:
@@ -257,6 +268,4 @@ def _token_cache(name: str, documents: Documents, tokenizer: Documents) -> Docum
 
 
 def _run_step(name: str, config: AblationRunConfig) -> ExecutorStep:
-    from marin.datashop.ablation_run import train_arm  # imports JAX
-
-    return ExecutorStep(name=name, fn=train_arm, config=config, resources=config.resources)
+    return ExecutorStep(name=name, fn=train_ablation_arm, config=config, resources=config.resources)

@@ -25,18 +25,18 @@ class AblationConfig:
     """How the filtered dataset is compared with the pool: two models, trained on equal tokens.
 
     Args:
-        eval_set: a document set or a file of documents, close to what is wanted; it is removed from the training text.
-        tokens: that each arm trains on.
-        seeds: a pair of models for each.
-        vocab_size: of the tokenizer that is trained on the pool.
-        kwargs: more fields of the ablation step's config.
+        eval_set: documents that stand in no part of the pool and are close to what is wanted; or several such sets by name.
+    tokens: that each arm trains on.
+    seeds: a pair of models for each.
+    kept_weight: the share of the filtered arm's tokens that comes from what was kept; the rest comes from the pool.
+    recipe: an `AblationModel` of `marin.datashop.ablation`; None is the smallest one.
     """
 
-    eval_set: Path
+    eval_set: Path | Mapping[str, Path]
     tokens: int = 500_000
     seeds: tuple[int, ...] = (0, 1, 2)
-    vocab_size: int = 2048
-    kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    kept_weight: float = 1.0
+    recipe: Any = None
 
     def __post_init__(self) -> None:
         if self.tokens < 1 or not self.seeds:
@@ -66,6 +66,7 @@ class DatashopRunnerConfig:
     negatives: what is not, likewise; none are drawn from the pool.
     negatives_per_positive: how many documents of the pool stand in for what is not wanted, for each positive.
     sample_size: documents to label by a prompt.
+    second_annotator_model_name: another model that grades the same sample: the report says how far the two agree.
     classifier: what learns the labels and scores the pool.
     threshold, keep_fraction: which documents are kept: those that score at least this, or the best fraction.
     eval_sets: contamination is reported against these, and overlapping documents are dropped.
@@ -103,6 +104,7 @@ class DatashopRunnerConfig:
     negatives: tuple[Path, ...] = ()
     negatives_per_positive: float = 5.0
     sample_size: int = 2000
+    second_annotator_model_name: str | None = None
     classifier: TrainClassifierConfig = dataclasses.field(default_factory=NgramConfig)
     threshold: float | None = None
     keep_fraction: float | None = None
@@ -151,6 +153,11 @@ class DatashopRunnerConfig:
         if self.negatives and not self.positives:
             raise ConfigError(
                 "config field `negatives` is set without `positives`: give examples of what is wanted too"
+            )
+        if self.positives and self.second_annotator_model_name:
+            raise ConfigError(
+                "config field `second_annotator_model_name` is set, but `positives` are labels already: use a prompt, or "
+                "leave it out"
             )
         if self.data_filter_prompt is not None and PLACEHOLDER not in self.data_filter_prompt:
             raise ConfigError(
