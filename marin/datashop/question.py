@@ -50,14 +50,16 @@ class Answer:
 
 @dataclass(frozen=True)
 class Busy:
-    """The endpoint has too much to do.
+    """The endpoint has too much to do, or is not there: no fault of the question.
 
     Args:
         wait: seconds that the endpoint asks to wait; None if it does not say.
+        is_there: whether it was reached.
     """
 
     problem: str
     wait: float | None
+    is_there: bool = True
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,13 @@ class Failed:
 
     Args:
         may_be_paid: whether the endpoint may have answered, and charged for it.
+        is_whole: whether it came as a whole response; an endpoint that honours idempotency keys would give it again.
         wait: as for `Busy`.
     """
 
     problem: str
     may_be_paid: bool
+    is_whole: bool
     wait: float | None = None
 
 
