@@ -6,6 +6,7 @@ from the pool to the last document set, and on to the scores, the labels and the
 is an error: something was written between two stages.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +45,7 @@ def count_stages(stages: Sequence[tuple[str, str]]) -> list[StageCounts]:
         DataError: a set is not there, or the counts do not add up.
     """
     found = [_count(name, path) for name, path in stages]
-    for before, after in zip(found, found[1:], strict=False):
+    for before, after in itertools.pairwise(found):
         if after.documents_in != before.documents_kept:
             raise DataError(
                 f"the counts do not add up: {before.name} kept {before.documents_kept:,} documents, {after.name} was given "
