@@ -90,6 +90,11 @@ class AnnotateConfig:
             raise ConfigError(
                 f"config field `max_unanswered_fraction` is {self.max_unanswered_fraction}: use a fraction from 0 to 1"
             )
+        reserved = {"model", "messages", "stream", "n"} & set(self.request)
+        if reserved:
+            raise ConfigError(
+                f"config field `request` has {sorted(reserved)[0]!r}, which an annotation sets itself: remove it"
+            )
         for name in ("budget_tokens", "budget_dollars"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ConfigError(
@@ -102,6 +107,12 @@ class AnnotateConfig:
             )
         if self.endpoint is not None:
             check_endpoint(self.endpoint)
+
+    @property
+    def most_answer_tokens(self) -> int:
+        """The longest answer that a request allows."""
+        limits = [self.request.get(name) for name in ("max_tokens", "max_completion_tokens")]
+        return max([self.max_tokens, *(limit for limit in limits if isinstance(limit, int))])
 
     @property
     def has_prices(self) -> bool:

@@ -1,18 +1,19 @@
 """A prompt tried on a few documents: what the model answers, what label that is, and what the whole sample would cost."""
 
+import itertools
 import math
 import statistics
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from marin.data.documents import Document
 from marin.datashop.annotate_config import AnnotateConfig
+from marin.datashop.answer_cache import AnswerCache, open_cache
+from marin.datashop.asking import Standing, ask
+from marin.datashop.grading import grade
+from marin.datashop.question import Answer, Question, grading_question, read_prompt, shown_example
 from marin.errors import ConfigError
-
-# Two-sided 95 % quantiles of Student's t by degrees of freedom; from 30 on, the normal one is within 5 %.
-_T95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110,
-    2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,69 @@ class CostEstimate:
     dollars: tuple[float, float, float] | None
 
 
+def try_prompt(config: AnnotateConfig, documents: Iterable[Document], limit: int = 10) -> list[Trial]:
+    """Grades the first few documents; their answers are kept, so the annotation does not pay for them again.
+
+    Runs its own event loop: call it from a thread in which there is none.
+
+    Args:
+        config: as for `annotate`; `sample` and `output_path` are not used, but for `cache` None.
+        limit: documents at most.
+    Raises:
+        BudgetError: the budget does not reach.
+        EndpointError: the endpoint gives no answers.
+        LeaseHeldError: an annotation with this prompt is running.
+    """
+    chosen = list(itertools.islice(documents, limit))
+    prompt = read_prompt(config)
+    questions = [grading_question(config, prompt, document.text) for document in chosen]
+    started: dict[str, float] = {}
+    seconds: dict[str, float] = {}
+
+    def sent() -> Iterator[Question]:
+        for question in questions:
+            started.setdefault(question.digest, time.monotonic())
+            yield question
+
+    def answered(question: Question, answer: Answer) -> None:
+        seconds[question.digest] = time.monotonic() - started[question.digest]
+
+    standing = Standing()
+    with open_cache(config, prompt, wait=False) as cache:
+        ask(config, sent(), cache, standing, answered)
+        return [
+            _trial(config, document, question, cache, standing, seconds)
+            for document, question in zip(chosen, questions, strict=True)
+        ]
+
+
+def _trial(
+    config: AnnotateConfig,
+    document: Document,
+    question: Question,
+    cache: AnswerCache,
+    standing: Standing,
+    seconds: Mapping[str, float],
+) -> Trial:
+    answer = cache.get(question.digest)
+    example = shown_example(config, document.text)
+    if answer is None:
+        why = f"no answer: {standing.unanswered[question.digest]}"
+        return Trial(document.id, example, None, None, why, 0, 0, config.dollars(0, 0), 0.0)
+    found = grade(config.processor_type, answer.text, was_cut_off=answer.was_cut_off)
+    return Trial(
+        id=document.id,
+        example=example,
+        answer=answer.text,
+        label=found.label,
+        why_null=found.why_null,
+        input_tokens=answer.input_tokens,
+        output_tokens=answer.output_tokens,
+        cost_dollars=config.dollars(answer.input_tokens, answer.output_tokens),
+        seconds=seconds.get(question.digest, 0.0),
+    )
+
+
 def estimate_cost(config: AnnotateConfig, num_documents: int, trials: Sequence[Trial]) -> CostEstimate:
     """What labelling `num_documents` should cost, judged by trials.
 
@@ -71,8 +135,8 @@ def estimate_cost(config: AnnotateConfig, num_documents: int, trials: Sequence[T
 
 
 def _interval(values: Sequence[float], times: int) -> tuple[float, float, float]:
+    from scipy import stats
+
     mean = statistics.fmean(values)
-    degrees = len(values) - 1
-    t = _T95[degrees - 1] if degrees <= len(_T95) else 1.96
-    half = t * statistics.stdev(values) / math.sqrt(len(values))
+    half = float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
     return mean * times, max(0.0, mean - half) * times, (mean + half) * times

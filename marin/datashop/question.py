@@ -1,0 +1,99 @@
+"""One request to a language model, and the answer that was paid for.
+
+A question is known by the digest of its body, so the same document under the same prompt, model and parameters is the same
+question in every run and in every sample. Its worst case in tokens is known before it is sent: a tokenizer over bytes makes
+at most one token of each byte, and an answer has at most `max_tokens`.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from marin.data.documents import text_bytes
+from marin.datashop.annotate_config import EXAMPLE, AnnotateConfig, check_prompt
+from marin.errors import DataError, StorageError
+from marin.storage import files
+
+# What chat templates put around one message: role headers, a date, a default system message.
+_TEMPLATE_TOKENS = 128
+
+
+@dataclass(frozen=True)
+class Question:
+    """Args:
+    body: JSON, as it is sent.
+    digest: SHA-256 of the body, in hex.
+    most_input_tokens, most_output_tokens: upper bounds.
+    """
+
+    body: bytes
+    digest: str
+    most_input_tokens: int
+    most_output_tokens: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Args:
+    was_cut_off: it ended because it was as long as it may be.
+    is_estimated: the endpoint did not say how many tokens it took; they are the question's upper bounds.
+    """
+
+    text: str
+    was_cut_off: bool
+    input_tokens: int
+    output_tokens: int
+    is_estimated: bool
+
+
+def read_prompt(config: AnnotateConfig) -> str:
+    """The prompt of a config, from itself or from a file.
+
+    Raises:
+        ConfigError: there is no place for a document in it.
+        DataError: the file cannot be read.
+    """
+    if config.prompt is not None:
+        return config.prompt
+    path = str(config.prompt_path)
+    try:
+        prompt = files.read_bytes(path).decode()
+    except (StorageError, UnicodeDecodeError) as error:
+        raise DataError(f"the prompt {path} cannot be read ({error}): run the step that writes it again") from None
+    check_prompt(prompt, where=path)
+    return prompt
+
+
+def shown_example(config: AnnotateConfig, text: str) -> str:
+    """What the model sees of a document."""
+    return text[: config.max_example_chars]
+
+
+def grading_question(config: AnnotateConfig, prompt: str, text: str) -> Question:
+    """What is asked of a document."""
+    return question(config, prompt.replace(EXAMPLE, shown_example(config, text)))
+
+
+def question(config: AnnotateConfig, message: str) -> Question:
+    """What is asked by one message of a user."""
+    message_fields = {"messages": [{"role": "user", "content": message}]}
+    body = {"model": config.model, **message_fields, **request_fields(config)}
+    encoded = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return Question(
+        body=encoded,
+        digest=hashlib.sha256(encoded).hexdigest(),
+        most_input_tokens=text_bytes(message) + _TEMPLATE_TOKENS,
+        most_output_tokens=config.most_answer_tokens,
+    )
+
+
+def request_fields(config: AnnotateConfig) -> dict[str, Any]:
+    """The fields of a request beside the model and the message."""
+    fields = {"temperature": config.temperature, "max_tokens": config.max_tokens, **dict(config.request)}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def family(config: AnnotateConfig, prompt: str) -> dict[str, Any]:
+    """What all questions of one prompt share, for a folder of answers to be found by and to say what it holds."""
+    return {"model": config.model, "prompt": prompt, **request_fields(config)}
