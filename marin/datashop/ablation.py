@@ -117,9 +117,7 @@ def ablation_step(
     """
     seeds, recipe = tuple(seeds), recipe or AblationModel()
     if not seeds or len(set(seeds)) != len(seeds):
-        raise ConfigError(
-            f"`seeds` of the ablation are {seeds}: give different whole numbers, at least one, better three"
-        )
+        raise ConfigError(f"`seeds` of the ablation are {seeds}: give different whole numbers, at least one, better three")
     if not 0 < kept_weight <= 1:
         raise ConfigError(f"`kept_weight` is {kept_weight!r}: use a share above 0 and at most 1")
     eval_sets = dict(eval_set) if isinstance(eval_set, Mapping) else {"heldout": eval_set}

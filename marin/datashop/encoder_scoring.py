@@ -48,9 +48,7 @@ class TextEncoder:
     precision: Precision
 
     @staticmethod
-    def of(
-        encoder: Encoder, tokenizer: EncoderTokenizer, pooling: str, max_tokens: int, compute: str | None
-    ) -> "TextEncoder":
+    def of(encoder: Encoder, tokenizer: EncoderTokenizer, pooling: str, max_tokens: int, compute: str | None) -> "TextEncoder":
         """Raises:
         ConfigError: texts of `max_tokens` are longer than the encoder takes, or have no room for a token.
         """
@@ -178,9 +176,7 @@ class RegressionHead:
             with np.load(path, allow_pickle=False) as stored:
                 return RegressionHead(stored["weight_D"].astype(np.float64), float(stored["bias"]))
         except (OSError, ValueError, KeyError) as error:
-            raise DataError(
-                f"{path} is no head of an encoder classifier ({error}): train the classifier again"
-            ) from None
+            raise DataError(f"{path} is no head of an encoder classifier ({error}): train the classifier again") from None
 
 
 @dataclasses.dataclass(frozen=True)

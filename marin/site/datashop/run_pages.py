@@ -3,6 +3,7 @@
 import pathlib
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -102,7 +103,7 @@ def one_file(shop: Shop, request: Request) -> Response:
     return StreamingResponse(_blocks(path), headers=headers, media_type="text/plain")
 
 
-def _shown(shop: Shop, run: Run) -> dict[str, object]:
+def _shown(shop: Shop, run: Run) -> dict[str, Any]:
     progress = stages.progress_of(run, shop.records)
     return {
         "run": run,

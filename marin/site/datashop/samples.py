@@ -32,7 +32,8 @@ def read_sides(folder: pathlib.Path, drawn: str, page: int) -> Sides:
     Raises:
         DataError: the file is damaged.
     """
-    kept, dropped = [], []
+    kept: list[dict[str, Any]] = []
+    dropped: list[dict[str, Any]] = []
     path = folder / SAMPLES
     try:
         with open(path, encoding="utf-8") as stream:

@@ -80,11 +80,13 @@ class Wish:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> "Wish":
-        known = {item.name: item.default for item in dataclasses.fields(Wish)}
-        kept = {name: content for name, content in value.items() if name in known}
-        return Wish(
-            **{name: tuple(content) if isinstance(known[name], tuple) else content for name, content in kept.items()}
-        )
+        known = {item.name for item in dataclasses.fields(Wish)}
+        kept: dict[str, Any] = {
+            name: tuple(content) if isinstance(content, list) else content
+            for name, content in value.items()
+            if name in known
+        }
+        return Wish(**kept)
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
