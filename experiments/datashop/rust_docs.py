@@ -26,7 +26,7 @@ if (SHARED / "corpora").is_dir():
         experiment_name="rust_docs",
         pretraining_data_path=POOL,
         positives=(EXAMPLES,),
-        keep_fraction=0.2,
+        keep_fraction=0.3,
         planted_sources=(WANTED,),
         vocab_size=4096,
     )

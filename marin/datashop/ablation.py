@@ -75,7 +75,7 @@ class AblationRunConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class AblationConfig:
+class CompareArmsConfig:
     """What the comparison reads: the outputs of the runs, in the order of `seeds`."""
 
     filtered: tuple[Any, ...]
@@ -117,7 +117,9 @@ def ablation_step(
     """
     seeds, recipe = tuple(seeds), recipe or AblationModel()
     if not seeds or len(set(seeds)) != len(seeds):
-        raise ConfigError(f"`seeds` of the ablation are {seeds}: give different whole numbers, at least one, better three")
+        raise ConfigError(
+            f"`seeds` of the ablation are {seeds}: give different whole numbers, at least one, better three"
+        )
     if not 0 < kept_weight <= 1:
         raise ConfigError(f"`kept_weight` is {kept_weight!r}: use a share above 0 and at most 1")
     eval_sets = dict(eval_set) if isinstance(eval_set, Mapping) else {"heldout": eval_set}
@@ -153,12 +155,12 @@ def ablation_step(
     return ExecutorStep(
         name=f"datashop/{name}/ablation",
         fn=compare_arms,
-        config=AblationConfig(runs[FILTERED], runs[CONTROL], seeds, tokens, confidence),
+        config=CompareArmsConfig(runs[FILTERED], runs[CONTROL], seeds, tokens, confidence),
         description=f"what filtering is worth in bits per byte, {len(seeds)} seeds of {tokens:,} tokens an arm",
     )
 
 
-def compare_arms(config: AblationConfig) -> None:
+def compare_arms(config: CompareArmsConfig) -> None:
     """Writes `ablation.json`: both arms by seed, their difference and its interval, for each evaluation set.
 
     Raises:

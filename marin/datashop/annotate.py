@@ -20,7 +20,7 @@ from marin.datashop.answer_cache import AnswerCache, Tokens, open_cache
 from marin.datashop.asking import Standing, ask
 from marin.datashop.grading import grade, scale_of
 from marin.datashop.labels import LABELS, SUMMARY, histogram_of, lopsided_warning
-from marin.datashop.question import Question, family, grading_question, read_prompt
+from marin.datashop.question import Question, grading_question, read_prompt
 from marin.datashop.trial import CostEstimate, Trial, estimate_cost, try_prompt
 from marin.errors import BudgetError, DataError, EndpointError
 from marin.execution.step import ExecutorStep

@@ -1,128 +1,48 @@
-"""What an annotation is made with: the sample, the prompt, the model, and how to reach it and what it may cost."""
+"""What an annotation is made with: the sample, the prompt, and how labels are read from answers."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
-from urllib.parse import urlsplit
+from dataclasses import dataclass
 
+from marin.datashop.ask_config import AskConfig
 from marin.datashop.grading import ProcessorType, scale_of
 from marin.errors import ConfigError
-from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
+from marin.execution.step import ExecutorStep, InputName
 
 EXAMPLE = "{example}"
-ANSWER_CACHE = "datashop/answers"
-"""Below the prefix: answers that were paid for, shared by all annotations."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnnotateConfig:
-    """A language model's grades for a sample of documents.
+class AnnotateConfig(AskConfig):
+    """A language model's grades for a sample of documents; see `AskConfig` for the other fields.
 
     Args:
         sample: a document set.
         prompt: sent as the one message of a user, with `{example}` replaced by the document.
         prompt_path: a file with the prompt instead, such as the one that MEDU writes (`marin.datashop.medu`).
-        model: its name at the endpoint.
         processor_type: how a label is read from an answer (`marin.datashop.grading`).
-        temperature: of sampling.
-        max_tokens: of an answer.
         max_example_chars: of a document; the rest of it is not shown to the model.
-        request: further fields of the request's body; None as a value leaves a field out, so
-            `{"max_tokens": None, "max_completion_tokens": 256}` renames one.
-        endpoint: an OpenAI-compatible base URL, which ends in `/v1` for most servers; None is the environment's
-            `OPENAI_BASE_URL`.
-        api_key_env: the environment variable that holds the key; a server that asks for none needs none.
-        concurrency: requests in flight at once.
-        timeout: seconds for one request, from sending it to the last byte of its answer.
-        max_tries: for a document, not counting those that the endpoint put off because it is busy.
-        patience: seconds without a single answer after which the endpoint is taken to be gone.
-        budget_tokens: read and written ones together; no request is sent that could go beyond.
-        budget_dollars: as `budget_tokens`, with the two prices.
-        dollars_per_million_input: price of tokens read.
-        dollars_per_million_output: price of tokens written.
         max_unanswered_fraction: with more documents than this without any answer, the labels are not finished.
-        cache: a folder with all answers that were paid for; None is one in the output path.
-        output_path: for `labels.jsonl` and `labels.json`.
     """
 
-    marin_resumable: ClassVar[bool] = True
-
-    sample: str | InputName | ExecutorStep
-    model: str
+    sample: str | InputName | ExecutorStep = ""
     prompt: str | None = None
     prompt_path: str | InputName | None = None
     processor_type: ProcessorType = "finalscore0-5"
-    temperature: float = 0.1
-    max_tokens: int = 256
     max_example_chars: int = 24_000
-    request: Mapping[str, Any] = field(default_factory=dict)
     max_unanswered_fraction: float = 0.01
-    output_path: str = this_output_path()
-
-    endpoint: str | None = placement(default=None)
-    api_key_env: str = placement(default="OPENAI_API_KEY")
-    concurrency: int = placement(default=64)
-    timeout: float = placement(default=120.0)
-    max_tries: int = placement(default=6)
-    patience: float = placement(default=600.0)
-    budget_tokens: int | None = placement(default=None)
-    budget_dollars: float | None = placement(default=None)
-    dollars_per_million_input: float | None = placement(default=None)
-    dollars_per_million_output: float | None = placement(default=None)
-    cache: str | InputName | None = placement(default=InputName.hardcoded(ANSWER_CACHE))
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         scale_of(self.processor_type)
         if (self.prompt is None) == (self.prompt_path is None):
             raise ConfigError("config fields `prompt` and `prompt_path`: give just one of them")
         if self.prompt is not None:
             check_prompt(self.prompt)
-        if not self.model:
-            raise ConfigError(
-                "config field `model` is empty: give the model's name at the endpoint (`/v1/models` lists it)"
-            )
-        for name in ("max_tokens", "max_example_chars", "concurrency", "timeout", "max_tries", "patience"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"config field `{name}` is {getattr(self, name)}: use more than 0")
-        if not 0 <= self.temperature <= 2:
-            raise ConfigError(f"config field `temperature` is {self.temperature}: use 0 to 2, such as 0.1")
+        if self.max_example_chars < 1:
+            raise ConfigError(f"config field `max_example_chars` is {self.max_example_chars}: use at least 1")
         if not 0 <= self.max_unanswered_fraction <= 1:
             raise ConfigError(
                 f"config field `max_unanswered_fraction` is {self.max_unanswered_fraction}: use a fraction from 0 to 1"
             )
-        reserved = {"model", "messages", "stream", "n"} & set(self.request)
-        if reserved:
-            raise ConfigError(
-                f"config field `request` has {sorted(reserved)[0]!r}, which an annotation sets itself: remove it"
-            )
-        for name in ("budget_tokens", "budget_dollars"):
-            if getattr(self, name) is not None and not getattr(self, name) > 0:
-                raise ConfigError(
-                    f"config field `{name}` is {getattr(self, name)}: use more than 0, or None for no limit"
-                )
-        if self.budget_dollars is not None and not self.has_prices:
-            raise ConfigError(
-                "config field `budget_dollars` needs the prices: set `dollars_per_million_input` and "
-                "`dollars_per_million_output`"
-            )
-        if self.endpoint is not None:
-            check_endpoint(self.endpoint)
-
-    @property
-    def most_answer_tokens(self) -> int:
-        """The longest answer that a request allows."""
-        limits = [self.request.get(name) for name in ("max_tokens", "max_completion_tokens")]
-        return max([self.max_tokens, *(limit for limit in limits if isinstance(limit, int))])
-
-    @property
-    def has_prices(self) -> bool:
-        return self.dollars_per_million_input is not None and self.dollars_per_million_output is not None
-
-    def dollars(self, input_tokens: float, output_tokens: float) -> float | None:
-        """What so many tokens cost; None without prices."""
-        if self.dollars_per_million_input is None or self.dollars_per_million_output is None:
-            return None
-        return (input_tokens * self.dollars_per_million_input + output_tokens * self.dollars_per_million_output) / 1e6
 
 
 def check_prompt(prompt: str, where: str = "config field `prompt`") -> None:
@@ -131,22 +51,3 @@ def check_prompt(prompt: str, where: str = "config field `prompt`") -> None:
     """
     if EXAMPLE not in prompt:
         raise ConfigError(f"{where} has no {EXAMPLE}: write it where the document should stand")
-
-
-def check_endpoint(endpoint: str) -> None:
-    """Raises:
-    ConfigError: it is no base URL of a server.
-    """
-    try:
-        parts = urlsplit(endpoint)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query and not parts.fragment
-        has_secret = "@" in parts.netloc
-        _ = parts.port
-    except ValueError:
-        usable, has_secret = False, False
-    if has_secret:
-        raise ConfigError(
-            "config field `endpoint` holds a user or password: put the key into the variable of `api_key_env`"
-        )
-    if not usable:
-        raise ConfigError(f"config field `endpoint` is {endpoint!r}: give a base URL such as http://127.0.0.1:8000/v1")

@@ -25,11 +25,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from marin.datashop.annotate_config import AnnotateConfig
+from marin.datashop.ask_config import AskConfig
 from marin.datashop.question import Answer, Question, family
 from marin.errors import DataError
+from marin.execution.step import InputName
 from marin.storage import files
 from marin.storage.lease import Lease
+from marin.storage.prefix import resolve_prefix
 
 ABOUT, JOURNAL = "about.json", "answers.jsonl"
 _BATCH = re.compile(r"rows-\d{8}\.jsonl")
@@ -91,7 +93,7 @@ class AnswerCache:
         if place is None:
             return None
         row = json.loads(self._journal.read(*place))
-        return Answer(row["text"], row["cut_off"], *row["tokens"], is_estimated=row["estimated"])
+        return Answer(row["text"], row["cut_off"], row["tokens"][0], row["tokens"][1], row["estimated"])
 
     def sending(self, question: Question) -> None:
         """Notes that a question is about to be sent. A kill of this process cannot lose the note; a power failure can."""
@@ -150,14 +152,18 @@ class AnswerCache:
             self._places.setdefault(digest, place)
 
 
-def open_cache(config: AnnotateConfig, prompt: str, *, wait: bool = True) -> AnswerCache:
-    """The cache of a config's answers to a prompt.
+def open_cache(config: AskConfig, purpose: str, *, wait: bool = True) -> AnswerCache:
+    """The cache of a config's answers to questions that share a purpose, such as a prompt.
 
     Raises:
         LeaseHeldError: another process writes to it, and `wait` is False.
     """
-    folder = str(config.cache) if config.cache is not None else files.join(config.output_path, "answers")
-    return AnswerCache(folder, family(config, prompt), wait=wait)
+    folder = config.cache
+    if isinstance(folder, InputName):  # outside of a step
+        folder = files.join(resolve_prefix(), folder.name or "")
+    if folder is None:
+        folder = files.join(config.output_path, "answers")
+    return AnswerCache(folder, family(config, purpose), wait=wait)
 
 
 class _Journal:

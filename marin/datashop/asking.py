@@ -15,9 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
-from marin.datashop.annotate_config import AnnotateConfig
 from marin.datashop.answer_cache import AnswerCache
+from marin.datashop.ask_config import AskConfig
 from marin.datashop.endpoint import Busy, Endpoint, Failed, Refused
 from marin.datashop.question import Answer, Question
 from marin.datashop.throttle import Throttle, backoff
@@ -51,7 +52,7 @@ Watcher = Callable[[Question, Answer], None]
 
 
 def ask(
-    config: AnnotateConfig,
+    config: AskConfig,
     questions: Iterable[Question],
     cache: AnswerCache,
     standing: Standing,
@@ -77,7 +78,7 @@ def ask(
 class _Asking:
     def __init__(
         self,
-        config: AnnotateConfig,
+        config: AskConfig,
         questions: Iterator[Question],
         cache: AnswerCache,
         standing: Standing,
@@ -124,7 +125,8 @@ class _Asking:
             Exception: what a worker or the watcher raised first.
         """
         while not workers.done():
-            await asyncio.wait([workers, watcher], timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
+            waited_for: list[asyncio.Future[Any]] = [workers, watcher]
+            await asyncio.wait(waited_for, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
             if watcher.done():
                 watcher.result()
             if self._stop is not None and (time.monotonic() >= self._stop_at or not self._under_way):

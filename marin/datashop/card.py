@@ -125,8 +125,8 @@ def card_text(card: Mapping[str, Any]) -> str:
     lines.append(f"| wanted among the labelled | {_figure(quality['prior'])} | |")
     if quality["lopsided"]:
         lines += ["", f"Warning: {_line(quality['lopsided'])}."]
-    if classifier.get("evidence"):
-        lines += ["", f"{_line(str(classifier['evidence']))}."]
+    if classifier.get("note"):
+        lines += ["", f"{_line(str(classifier['note']))}."]
     lines += _contamination_lines(card["contamination"])
     lines += [
         "",

@@ -25,18 +25,18 @@ class AblationConfig:
     """How the filtered dataset is compared with the pool: two models, trained on equal tokens.
 
     Args:
-        eval_set: a document set or a file of documents, close to what is wanted; it is removed from the training text.
-        tokens: that each arm trains on.
-        seeds: a pair of models for each.
-        vocab_size: of the tokenizer that is trained on the pool.
-        kwargs: more fields of the ablation step's config.
+        eval_set: documents that stand in no part of the pool and are close to what is wanted; or several such sets by name.
+    tokens: that each arm trains on.
+    seeds: a pair of models for each.
+    kept_weight: the share of the filtered arm's tokens that comes from what was kept; the rest comes from the pool.
+    recipe: an `AblationModel` of `marin.datashop.ablation`; None is the smallest one.
     """
 
-    eval_set: Path
+    eval_set: Path | Mapping[str, Path]
     tokens: int = 500_000
     seeds: tuple[int, ...] = (0, 1, 2)
-    vocab_size: int = 2048
-    kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    kept_weight: float = 1.0
+    recipe: Any = None
 
     def __post_init__(self) -> None:
         if self.tokens < 1 or not self.seeds:

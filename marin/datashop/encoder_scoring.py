@@ -7,6 +7,7 @@ change its score. While the device works on one block of texts the next one is t
 
 import dataclasses
 import functools
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from jaxtyping import Float32, Float64, Int32
 
 from marin.data.prefetch import Prefetcher
 from marin.data.tokenizer.for_encoders import EncoderTokenizer
-from marin.errors import ConfigError, DataError
+from marin.errors import ConfigError, DataError, StorageError
 from marin.models.encoder import Encoder, pooled
+from marin.models.encoder_files import load_encoder
 from marin.nn.precision import Precision
 from marin.storage import files
 
@@ -37,10 +39,10 @@ class TextEncoder:
     """An encoder with its tokenizer, ready to turn texts into vectors.
 
     Args:
-        arrays, static: the parts of the `Encoder`; `arrays` are in the format that is computed in.
+        weights, static: the parts of the `Encoder`, in float32.
     """
 
-    arrays: Any
+    weights: Any
     static: Any
     tokenizer: EncoderTokenizer
     pooling: str
@@ -48,7 +50,9 @@ class TextEncoder:
     precision: Precision
 
     @staticmethod
-    def of(encoder: Encoder, tokenizer: EncoderTokenizer, pooling: str, max_tokens: int, compute: str | None) -> "TextEncoder":
+    def of(
+        encoder: Encoder, tokenizer: EncoderTokenizer, pooling: str, max_tokens: int, compute: str | None
+    ) -> "TextEncoder":
         """Raises:
         ConfigError: texts of `max_tokens` are longer than the encoder takes, or have no room for a token.
         """
@@ -64,12 +68,23 @@ class TextEncoder:
                 f"the tokenizer has {tokenizer.vocab_size:,} tokens, the encoder {rows:,}: use the encoder's own tokenizer"
             )
         precision = Precision(compute or ("f32" if jax.default_backend() == "cpu" else "bf16"))
-        arrays, static = eqx.partition(precision.cast(encoder), eqx.is_array)
-        return TextEncoder(arrays, static, tokenizer, pooling, max_tokens, precision)
+        weights, static = eqx.partition(encoder, eqx.is_array)
+        return TextEncoder(weights, static, tokenizer, pooling, max_tokens, precision)
 
-    def with_arrays(self, arrays: Any) -> "TextEncoder":
-        """The same with other weights, cast to the format that is computed in."""
-        return dataclasses.replace(self, arrays=self.precision.cast(arrays))
+    def with_weights(self, weights: Any) -> "TextEncoder":
+        """The same with other weights."""
+        return dataclasses.replace(self, weights=weights)
+
+    @property
+    def module(self) -> Encoder:
+        """The encoder, in float32."""
+        module: Encoder = eqx.combine(self.weights, self.static)
+        return module
+
+    @functools.cached_property
+    def arrays(self) -> Any:
+        """The weights in the format that is computed in."""
+        return self.precision.cast(self.weights)
 
     @property
     def width(self) -> int:
@@ -163,20 +178,23 @@ class RegressionHead:
         # Summed row by row: a matrix product rounds a row by how many others there are.
         return np.sum(vectors.astype(np.float64) * self.weight_D, axis=1) + self.bias
 
-    def save(self, path: Path) -> None:
-        with files.writing(str(path)) as stream:
-            np.savez(stream, weight_D=self.weight_D, bias=np.float64(self.bias))
+    def save(self, path: str) -> None:
+        buffer = io.BytesIO()
+        np.savez(buffer, weight_D=self.weight_D, bias=np.float64(self.bias))
+        files.write_bytes(path, buffer.getvalue())
 
     @staticmethod
-    def load(path: Path) -> "RegressionHead":
+    def load(path: str) -> "RegressionHead":
         """Raises:
         DataError: the file is not there or not one that `save` wrote.
         """
         try:
-            with np.load(path, allow_pickle=False) as stored:
+            with np.load(io.BytesIO(files.read_bytes(path)), allow_pickle=False) as stored:
                 return RegressionHead(stored["weight_D"].astype(np.float64), float(stored["bias"]))
-        except (OSError, ValueError, KeyError) as error:
-            raise DataError(f"{path} is no head of an encoder classifier ({error}): train the classifier again") from None
+        except (OSError, ValueError, KeyError, StorageError) as error:
+            raise DataError(
+                f"{path} is no head of an encoder classifier ({error}): train the classifier again"
+            ) from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,3 +208,14 @@ class EncoderClassifier:
     def scores(self, texts: Sequence[str]) -> Float64[np.ndarray, " N"]:
         """A score for each text."""
         return self.head(self.encoder.vectors(texts))
+
+
+def open_text_encoder(folder: str | Path, pooling: str, max_tokens: int, compute: str | None) -> TextEncoder:
+    """The encoder in a folder in Hugging Face's layout.
+
+    Raises:
+        CheckpointError, DataError: encoder or tokenizer are damaged or missing.
+        ConfigError: it does not take so many tokens.
+    """
+    _, encoder = load_encoder(folder)
+    return TextEncoder.of(encoder, EncoderTokenizer.load(folder), pooling, max_tokens, compute)

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from marin.datashop.annotate_config import AnnotateConfig, check_endpoint
+from marin.datashop.ask_config import AskConfig, check_endpoint
 from marin.datashop.question import Answer, Question
 from marin.errors import ConfigError, EndpointError
 from marin.execution.redaction import HIDDEN
@@ -77,7 +77,7 @@ class Endpoint:
         ConfigError: no address is known.
     """
 
-    def __init__(self, config: AnnotateConfig):
+    def __init__(self, config: AskConfig):
         base = config.endpoint or os.environ.get("OPENAI_BASE_URL")
         if not base:
             raise ConfigError(

@@ -94,7 +94,9 @@ def fit(
                 last_save = time.monotonic()
             if stop.requested and not last:
                 saver.wait()
-                print(f"{run.name}: stopping; the checkpoint of step {done:,} is saved, the same command goes on from it")
+                print(
+                    f"{run.name}: stopping; the checkpoint of step {done:,} is saved, the same command goes on from it"
+                )
                 break
     log.finish()
     return state

@@ -73,7 +73,7 @@ def grade(processor_type: str, answer: str, *, was_cut_off: bool = False) -> Gra
         ConfigError: there is no such kind.
     """
     low, high = scale_of(processor_type)
-    said = _THOUGHT.sub("", answer)
+    said = without_thoughts(answer)
     found = _READERS[processor_type](said, high)
     if isinstance(found, str):
         return Grade(None, found)
@@ -83,6 +83,11 @@ def grade(processor_type: str, answer: str, *, was_cut_off: bool = False) -> Gra
         return Grade(None, CUT_OFF if was_cut_off else NO_SCORE if answer.strip() else EMPTY)
     label = found.pop()
     return Grade(label) if low <= label <= high else Grade(None, OFF_SCALE)
+
+
+def without_thoughts(answer: str) -> str:
+    """An answer without what the model thought aloud before it."""
+    return _THOUGHT.sub("", answer)
 
 
 def _numbers(said: str, high: float) -> set[float] | str:

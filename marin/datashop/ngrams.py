@@ -12,6 +12,7 @@ Long documents are judged by their first `max_chars` characters.
 """
 
 import io
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -47,7 +48,7 @@ class NgramConfig(TrainClassifierConfig):
     ngrams: tuple[int, int] = (1, 2)
     num_hashes: int = 1 << 18
     max_chars: int = 10_000
-    regularization: float = 0.1
+    regularization: float = 0.01
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,7 +113,7 @@ def load(folder: str, record: dict[str, Any]) -> "NgramClassifier":
             record["link"] == "logistic",
             tuple(record["scale"]),
         )
-    except (KeyError, ValueError, TypeError, OSError, AssertionError) as error:
+    except (KeyError, ValueError, TypeError, OSError, AssertionError, zipfile.BadZipFile) as error:
         raise DataError(
             f"{path} holds no weights of an n-gram classifier ({error!r}): train the classifier again"
         ) from None
@@ -162,19 +163,21 @@ def _features(texts: Sequence[str], ngrams: tuple[int, int], num_hashes: int, ma
 
 def _block_features(texts: Sequence[str], ngrams: tuple[int, int], num_hashes: int) -> "csr_array":
     from scipy.sparse import csr_array
-    from sklearn.preprocessing import normalize
 
     words = words_of(texts)
     rows, columns = [], []
     for size in range(ngrams[0], ngrams[1] + 1):
         found = words if size == 1 else words.ngrams(size)
-        rows.append(np.repeat(np.arange(len(texts)), np.diff(found.starts)))
+        rows.append(np.repeat(np.arange(len(texts), dtype=np.int32), np.diff(found.starts)))
         columns.append(((found.hashes + _OFFSET * np.uint64(size)) & np.uint64(num_hashes - 1)).astype(np.int32))
     row, column = np.concatenate(rows), np.concatenate(columns)
     counts = csr_array((np.ones(len(row), np.float64), (row, column)), shape=(len(texts), num_hashes))
     counts.sum_duplicates()
     counts.data = np.log1p(counts.data)
-    return normalize(counts, copy=False)
+    lengths = np.diff(counts.indptr)
+    squares = np.bincount(np.repeat(np.arange(len(texts)), lengths), counts.data**2, len(texts))
+    counts.data /= np.repeat(np.sqrt(squares), lengths)
+    return counts
 
 
 def _fit_logistic(

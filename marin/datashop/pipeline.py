@@ -1,6 +1,6 @@
 """From one config to the steps of a whole datashop run.
 
-    pool -> sample -> labels -> classifier -> scores -> filtered -> selection
+    pool -> sample -> (prompt ->) labels -> classifier -> scores -> filtered -> selection
                                                            |
                      deduplicated -> decontaminated -> tokenizer -> tokenized -> card
                                                            |
@@ -22,9 +22,14 @@ from marin.data.deduplication.fuzzy import FuzzyConfig, dedup_fuzzy_documents
 from marin.data.filters.decontamination import DecontaminateConfig, decontaminate
 from marin.data.filters.scores import FilterByScoreConfig, filter_by_score
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
+from marin.datashop.ablation import ablation_step
+from marin.datashop.annotate import annotate
+from marin.datashop.annotate_config import AnnotateConfig
+from marin.datashop.ask_config import AskConfig
 from marin.datashop.card import CardConfig, write_card
 from marin.datashop.classifier import train_classifier
 from marin.datashop.config import AblationConfig, DatashopRunnerConfig
+from marin.datashop.medu import PROMPT_FILE, MeduConfig, write_medu_prompt
 from marin.datashop.sampling import (
     DrawConfig,
     ExampleLabelsConfig,
@@ -44,6 +49,7 @@ from marin.resources import Resources, TpuPodConfig
 __all__ = ["AblationConfig", "DatashopRunnerConfig", "datashop_steps", "last_documents"]
 
 Path = str | InputName | ExecutorStep
+_ASKED = frozenset(field.name for field in dataclasses.fields(AskConfig))
 _DOCUMENT_STAGES = ("pool", "filtered", "deduplicated", "decontaminated")
 
 
@@ -121,27 +127,24 @@ class _Maker:
         return self._add(name, make_pool, self._pool_config(given, name), "the documents to draw the sample from")
 
     def _add_annotation(self) -> None:
-        from marin.datashop.annotate import annotate
-        from marin.datashop.annotate_config import AnnotateConfig
-        from marin.datashop.medu import medu_prompt_step
-
         config = self.config
-        settings: dict[str, Any] = {
-            "sample": self.steps["sample"],
+        asked: dict[str, Any] = {
             "model": config.annotator_model_name,
             "endpoint": config.endpoint,
             "api_key_env": config.api_key_env,
             "concurrency": config.concurrency,
-            **config.dataset_output_processor_config_kwargs,
             **config.text_generation_inference_config_kwargs,
         }
+        grading = {"sample": self.steps["sample"], **asked, **config.dataset_output_processor_config_kwargs}
         if config.corpus_content_paths:
-            prompt = medu_prompt_step(f"{self._folder}/prompt", config.corpus_content_paths, settings)
-            self.steps["prompt"] = prompt
-            settings |= {"prompt_path": prompt / "final_benchmark_description_prompt.txt", "processor_type": "medu"}
+            # Both ask the same model in the same way; how long an answer may be is another matter for descriptions.
+            shared = {name: value for name, value in asked.items() if name in _ASKED and name != "max_tokens"}
+            medu = _made(MeduConfig, {"corpus": config.corpus_content_paths, "text_key": config.text_key, **shared})
+            prompt = self._add("prompt", write_medu_prompt, medu, "a grading prompt from a target corpus")
+            grading = {"processor_type": "medu", **grading, "prompt_path": prompt / PROMPT_FILE}
         else:
-            settings["prompt"] = config.data_filter_prompt
-        self._add("labels", annotate, _made(AnnotateConfig, settings), f"grades by {config.annotator_model_name}")
+            grading["prompt"] = config.data_filter_prompt
+        self._add("labels", annotate, _made(AnnotateConfig, grading), f"grades by {config.annotator_model_name}")
 
     def classifier_and_scores(self) -> None:
         config = self.config
@@ -217,8 +220,6 @@ class _Maker:
         asked = self.config.ablation
         if asked is None:
             return
-        from marin.datashop.ablation import ablation_step
-
         asked = _changed(asked, self.config.quality_train_config_kwargs)
         self.steps["ablation"] = ablation_step(
             self.config.experiment_name,

@@ -12,6 +12,7 @@ from typing import Any
 
 from marin.data.documents import text_bytes
 from marin.datashop.annotate_config import EXAMPLE, AnnotateConfig, check_prompt
+from marin.datashop.ask_config import AskConfig
 from marin.errors import DataError, StorageError
 from marin.storage import files
 
@@ -75,7 +76,7 @@ def grading_question(config: AnnotateConfig, prompt: str, text: str) -> Question
     return question(config, prompt.replace(EXAMPLE, shown_example(config, text)))
 
 
-def question(config: AnnotateConfig, message: str) -> Question:
+def question(config: AskConfig, message: str) -> Question:
     """What is asked by one message of a user."""
     message_fields = {"messages": [{"role": "user", "content": message}]}
     body = {"model": config.model, **message_fields, **request_fields(config)}
@@ -88,12 +89,16 @@ def question(config: AnnotateConfig, message: str) -> Question:
     )
 
 
-def request_fields(config: AnnotateConfig) -> dict[str, Any]:
+def request_fields(config: AskConfig) -> dict[str, Any]:
     """The fields of a request beside the model and the message."""
     fields = {"temperature": config.temperature, "max_tokens": config.max_tokens, **dict(config.request)}
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def family(config: AnnotateConfig, prompt: str) -> dict[str, Any]:
-    """What all questions of one prompt share, for a folder of answers to be found by and to say what it holds."""
-    return {"model": config.model, "prompt": prompt, **request_fields(config)}
+def family(config: AskConfig, purpose: str) -> dict[str, Any]:
+    """What all questions of one purpose share, for a folder of answers to be found by and to say what it holds.
+
+    Args:
+        purpose: the prompt, or another text that says what is asked.
+    """
+    return {"model": config.model, "purpose": purpose, **request_fields(config)}

@@ -183,7 +183,9 @@ class Encoder(eqx.Module):
         """
         config, num_tokens = self.config, tokens_BT.shape[1]
         if num_tokens > config.max_seq_len:
-            raise ConfigError(f"texts of {num_tokens} tokens, but the encoder takes {config.max_seq_len} at most: cut them")
+            raise ConfigError(
+                f"texts of {num_tokens} tokens, but the encoder takes {config.max_seq_len} at most: cut them"
+            )
         x_BTD = self.embedding(tokens_BT)
         if self.type_embedding is not None:
             x_BTD = x_BTD + self.type_embedding.weight_VD[None, :1]

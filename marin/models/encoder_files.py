@@ -64,7 +64,9 @@ def load_encoder(folder: str | Path) -> tuple[EncoderModelConfig, Encoder]:
     leaves = [value(parameter, tuple(leaf.shape)) for parameter, leaf in parameters_of(shapes).items()]
     left = sorted(weights.shapes.keys() - used)
     if left:
-        raise CheckpointError(f"{folder} holds `{left[0]}`, for which this encoder has no parameter: it is of another model")
+        raise CheckpointError(
+            f"{folder} holds `{left[0]}`, for which this encoder has no parameter: it is of another model"
+        )
     arrays, rest = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     return config, eqx.combine(jax.tree.unflatten(jax.tree.structure(arrays), leaves), rest)
 

@@ -17,7 +17,9 @@ GTE = "new"
 # transformers' names of the same functions.
 _ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_new", "gelu_fast": "gelu_new", "swish": "silu"}
 # What a checkpoint may hold beside the encoder: heads, and what follows from the config.
-_BESIDE = re.compile(r".*(pooler|cls|classifier|lm_head|qa_outputs)\..*|.*(position_ids|token_type_ids|inv_freq)|.*_cached")
+_BESIDE = re.compile(
+    r".*(pooler|cls|classifier|lm_head|qa_outputs)\..*|.*(position_ids|token_type_ids|inv_freq)|.*_cached"
+)
 
 _EMBEDDINGS = {
     "embedding.weight_VD": "embeddings.word_embeddings.weight",
@@ -105,7 +107,11 @@ def from_hf_encoder_config(hf: Mapping[str, Any], where: str) -> EncoderModelCon
         raise CheckpointError(f"{where} says `hidden_act` {activation!r}: expected one of {', '.join(ACTIVATIONS)}")
     expected: dict[str, tuple[Any, ...]] = {"is_decoder": (None, False), "add_cross_attention": (None, False)}
     if is_gte:
-        expected |= {"layer_norm_type": (None, "layer_norm"), "logn_attention_scale": (None, False), "pack_qkv": (None, True)}
+        expected |= {
+            "layer_norm_type": (None, "layer_norm"),
+            "logn_attention_scale": (None, False),
+            "pack_qkv": (None, True),
+        }
     else:
         expected |= {"position_embedding_type": (None, "absolute"), "embedding_size": (None, hf.get("hidden_size"))}
     for field, values in expected.items():
@@ -158,7 +164,12 @@ def to_hf_encoder_config(config: EncoderModelConfig, vocab_size: int, pad_id: in
     if kind == "bert":
         if config.first_position:
             return {"architectures": ["RobertaModel"], "model_type": "roberta", **described}
-        return {"architectures": ["BertModel"], "model_type": "bert", "position_embedding_type": "absolute", **described}
+        return {
+            "architectures": ["BertModel"],
+            "model_type": "bert",
+            "position_embedding_type": "absolute",
+            **described,
+        }
     positions = {"position_embedding_type": "absolute" if config.rope is None else "rope"}
     if config.rope is not None:
         positions |= {"rope_theta": config.rope.theta, "rope_scaling": _rope_scaling(config.rope)}

@@ -11,7 +11,14 @@ from marin.nn.loss import cross_entropy, weighted_cross_entropy
 from marin.nn.mlp import ACTIVATIONS, GatedMlp
 from marin.nn.norm import LayerNorm, RmsNorm, RmsNormConfig
 from marin.nn.precision import Precision
-from marin.nn.rotary import Llama3RotaryConfig, NtkRotaryConfig, RotaryConfig, apply_rotary, rotary_angles, rotary_angles_at
+from marin.nn.rotary import (
+    Llama3RotaryConfig,
+    NtkRotaryConfig,
+    RotaryConfig,
+    apply_rotary,
+    rotary_angles,
+    rotary_angles_at,
+)
 
 __all__ = [
     "ACTIVATIONS",

@@ -126,6 +126,7 @@ def _stats(card: Mapping[str, Any], selection: Mapping[str, Any], ablation: Any)
                 f"{_estimate(planted['quality']['average_precision'])}, prior {planted['quality']['prior']:.4f}",
             ),
             ("Planted documents kept", f"{planted['num_kept']:,} of {planted['num_planted']:,}"),
+            ("Kept documents that were planted", wording.percent(planted["precision_of_kept"]) or "-"),
         ]
     if labels.get("cost_dollars") is not None:
         shown.append(("Spent on labels", f"{labels['cost_dollars']:.2f} dollars"))
@@ -152,7 +153,7 @@ def _warnings(card: Mapping[str, Any]) -> list[str]:
     said = [
         labels.get("lopsided"),
         quality["lopsided"] and f"held out: {quality['lopsided']}",
-        classifier.get("evidence"),
+        classifier.get("note"),
     ]
     if labels["num_unparsed"]:
         said.append(
@@ -197,8 +198,9 @@ def _read_samples(path: str) -> list[dict[str, Any]]:
 
 
 def _shown_samples(samples: Sequence[Mapping[str, Any]], drawn: str, is_kept: bool) -> list[Mapping[str, Any]]:
+    """Samples of one side as they stand in the file, by falling score; of those near the limit the nearest."""
     chosen = [sample for sample in samples if sample["drawn"] == drawn and sample["kept"] == is_kept]
-    return chosen[:_SHOWN_SAMPLES]
+    return chosen[-_SHOWN_SAMPLES:] if drawn == NEAR and is_kept else chosen[:_SHOWN_SAMPLES]
 
 
 # --- the page -----------------------------------------------------------------------------------------------------------
@@ -247,6 +249,8 @@ def _page(found: Mapping[str, Any], pictures: Sequence[Picture], samples: Sequen
 
 
 def _as_text(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return ", ".join(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

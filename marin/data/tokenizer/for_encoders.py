@@ -96,7 +96,9 @@ class EncoderTokenizer:
 
     def encode_whole(self, texts: Sequence[str]) -> list[Int32[np.ndarray, " n"]]:
         """The ids of each text, without marks and uncut."""
-        return [np.array(found.ids, np.int32) for found in self._hf.encode_batch_fast(list(texts), add_special_tokens=False)]
+        return [
+            np.array(found.ids, np.int32) for found in self._hf.encode_batch_fast(list(texts), add_special_tokens=False)
+        ]
 
     def _id_of(self, names: Sequence[str]) -> int:
         for name in names:
@@ -156,6 +158,6 @@ def _between_marks(vocab: Mapping[str, int], where: str) -> Any:
             return TemplateProcessing(
                 single=f"{begin} $A {end}", special_tokens=[(begin, vocab[begin]), (end, vocab[end])]
             )
-    raise DataError(f"{where} has no marks for the ends of a text ({BEGIN} and {END}, or <s> and </s>): it is no encoder's")
-
-
+    raise DataError(
+        f"{where} has no marks for the ends of a text ({BEGIN} and {END}, or <s> and </s>): it is no encoder's"
+    )
