@@ -8,9 +8,11 @@ one is put into a prompt that grades a document from Great to Useless (`processo
     descriptions.json                         what each corpus was said to be, and each merge
 """
 
+import dataclasses
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from marin.data.documents import Document
 from marin.data.shards import MANIFEST, DocumentSet
@@ -108,10 +110,22 @@ class MeduConfig(AskConfig):
             raise ConfigError(f"config field `max_corpus_tokens` is {self.max_corpus_tokens}: use at least 1")
 
 
-def medu_step(name: str, config: MeduConfig) -> ExecutorStep:
-    """The step `prompts/{name}`, with the file `PROMPT_FILE`."""
+def medu_prompt_step(
+    name: str, corpus: Sequence[str | InputName | ExecutorStep], settings: Mapping[str, Any]
+) -> ExecutorStep:
+    """A step that writes the prompt, beside the annotation that will use it.
+
+    Args:
+        settings: the annotation's; whatever says which model is asked and what it may cost holds for the prompt too. The budget is
+            one for each of the two.
+    """
+    shared = {field.name for field in dataclasses.fields(AskConfig)} - {"max_tokens", "output_path"}
+    fields = {key: value for key, value in settings.items() if key in shared}
     return ExecutorStep(
-        name=f"prompts/{name}", fn=write_medu_prompt, config=config, description="a grading prompt from a corpus"
+        name=name,
+        fn=write_medu_prompt,
+        config=MeduConfig(corpus=list(corpus), **fields),
+        description="a grading prompt from a corpus",
     )
 
 
