@@ -48,7 +48,8 @@ OWN = {"sec-fetch-site": "same-origin", "origin": "http://localhost:8000"}
         (OWN | {"sec-fetch-site": "none"}, 403),
         (OWN | {"origin": "http://localhost:9000"}, 403),  # another server on this machine
         (OWN | {"origin": "https://localhost:8000"}, 403),
-        (OWN | {"origin": "null"}, 403),
+        (OWN | {"origin": "null"}, 200),  # a form of a page that sends no referrer
+        ({"origin": "null"}, 403),
         ({"origin": "http://evil.example"}, 403),
     ],
 )

@@ -1,5 +1,7 @@
 """Before a run: its files, its form, the prompt tried on ten documents, and the page that says what starting will do and cost."""
 
+import dataclasses
+import os
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -13,7 +15,8 @@ from marin.site.datashop.shop import Form, Shop
 from marin.site.datashop.taking import SPLITS
 from marin.site.datashop.wishes import Checked, Wish, config_text
 
-_NOT_FOR_A_TRIAL = {"name", "sample_size", "keep_percent", "threshold", "deduplicate", "form"}
+_NOT_FOR_A_PROMPT = {"pool", "pool_path"}
+_NOT_FOR_A_TRIAL = {"name", "sample_size", "keep_percent", "threshold", "deduplicate", "vocab_size", "form"}
 
 
 def run_of(shop: Shop, request: Request) -> Run:
@@ -28,7 +31,8 @@ def draft_page(shop: Shop, request: Request, run: Run) -> Response:
     """The form. With `check` in the address it says what is missing; else that is not known yet, as the person is writing."""
     checked = wishes.check(run.wish, shop.uploads, shop.folders)
     asked = request.query_params.get("check", "")
-    problems = _trial_problems(checked) if asked == "try" else checked.problems if asked else {}
+    needed = {"try": _trial_problems, "write": _prompt_problems, "all": lambda checked: checked.problems}.get(asked)
+    problems = needed(checked) if needed is not None else {}
     return rendering.page(
         "draft.html.j2",
         shop=shop,
@@ -101,12 +105,13 @@ def act(shop: Shop, request: Request, form: Form) -> Response:
     if action == "remove":
         shop.runs.remove(run)
         return RedirectResponse("/", 303)
-    if run.is_draft and action in ("save", "try", "review"):
+    if run.is_draft and action in ("save", "try", "write", "review"):
         shop.runs.save(run.id, Wish.from_form(form))
         saved = run_of(shop, request)
         if action == "review":
             return RedirectResponse(f"/runs/{run.id}/review", 303)
-        return _try(shop, saved) if action == "try" else RedirectResponse(f"/runs/{run.id}", 303)
+        do = {"try": _try, "write": _write_prompt}.get(action)
+        return do(shop, saved) if do is not None else RedirectResponse(f"/runs/{run.id}", 303)
     if run.is_draft and action == "start":
         checked = wishes.check(run.wish, shop.uploads, shop.folders)
         if checked.problems:
@@ -116,7 +121,7 @@ def act(shop: Shop, request: Request, form: Form) -> Response:
         shop.runs.start(run, None)
     elif action in ("stop", "kill"):
         shop.runs.stop(run, at_once=action == "kill")
-    elif action not in ("save", "try", "review", "start", "resume"):
+    elif action not in ("save", "try", "write", "review", "start", "resume"):
         raise HTTPException(400, "The page has no such button.")
     return RedirectResponse(f"/runs/{run.id}", 303)
 
@@ -134,6 +139,26 @@ def _try(shop: Shop, run: Run) -> Response:
     return RedirectResponse(f"/runs/{run.id}#trial", 303)
 
 
+def _write_prompt(shop: Shop, run: Run) -> Response:
+    """Has the model write the prompt for the target text; from then on the wish is that prompt."""
+    checked = wishes.check(run.wish, shop.uploads, shop.folders)
+    if run.wish.way != "corpus" or _prompt_problems(checked):
+        return RedirectResponse(f"/runs/{run.id}?check=write#problems", 303)
+    try:
+        prompt = trying.written_prompt(checked.settings, str(run.folder / "medu"), shop.prefix)
+    except MarinError as error:
+        shop.runs.save_trial(run, {"wish": "", "problem": str(error)})
+        return RedirectResponse(f"/runs/{run.id}#written", 303)
+    shop.runs.save(run.id, dataclasses.replace(run.wish, way="prompt", prompt=prompt, processor_type="medu"))
+    shop.runs.save_trial(run, {"wish": ""})
+    return RedirectResponse(f"/runs/{run.id}#prompt", 303)
+
+
+def _prompt_problems(checked: Checked) -> dict[str, str]:
+    """What keeps a prompt from being written."""
+    return {field: problem for field, problem in _trial_problems(checked).items() if field not in _NOT_FOR_A_PROMPT}
+
+
 def _trial_problems(checked: Checked) -> dict[str, str]:
     """What keeps a prompt from being tried."""
     return {field: problem for field, problem in checked.problems.items() if field not in _NOT_FOR_A_TRIAL}
@@ -142,7 +167,7 @@ def _trial_problems(checked: Checked) -> dict[str, str]:
 def _trial(shop: Shop, run: Run, checked: Checked) -> dict[str, Any] | None:
     """The last trial; `is_old` if it was of another prompt, model or pool; the estimate is for the sample as it is."""
     found = shop.runs.trial(run)
-    if found is None or run.wish.way != "prompt":
+    if found is None or not run.wish.needs_model:
         return None
     needed = {"data_filter_prompt", "annotator_model_name", "pretraining_data_path"}
     is_whole = needed <= set(checked.settings)
@@ -166,6 +191,4 @@ def _most_cost(shop: Shop, checked: Checked) -> tuple[int, float | None] | None:
 
 
 def _has_key() -> bool:
-    import os
-
     return bool(os.environ.get("OPENAI_API_KEY"))

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -19,6 +20,7 @@ from marin.site.browser import shown
 from marin.site.browser.records import LOG_NAME, Records, State
 from marin.site.datashop.runs import OUTPUT, RECORDS, Run
 
+ERROR_NAME = ".executor_error.txt"
 _TAIL_BYTES = 24_000
 _TAIL_LINES = 200
 _JSON_BYTES = 16_000_000
@@ -106,7 +108,7 @@ def progress_of(run: Run, records: Records) -> Progress:
     word = _word(run, stages)
     current = next((stage for stage in stages if stage.state.word in ("running", "failed", "interrupted")), None)
     log = _tail(current.output / LOG_NAME) if current is not None else ""
-    error = _tail(run.folder / OUTPUT) if word in ("failed", "interrupted") else ""
+    error = _last_words(run.folder / OUTPUT) if word in ("failed", "interrupted") else ""
     return Progress(word, stages, log, error)
 
 
@@ -136,6 +138,8 @@ def _stages(run: Run, records: Records) -> Iterator[Stage]:
         own = f"datashop/{run.wish.name}/"
         key = name.removeprefix(own) if name.startswith(own) else name
         facts, done, warning = _found(key, path) if state.word in ("success", "running") else ((), None, "")
+        if state.word == "failed":
+            warning = _reason(path)
         yield Stage(
             key=key,
             title=TITLES.get(key, key),
@@ -287,6 +291,19 @@ def read_json(path: pathlib.Path) -> Any:
             return json.loads(stream.read(_JSON_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
+
+
+def _reason(output: pathlib.Path) -> str:
+    """Why a stage failed: the last line of its error, which holds the message."""
+    lines = [line for line in _tail(output / ERROR_NAME).splitlines() if line.strip()]
+    return re.sub(r"^[\w.]*\b(\w+Error): ", r"\1: ", lines[-1]).rstrip(".") if lines else ""
+
+
+def _last_words(path: pathlib.Path) -> str:
+    """What a run printed at its end: from its error message on, if it ends with one."""
+    lines = _tail(path).splitlines()
+    first = max((number for number, line in enumerate(lines) if line.startswith("error: ")), default=len(lines) - 30)
+    return "\n".join(lines[max(first, 0) :])
 
 
 def _tail(path: pathlib.Path) -> str:

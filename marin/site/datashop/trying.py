@@ -13,7 +13,9 @@ from typing import Any
 
 from marin.data.documents import Document, read_documents
 from marin.data.sources import ImportConfig, imported_documents
-from marin.datashop.annotate_config import ANSWER_CACHE, AnnotateConfig
+from marin.datashop.annotate_config import AnnotateConfig
+from marin.datashop.ask_config import ANSWER_CACHE
+from marin.datashop.medu import PROMPT_FILE, MeduConfig, write_medu_prompt
 from marin.datashop.question import grading_question
 from marin.datashop.trial import estimate_cost, try_prompt
 from marin.errors import ConfigError, DataError
@@ -56,6 +58,20 @@ def try_wish(settings: Mapping[str, Any], sample_size: int, prefix: str) -> dict
     return found
 
 
+def written_prompt(settings: Mapping[str, Any], folder: str, prefix: str) -> str:
+    """The prompt that the model writes for a target text, for a person to read and change.
+
+    Args:
+        folder: for the prompt and what it was made of.
+    Raises:
+        MarinError: the text cannot be read, or the endpoint gives no answers.
+    """
+    write_medu_prompt(
+        MeduConfig(corpus=settings["corpus_content_paths"], output_path=folder, **_asking(settings, prefix))
+    )
+    return files.read_bytes(files.join(folder, PROMPT_FILE)).decode()
+
+
 def wish_digest(settings: Mapping[str, Any]) -> str:
     """What a trial is about: with another prompt, model or pool it says nothing."""
     asked = [settings.get(name) for name in ("data_filter_prompt", "annotator_model_name", "endpoint")]
@@ -65,19 +81,25 @@ def wish_digest(settings: Mapping[str, Any]) -> str:
 
 def _config(settings: Mapping[str, Any], prefix: str) -> AnnotateConfig:
     return AnnotateConfig(
-        sample="",
         output_path="",
         prompt=settings["data_filter_prompt"],
-        model=settings["annotator_model_name"],
-        endpoint=settings.get("endpoint"),
-        concurrency=NUM_TRIALS,
-        timeout=_TIMEOUT,
-        patience=_PATIENCE,
-        max_tries=_MOST_TRIES,
-        cache=files.join(prefix, ANSWER_CACHE),
         **settings["dataset_output_processor_config_kwargs"],
-        **settings["text_generation_inference_config_kwargs"],
+        **_asking(settings, prefix),
     )
+
+
+def _asking(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """How the model is asked while a person waits."""
+    return {
+        "model": settings["annotator_model_name"],
+        "endpoint": settings.get("endpoint"),
+        "concurrency": NUM_TRIALS,
+        "timeout": _TIMEOUT,
+        "patience": _PATIENCE,
+        "max_tries": _MOST_TRIES,
+        "cache": files.join(prefix, ANSWER_CACHE),
+        **settings["text_generation_inference_config_kwargs"],
+    }
 
 
 def _documents(settings: Mapping[str, Any], prefix: str) -> list[Document]:

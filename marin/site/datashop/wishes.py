@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from marin.datashop.annotate_config import EXAMPLE, check_endpoint
+from marin.datashop.annotate_config import EXAMPLE
+from marin.datashop.ask_config import check_endpoint
 from marin.datashop.config import DatashopRunnerConfig
 from marin.errors import ConfigError
 from marin.site.datashop.uploads import Uploads
@@ -65,6 +66,7 @@ class Wish:
     keep_percent: str = "10"
     threshold: str = ""
     deduplicate: str = "exact"
+    vocab_size: str = "8192"
 
     @staticmethod
     def from_form(form: Mapping[str, Sequence[str]]) -> "Wish":
@@ -247,6 +249,12 @@ class _Checker:
         if wish.deduplicate not in DUPLICATES:
             self._problems["deduplicate"] = "Choose what counts as repeated."
         self._settings["deduplicate"] = wish.deduplicate
+        self._number(
+            "vocab_size",
+            int,
+            lambda value: 300 <= value <= 1_000_000,
+            "a whole number from 300 to 1,000,000, such as 8192",
+        )
 
     def _files(self, field: str, numbers: Sequence[str]) -> list[str]:
         found = [self._uploads.get(number) for number in numbers]

@@ -80,6 +80,6 @@ function prepareUpload(area) {
 
 document.querySelectorAll(".upload").forEach(prepareUpload);
 document.querySelectorAll("form").forEach((form) => form.addEventListener("submit", (event) => {
-  if (event.submitter?.value === "try") event.submitter.textContent = "Asking…";
+  if (["try", "write"].includes(event.submitter?.value)) event.submitter.textContent = "Asking…";
 }));
 document.getElementById("problems")?.focus();
