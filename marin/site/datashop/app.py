@@ -62,6 +62,7 @@ def build_app(shop: Shop, port: int) -> ASGIApp:
     routes = [
         get("/", _first_page),
         get("/static/{name}", _static),
+        get("/favicon.ico", _no_icon),
         get("/files", draft_pages.files_page),
         get("/runs/{id}", run_pages.run_page),
         get("/runs/{id}/review", draft_pages.review_page),
@@ -105,6 +106,11 @@ def _static(shop: Shop, request: Request) -> Response:
     if found is None:
         raise HTTPException(404, "There is no such file.")
     return Response(found[0], media_type=found[1])
+
+
+def _no_icon(shop: Shop, request: Request) -> Response:
+    """For the report, which has no icon of its own."""
+    return Response(status_code=204)
 
 
 async def _upload(shop: Shop, request: Request) -> Response:
