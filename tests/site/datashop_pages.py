@@ -95,6 +95,8 @@ def shop_served(
         finally:
             for run in shops[0].runs.all():
                 shops[0].runs.stop(run, at_once=True)
+                while (found := shops[0].runs.get(run.id)) is not None and found.is_alive:
+                    time.sleep(0.01)
 
 
 def rows(count: int, text: str = "a document about matrices") -> bytes:
