@@ -160,6 +160,17 @@ def ablation_step(
     )
 
 
+def train_ablation_arm(config: AblationRunConfig) -> None:
+    """Trains and scores one arm with one seed; what a run's step runs.
+
+    Raises:
+        TrainingError, DataError: see `train_arm`.
+    """
+    from marin.datashop.ablation_run import train_arm  # needs JAX, which making the steps does not
+
+    train_arm(config)
+
+
 def compare_arms(config: CompareArmsConfig) -> None:
     """Writes `ablation.json`: both arms by seed, their difference and its interval, for each evaluation set.
 
@@ -257,6 +268,4 @@ def _token_cache(name: str, documents: Documents, tokenizer: Documents) -> Docum
 
 
 def _run_step(name: str, config: AblationRunConfig) -> ExecutorStep:
-    from marin.datashop.ablation_run import train_arm  # imports JAX
-
-    return ExecutorStep(name=name, fn=train_arm, config=config, resources=config.resources)
+    return ExecutorStep(name=name, fn=train_ablation_arm, config=config, resources=config.resources)

@@ -8,8 +8,8 @@ from marin.data.tokenizer import Tokenizer
 from marin.datashop.ablation import EVALUATION_FILE, AblationModel, AblationRunConfig
 from marin.errors import ConfigError
 from marin.evaluation import EvalSet, bits_per_byte
-from marin.models.lm import count_parameters
 from marin.models.llama import LlamaConfig
+from marin.models.lm import count_parameters
 from marin.nn import RmsNormConfig
 from marin.nn.precision import Precision
 from marin.optim import MuonConfig

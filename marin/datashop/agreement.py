@@ -20,8 +20,10 @@ from marin.datashop.labels import LABELS, read_scale
 from marin.datashop.quality import Estimate
 from marin.datashop.resampling import interval_of
 from marin.errors import DataError
+from marin.execution.step import ExecutorStep, InputName, this_output_path
 from marin.storage import files
 
+AGREEMENT = "agreement.json"
 _RESAMPLES = 1000
 Pair = Mapping[str, float | None]
 
@@ -90,6 +92,37 @@ def compare_annotations(first: str, second: str, *, seed: int = 0) -> Agreement:
     if scales[0] != scales[1]:
         raise DataError(f"{first} has labels on the scale {scales[0]}, {second} on {scales[1]}: compare like with like")
     return measure_agreement(read_labels(first), read_labels(second), scale=scales[0], seed=seed)
+
+
+@dataclass(frozen=True)
+class AgreementConfig:
+    """Args:
+    first, second: folders of two annotations of one sample.
+    """
+
+    first: str | InputName | ExecutorStep
+    second: str | InputName | ExecutorStep
+    seed: int = 0
+    output_path: str = this_output_path()
+
+
+def agreement_step(name: str, first: ExecutorStep | InputName, second: ExecutorStep | InputName) -> ExecutorStep:
+    """The step `agreement/{name}`, with the file `agreement.json`."""
+    config = AgreementConfig(first, second)
+    return ExecutorStep(
+        name=f"agreement/{name}", fn=write_agreement, config=config, description="how far two annotators agree"
+    )
+
+
+def write_agreement(config: AgreementConfig) -> None:
+    """Compares two annotations, prints the result and writes it down.
+
+    Raises:
+        DataError: see `compare_annotations`.
+    """
+    found = compare_annotations(str(config.first), str(config.second), seed=config.seed)
+    files.write_json(files.join(config.output_path, AGREEMENT), found.to_json())
+    print(found.summary(), flush=True)
 
 
 def measure_agreement(labels_a: Pair, labels_b: Pair, *, scale: tuple[float, float], seed: int = 0) -> Agreement:

@@ -116,7 +116,7 @@ def train_cascade(config: CascadeConfig) -> None:
         "held_out_wanted_passed": int((passes & is_wanted).sum()),
         CHEAP: read_record(folders[CHEAP])["kind"],
         DEAR: read_record(folders[DEAR])["kind"],
-        "note": read_record(folders[DEAR]).get("note"),
+        **{key: value for key, value in read_record(folders[DEAR]).items() if key in ("note", "num_processes")},
     }
     finish_classifier(config, cascade, sample, threshold, record)
     print(
@@ -150,6 +150,11 @@ class Cascade:
     scale: tuple[float, float]
 
     kind: ClassVar[str] = "cascade"
+
+    @property
+    def documents_at_once(self) -> int:
+        """Enough that what passes fills the dear one's batches."""
+        return 2 * int(getattr(self.dear, "documents_at_once", 512))
 
     def scores(self, texts: Sequence[str]) -> Float64[np.ndarray, " N"]:
         """See `Classifier`."""

@@ -33,7 +33,7 @@ _KINDS = {
 
 
 class Classifier(Protocol):
-    """Scores texts."""
+    """Scores texts. One that is slow to begin may say how many texts it wants at once, as `documents_at_once`."""
 
     @property
     def kind(self) -> str: ...

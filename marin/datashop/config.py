@@ -66,6 +66,7 @@ class DatashopRunnerConfig:
     negatives: what is not, likewise; none are drawn from the pool.
     negatives_per_positive: how many documents of the pool stand in for what is not wanted, for each positive.
     sample_size: documents to label by a prompt.
+    second_annotator_model_name: another model that grades the same sample: the report says how far the two agree.
     classifier: what learns the labels and scores the pool.
     threshold, keep_fraction: which documents are kept: those that score at least this, or the best fraction.
     eval_sets: contamination is reported against these, and overlapping documents are dropped.
@@ -103,6 +104,7 @@ class DatashopRunnerConfig:
     negatives: tuple[Path, ...] = ()
     negatives_per_positive: float = 5.0
     sample_size: int = 2000
+    second_annotator_model_name: str | None = None
     classifier: TrainClassifierConfig = dataclasses.field(default_factory=NgramConfig)
     threshold: float | None = None
     keep_fraction: float | None = None
@@ -151,6 +153,11 @@ class DatashopRunnerConfig:
         if self.negatives and not self.positives:
             raise ConfigError(
                 "config field `negatives` is set without `positives`: give examples of what is wanted too"
+            )
+        if self.positives and self.second_annotator_model_name:
+            raise ConfigError(
+                "config field `second_annotator_model_name` is set, but `positives` are labels already: use a prompt, or "
+                "leave it out"
             )
         if self.data_filter_prompt is not None and PLACEHOLDER not in self.data_filter_prompt:
             raise ConfigError(

@@ -130,7 +130,13 @@ def encoder_folder(path: str) -> Path:
 def origin_of(folder: Path) -> dict[str, Any]:
     """Where an encoder comes from, for `classifier.json` and reports; with `note` where its size limits what it shows."""
     path = folder / ORIGIN_FILE
+    weights = {each.name: files.sha256_file(str(each)) for each in sorted(folder.glob("*.safetensors"))}
     if not path.is_file():
-        return {"origin": folder.resolve().name, "note": None}
+        return {"origin": folder.resolve().name, "origin_weights": weights, "note": None}
     pretraining = json.loads(path.read_bytes())
-    return {"origin": "masked prediction on the pool", "note": CPU_SIZE, "pretraining": pretraining}
+    return {
+        "origin": "masked prediction on the pool",
+        "origin_weights": weights,
+        "note": CPU_SIZE,
+        "pretraining": pretraining,
+    }

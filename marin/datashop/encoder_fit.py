@@ -13,7 +13,7 @@ first step among them.
 import dataclasses
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Bool, Float, Float64, Int32
 
 from marin.datashop.classifier import CLASSIFIER, finish_classifier, read_sample
 from marin.datashop.encoder import ENCODER, HEAD, TRAINING, EncoderConfig, encoder_folder, origin_of
 from marin.datashop.encoder_scoring import EncoderClassifier, RegressionHead, TextEncoder, open_text_encoder, padded
-from marin.datashop.fitting import Fit, fit
+from marin.datashop.fitting import Fit, descent, fit
 from marin.datashop.labels import LabelledSample, held_out
 from marin.errors import DataError
 from marin.models.encoder import pooled
@@ -113,6 +112,7 @@ def train_encoder(config: EncoderConfig) -> None:
         "parameters": count_parameters(encoder.weights),
         "training_seconds": round(time.perf_counter() - started, 1),
         "compute": encoder.precision.compute,
+        "num_processes": 1,  # JAX uses all processors, or the accelerator, from one
         **origin_of(folder),
     }
     finish_classifier(config, EncoderClassifier(encoder, head), sample, threshold, record)
@@ -204,7 +204,7 @@ class FineTuner:
             "looks": jnp.full((looks, 3), jnp.nan, jnp.float32),
         }
         run = Fit("fine-tuning", self.num_steps, output, config.checkpoint_interval, config.eval_every)
-        state = fit(run, state, self._step(optimizer), self._batch, self._look)
+        state = fit(run, state, descent(optimizer, self._loss()), self._batch, self._look)
         looked = np.asarray(state["looks"], np.float64)
         found = [
             {"step": int(step), "macro_f1": macro, "squared_error": error}
@@ -239,7 +239,8 @@ class FineTuner:
         batches = order[: whole * size].reshape(whole, size)[generator.permutation(whole)]
         return np.concatenate([batches.reshape(-1), order[whole * size :]])
 
-    def _step(self, optimizer: optax.GradientTransformation) -> Any:
+    def _loss(self) -> Callable[..., Array]:
+        """The squared error of a batch's labels, in units of their variance."""
         precision, static, pooling = self._encoder.precision, self._encoder.static, self._config.pooling
         unit = self._unit
 
@@ -250,12 +251,7 @@ class FineTuner:
             errors_B = jnp.square((scores_B - labels_B) / unit)
             return jnp.sum(errors_B * weights_B) / jnp.maximum(jnp.sum(weights_B), 1.0)
 
-        def step(state: Any, batch: Any) -> tuple[Any, Array]:
-            loss, gradients = jax.value_and_grad(loss_of)(state["weights"], *batch)
-            updates, moments = optimizer.update(gradients, state["moments"], state["weights"])
-            return {**state, "weights": optax.apply_updates(state["weights"], updates), "moments": moments}, loss
-
-        return jax.jit(step, donate_argnums=0)
+        return loss_of
 
     def _look(self, state: Any, done: int) -> Any:
         """Measures on the selection part, and keeps the weights if none before were better."""

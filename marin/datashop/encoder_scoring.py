@@ -10,7 +10,7 @@ import functools
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -203,7 +203,8 @@ class EncoderClassifier:
 
     encoder: TextEncoder
     head: RegressionHead
-    kind: str = "encoder"
+    kind: ClassVar[str] = "encoder"
+    documents_at_once: ClassVar[int] = 16_384
 
     def scores(self, texts: Sequence[str]) -> Float64[np.ndarray, " N"]:
         """A score for each text."""

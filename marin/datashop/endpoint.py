@@ -17,13 +17,15 @@ import json
 import os
 import re
 import time
+import urllib.parse
+import urllib.request
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
 
-from marin.datashop.ask_config import AskConfig, check_endpoint
+from marin.datashop.ask_config import AskConfig
 from marin.datashop.question import Answer, Question
 from marin.errors import ConfigError, EndpointError
 from marin.execution.redaction import HIDDEN
@@ -78,14 +80,7 @@ class Endpoint:
     """
 
     def __init__(self, config: AskConfig):
-        base = config.endpoint or os.environ.get("OPENAI_BASE_URL")
-        if not base:
-            raise ConfigError(
-                "no endpoint: set config field `endpoint`, or OPENAI_BASE_URL, to the base URL of a server, such as "
-                "http://127.0.0.1:8000/v1 for `marin serve` or vLLM, or https://api.openai.com/v1"
-            )
-        check_endpoint(base)
-        self.base = base.rstrip("/")
+        self.base = config.base_url()
         self._url = self.base + "/chat/completions"
         self._key = os.environ.get(config.api_key_env) or None
         self._timeout = config.timeout
@@ -97,8 +92,9 @@ class Endpoint:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
             headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=True,
         )
+        # Not by `trust_env`: that looks into ~/.netrc, in a thread, for each request.
+        self._proxy = _proxy_for(self.base)
 
     async def __aenter__(self) -> Self:
         return self
@@ -117,7 +113,9 @@ class Endpoint:
         headers = {"idempotency-key": question.digest}
         try:
             async with asyncio.timeout(self._timeout):
-                request = self._session.post(self._url, data=question.body, headers=headers, allow_redirects=False)
+                request = self._session.post(
+                    self._url, data=question.body, headers=headers, proxy=self._proxy, allow_redirects=False
+                )
                 async with request as response:
                     data = await _read(response)
                     if data is None:
@@ -178,6 +176,24 @@ class Endpoint:
         if self._key:
             text = text.replace(self._key, HIDDEN)
         return re.sub(r"[^\x20-\x7e\xa0-\U0010ffff]+", " ", text)[:300]
+
+
+def _proxy_for(url: str) -> str | None:
+    """The proxy that the environment names for an address (HTTPS_PROXY, NO_PROXY and so on).
+
+    Raises:
+        ConfigError: it is of a kind that is not spoken here.
+    """
+    parts = urllib.parse.urlsplit(url)
+    host = parts.hostname or ""
+    if host in ("localhost", "127.0.0.1", "::1") or urllib.request.proxy_bypass(host):
+        return None
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if proxy is not None and not proxy.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"the proxy for {parts.scheme} addresses is no HTTP proxy: set {parts.scheme.upper()}_PROXY to one"
+        )
+    return proxy
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes | None:

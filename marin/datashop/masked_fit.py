@@ -24,7 +24,7 @@ from marin.data.documents import read_documents
 from marin.data.permutation import derive_seed, permute
 from marin.data.tokenizer.for_encoders import EncoderTokenizer, train_encoder_tokenizer
 from marin.datashop.encoder import CPU_SIZE, ENCODER, ORIGIN_FILE
-from marin.datashop.fitting import Fit, fit
+from marin.datashop.fitting import Fit, descent, fit
 from marin.datashop.masked import PretrainEncoderConfig
 from marin.errors import DataError
 from marin.models.encoder import EncoderModelConfig, MaskedHead
@@ -142,11 +142,6 @@ def pretrain(config: PretrainEncoderConfig) -> None:
         logits_NV = parts["head"](x_BMD.reshape(-1, x_BMD.shape[-1]), parts["encoder"].embedding)
         return optax.softmax_cross_entropy_with_integer_labels(logits_NV, targets_BM.reshape(-1))
 
-    def step(state: Any, batch: Any) -> tuple[Any, Array]:
-        loss, gradients = jax.value_and_grad(lambda weights: jnp.mean(losses(weights, *batch)))(state["weights"])
-        updates, moments = optimizer.update(gradients, state["moments"], state["weights"])
-        return {"weights": optax.apply_updates(state["weights"], updates), "moments": moments}, loss
-
     def batch_of(index: int) -> tuple[np.ndarray, ...]:
         first = index * config.batch_size
         chosen = [_window_at(place, len(learn), config.seed) for place in range(first, first + config.batch_size)]
@@ -154,7 +149,7 @@ def pretrain(config: PretrainEncoderConfig) -> None:
 
     state = {"weights": weights, "moments": optimizer.init(weights)}
     run = Fit("masked prediction", config.num_steps, output, config.checkpoint_interval)
-    state = fit(run, state, jax.jit(step, donate_argnums=0), batch_of)
+    state = fit(run, state, descent(optimizer, lambda *given: jnp.mean(losses(*given))), batch_of)
 
     # ---- the folder --------------------------------------------------------------------------------------------------
     measured = dataclasses.replace(rows, windows=held_out)

@@ -43,7 +43,8 @@ class ScoreConfig:
     """Args:
     documents: a document set.
     classifier: a folder that `train_classifier` wrote.
-    num_workers: processes, or on Ray tasks at once; 0 is one a processor.
+    num_workers: processes, or on Ray tasks at once; 0 is one a processor, and one for a classifier that uses all of them,
+        or an accelerator, by itself (`num_processes` in its `classifier.json`).
     use_ray: run on the Ray cluster that RAY_ADDRESS names, or on one that is started here.
     """
 
@@ -63,7 +64,9 @@ def score_documents(config: ScoreConfig) -> None:
         DataError: documents or classifier cannot be read, or a score is not finite; the message names the shard.
     """
     source, folder = DocumentSet.open(str(config.documents)), str(config.classifier)
-    scale = [float(end) for end in read_record(folder)["scale"]]
+    classifier = read_record(folder)
+    scale = [float(end) for end in classifier["scale"]]
+    num_workers = config.num_workers or int(classifier.get("num_processes", 0))
     digest = folder_digest(folder)
     files.remove_file(files.join(config.output_path, SCORES))
     files.remove_temporaries(config.output_path)
@@ -76,7 +79,7 @@ def score_documents(config: ScoreConfig) -> None:
     work = functools.partial(score_shard, folder, digest, config.output_path, (scale[0], scale[1]))
     run = _run_on_ray if config.use_ray else run_in_processes
     progress = _Progress(source, sum(records[index]["documents"] for index in records))
-    for position, record in run(work, [source.shards[index] for index in todo], config.num_workers):
+    for position, record in run(work, [source.shards[index] for index in todo], num_workers):
         records[todo[position]] = record
         progress.add(record["documents"])
     counts = np.sum([records[index]["histogram"] for index in range(len(source.shards))], axis=0)
@@ -160,10 +163,11 @@ def folder_digest(folder: str) -> str:
 def _scored(
     classifier: Classifier, documents: Iterator[Document]
 ) -> Iterator[tuple[list[Document], Float64[np.ndarray, " n"]]]:
+    at_once = getattr(classifier, "documents_at_once", _DOCUMENTS_AT_ONCE)
     block: list[Document] = []
     for document in documents:
         block.append(document)
-        if len(block) == _DOCUMENTS_AT_ONCE:
+        if len(block) == at_once:
             yield block, classifier.scores([one.text for one in block])
             block = []
     if block:

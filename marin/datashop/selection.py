@@ -87,8 +87,8 @@ def look_at_selection(config: SelectionConfig) -> None:
         "limit": limit,
         "scale": scale,
         "edges": edges.tolist(),
-        "kept": np.histogram(np.clip(scores[is_kept], *scale), edges)[0].tolist(),
-        "dropped": np.histogram(np.clip(scores[~is_kept], *scale), edges)[0].tolist(),
+        "kept": np.histogram(np.clip(scores[is_kept], scale[0], scale[1]), edges)[0].tolist(),
+        "dropped": np.histogram(np.clip(scores[~is_kept], scale[0], scale[1]), edges)[0].tolist(),
         "planted": _planted(scores[places], is_kept[places], is_planted, (scale[0], scale[1]), config),
     }
     files.write_json(files.join(config.output_path, SELECTION), content)

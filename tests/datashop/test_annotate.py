@@ -3,9 +3,11 @@
 import json
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -295,6 +297,43 @@ def test_kill_and_second_run_pay_for_nothing_twice_but_what_was_under_way(sample
     assert len(twice) <= perhaps <= 8  # the bound that is stated is true, and no more than were in flight
     assert len(endpoint.charged) == 60  # what an endpoint charges that honours the idempotency key
     assert sum(endpoint.charged.values()) == 60 + len(twice)
+
+
+def run_and_kill(config: AnnotateConfig, endpoint: ScriptedEndpoint, chance: random.Random) -> None:
+    child = start_child(config)
+    limit = len(endpoint.received) + chance.randrange(1, 12)
+    scripted_endpoint.until(lambda: len(endpoint.received) >= limit or child.poll() is not None)
+    time.sleep(chance.uniform(0, 0.1))
+    child.kill()
+    child.communicate()
+
+
+@pytest.mark.slow
+def test_many_kills_at_random_points_pay_for_nothing_twice_but_what_was_under_way(
+    sample: str, tmp_path: pathlib.Path
+) -> None:
+    chance = random.Random(0)
+    with serving(lambda received: Reply(grader(received).text, wait=chance.uniform(0, 0.2))) as endpoint:
+        config = config_for(endpoint, sample, tmp_path)
+        for _ in range(8):
+            run_and_kill(config, endpoint, chance)
+        annotate(config)
+    check_one_right_label_each(config)
+    extra = sum(endpoint.charged.values()) - len(endpoint.charged)
+    assert len(endpoint.charged) == 60 and extra <= summary_of(config)["perhaps_paid"]["requests"] <= 8 * 8
+
+
+def test_second_run_at_the_same_time_waits_and_pays_nothing(sample: str, tmp_path: pathlib.Path) -> None:
+    with serving(lambda received: Reply(grader(received).text, wait=0.05)) as endpoint:
+        config = config_for(endpoint, sample, tmp_path)
+        child = start_child(config)
+        scripted_endpoint.until(lambda: len(endpoint.received) >= 5)
+        other = config_for(endpoint, sample, tmp_path, output_path=str(tmp_path / "other"))
+        annotate(other)
+        assert child.communicate(timeout=60)[0] is not None and child.returncode == 0
+    check_one_right_label_each(config)
+    check_one_right_label_each(other)
+    assert len(endpoint.received) == 60
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

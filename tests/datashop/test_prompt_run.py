@@ -31,7 +31,7 @@ def grade(received: Received) -> Reply:
     return Reply(f"Final Score: {words[max(points - 1, 0)] if 'Useless' in received.message else points}")
 
 
-@pytest.mark.parametrize("way", ["prompt", "corpus"])
+@pytest.mark.parametrize("way", ["prompt", pytest.param("corpus", marks=pytest.mark.slow)])
 def test_pool_is_filtered_by_what_a_model_says(way: str, tmp_path: pathlib.Path) -> None:
     write_shards(str(tmp_path / "pool"), made_documents(300), stage="made", settings={}, shard_bytes=40_000)
     (tmp_path / "target.txt").write_text("All about borrow checkers and lifetimes.")

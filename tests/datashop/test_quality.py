@@ -76,6 +76,7 @@ def test_quality_states_the_libraries_figures_with_intervals_around_them() -> No
     assert quality.roc[0] == (0, 0) and quality.roc[-1] == (1, 1)
 
 
+@pytest.mark.slow
 def test_interval_of_auc_covers_the_truth_about_as_often_as_it_says() -> None:
     """Scores of the two sides are normal at a distance of 1: the true AUC is Phi(1 / sqrt 2)."""
     truth, covered = 0.5 * (1 + math.erf(0.5)), 0

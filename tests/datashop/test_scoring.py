@@ -156,6 +156,7 @@ def test_odd_ids_come_back_as_they_were(classifier: str, tmp_path: pathlib.Path)
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # of Ray itself
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra `ray`)")
 def test_ray_tasks_give_the_files_of_local_processes(
     pool: DocumentSet, classifier: str, tmp_path: pathlib.Path
