@@ -96,7 +96,7 @@ class AnnotateProgress:
         if standing.tries_again:
             parts.append(f"{standing.tries_again:,} tried again")
         if standing.times_busy:
-            parts.append(f"{standing.times_busy:,} put off (busy)")
+            parts.append(f"{standing.times_busy:,} put off")
         return ", ".join([*parts, *self._spending()])
 
     def _spending(self) -> list[str]:

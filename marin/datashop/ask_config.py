@@ -29,8 +29,9 @@ class AskConfig:
         api_key_env: the environment variable that holds the key; a server that asks for none needs none.
         concurrency: requests in flight at once.
         timeout: seconds for one request, from sending it to the last byte of its answer.
-        max_tries: for a question, not counting those that the endpoint put off because it is busy.
-        patience: seconds without a single answer after which the endpoint is taken to be gone.
+        max_tries: for a question, not counting those that the endpoint put off because it is busy, or missed because it was gone.
+        patience: seconds with faults and without a single answer after which the endpoint is taken to be gone; a minute is
+            enough for one that was never reached.
         budget_tokens: read and written ones together, also those of earlier runs that the cache knows of; no request is sent
             that could go beyond.
         budget_dollars: as `budget_tokens`, with the two prices.

@@ -1,13 +1,14 @@
 """An OpenAI-compatible endpoint: one question goes in, and what became of it comes out.
 
     Answer     whole and in OpenAI's form; it was paid for
-    Busy       turned away because there is too much to do (429, or 503 with Retry-After): later, nobody's fault
-    Failed     no connection, time is up, connection broken, HTTP 408, 409, 425 or 5xx, a body that is no answer: again
+    Busy       turned away because there is too much to do (429, or 503 with Retry-After), or no connection: later
+    Failed     time is up, connection broken, HTTP 408, 409, 425 or 5xx, a body that is no answer: again
     Refused    this question will never be answered (400, 413, 422 and the like)
     EndpointError, raised    no question will be answered: no access, no such model or address, no credit
 
-Each question carries its digest as `Idempotency-Key`, so an endpoint that honours it charges for one however often it is
-sent. An HTTP error is taken to be free of charge; a broken connection, a time-out and a garbled answer are not, as nobody can
+Each question carries its digest as `Idempotency-Key`, so an endpoint that honours it charges once for a question that had to be
+sent again because no response came. After a whole response that is of no use the key is another one, as the same key may
+bring the same response. An HTTP error is taken to be free of charge; a broken connection, a time-out and a garbled answer are not, as nobody can
 know. Redirects are not followed, and the key is in no message.
 """
 
@@ -19,14 +20,13 @@ import re
 import time
 import urllib.parse
 import urllib.request
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
 
 from marin.datashop.ask_config import AskConfig
-from marin.datashop.question import Answer, Question
+from marin.datashop.question import Answer, Busy, Failed, Outcome, Question, Refused
 from marin.errors import ConfigError, EndpointError
 from marin.execution.redaction import HIDDEN
 
@@ -40,36 +40,6 @@ _NEVER = {
     404: "there is no such model or address: see `/v1/models` of the endpoint, and give its base URL, which ends in /v1 as a rule",
     405: "the address takes no questions: give the base URL, which ends in /v1 as a rule",
 }
-
-
-@dataclass(frozen=True)
-class Busy:
-    """Args:
-    wait: seconds that the endpoint asks to wait; None if it does not say.
-    """
-
-    problem: str
-    wait: float | None
-
-
-@dataclass(frozen=True)
-class Failed:
-    """Args:
-    may_be_paid: whether the endpoint may have answered, and charged for it.
-    wait: as for `Busy`.
-    """
-
-    problem: str
-    may_be_paid: bool
-    wait: float | None = None
-
-
-@dataclass(frozen=True)
-class Refused:
-    problem: str
-
-
-Outcome = Answer | Busy | Failed | Refused
 
 
 class Endpoint:
@@ -104,13 +74,15 @@ class Endpoint:
     ) -> None:
         await self._session.close()
 
-    async def send(self, question: Question) -> Outcome:
+    async def send(self, question: Question, number: int = 0) -> Outcome:
         """Sends a question once.
 
+        Args:
+            number: of whole responses to it that were of no use.
         Raises:
             EndpointError: neither this question nor another one will be answered.
         """
-        headers = {"idempotency-key": question.digest}
+        headers = {"idempotency-key": f"{question.digest}-{number}" if number else question.digest}
         try:
             async with asyncio.timeout(self._timeout):
                 request = self._session.post(
@@ -119,20 +91,24 @@ class Endpoint:
                 async with request as response:
                     data = await _read(response)
                     if data is None:
-                        return Failed(f"an answer of more than {_MOST_BYTES:,} bytes", may_be_paid=True)
+                        return Failed(f"an answer of more than {_MOST_BYTES:,} bytes", may_be_paid=True, is_whole=True)
                     if response.status == 200:
                         return self._read_answer(question, data)
                     return self._turned_away(response, data)
         except aiohttp.ConnectionTimeoutError:
-            return Failed(f"no connection to {self.base} within {_CONNECT_SECONDS:g} s", may_be_paid=False)
+            return Busy(f"no connection to {self.base} within {_CONNECT_SECONDS:g} s", None, is_there=False)
         except TimeoutError:
-            return Failed(f"no answer within {self._timeout:g} s", may_be_paid=True)
+            return Failed(f"no answer within {self._timeout:g} s", may_be_paid=True, is_whole=False)
+        except aiohttp.ClientConnectorCertificateError as error:
+            why = self._shown(str(error.certificate_error))
+            raise EndpointError(f"{self.base} shows a certificate that is not accepted ({why}): mend it") from None
         except aiohttp.ClientConnectorError as error:
-            return Failed(self._shown(f"no connection to {self.base} ({error.os_error.strerror or error})"), False)
+            why = error.os_error.strerror or str(error)
+            return Busy(self._shown(f"no connection to {self.base} ({why})"), None, is_there=False)
         except aiohttp.InvalidURL:
             raise ConfigError(f"the endpoint {self.base!r} is no address: give a base URL") from None
         except (aiohttp.ClientError, OSError) as error:
-            return Failed(self._shown(f"the connection broke ({error or type(error).__name__})"), may_be_paid=True)
+            return Failed(self._shown(f"the connection broke ({error or type(error).__name__})"), True, is_whole=False)
 
     def _read_answer(self, question: Question, data: bytes) -> Outcome:
         try:
@@ -144,7 +120,7 @@ class Endpoint:
             if not isinstance(text, str):
                 raise TypeError("content is no text")
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            return Failed(self._shown(f"what came is no answer: {data[:100]!r}"), may_be_paid=True)
+            return Failed(self._shown(f"what came is no answer: {data[:100]!r}"), may_be_paid=True, is_whole=True)
         usage = _usage(body)
         return Answer(
             text=text.encode("utf-8", "replace").decode(),
@@ -164,7 +140,7 @@ class Endpoint:
         if status == 429 or (status == 503 and wait is not None):
             return Busy(problem, wait)
         if status in _AGAIN:
-            return Failed(problem, may_be_paid=False, wait=wait)
+            return Failed(problem, may_be_paid=False, is_whole=True, wait=wait)
         if status < 400:
             raise EndpointError(
                 f"{self.base}: {problem}: it answers elsewhere, which is not followed; give the base URL that it names"

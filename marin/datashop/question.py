@@ -1,4 +1,4 @@
-"""One request to a language model, and the answer that was paid for.
+"""One request to a language model, and what becomes of it.
 
 A question is known by the digest of its body, so the same document under the same prompt, model and parameters is the same
 question in every run and in every sample. Its worst case in tokens is known before it is sent: a tokenizer over bytes makes
@@ -46,6 +46,46 @@ class Answer:
     input_tokens: int
     output_tokens: int
     is_estimated: bool
+
+
+@dataclass(frozen=True)
+class Busy:
+    """The endpoint has too much to do, or is not there: no fault of the question.
+
+    Args:
+        wait: seconds that the endpoint asks to wait; None if it does not say.
+        is_there: whether it was reached.
+    """
+
+    problem: str
+    wait: float | None
+    is_there: bool = True
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A fault that may pass.
+
+    Args:
+        may_be_paid: whether the endpoint may have answered, and charged for it.
+        is_whole: whether it came as a whole response; an endpoint that honours idempotency keys would give it again.
+        wait: as for `Busy`.
+    """
+
+    problem: str
+    may_be_paid: bool
+    is_whole: bool
+    wait: float | None = None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The question will never be answered."""
+
+    problem: str
+
+
+Outcome = Answer | Busy | Failed | Refused
 
 
 def read_prompt(config: AnnotateConfig) -> str:
