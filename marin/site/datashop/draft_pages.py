@@ -173,13 +173,22 @@ def _trial(shop: Shop, run: Run, checked: Checked) -> dict[str, Any] | None:
     is_whole = needed <= set(checked.settings)
     found = {"problem": "", "trials": [], "estimate": None, "no_estimate": ""} | found
     found["is_old"] = not is_whole or found.get("wish") != trying.wish_digest(checked.settings)
-    estimate, size = found.get("estimate"), checked.settings.get("sample_size")
+    estimate, size = found.get("estimate"), _sample_size(shop, run, checked)
     if estimate and size and estimate["num_documents"]:
         times = size / estimate["num_documents"]
         estimate["num_documents"] = size
         estimate["tokens"] = [times * value for value in estimate["tokens"]]
         estimate["dollars"] = [times * value for value in estimate["dollars"]] if estimate["dollars"] else None
     return found
+
+
+def _sample_size(shop: Shop, run: Run, checked: Checked) -> int | None:
+    """How many documents would be labelled: as many as asked for, or all of a pool that is known to have fewer."""
+    size = checked.settings.get("sample_size")
+    uploads = [shop.uploads.get(number) for number in run.wish.pool]
+    if size is None or run.wish.pool_path or None in uploads:
+        return size
+    return min(size, sum(upload.documents for upload in uploads if upload is not None))
 
 
 def _most_cost(shop: Shop, checked: Checked) -> tuple[int, float | None] | None:
