@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -231,6 +232,10 @@ def test_command_prints_the_address_and_refuses_what_it_cannot_show(tmp_path: pa
     lines = [page.stdout.readline(), page.stdout.readline()]
     assert lines[0] == f"outputs below {tmp_path / 'store'}\n"
     assert re.fullmatch(r"open http://127\.0\.0\.1:\d+/\?key=[\w-]{43}  \(Ctrl-C stops\)\n", lines[1])
+    port = re.findall(r":(\d+)/", lines[1])[0]
+    with socket.create_connection(("127.0.0.1", int(port)), timeout=20) as connection:
+        connection.sendall(f"GET / HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n".encode())
+        assert b"401 Unauthorized" in connection.recv(100)
     page.send_signal(signal.SIGINT)
     out, err = page.communicate(timeout=60)
     assert (page.returncode, out, err) == (0, "stopped\n", "")

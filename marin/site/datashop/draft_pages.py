@@ -171,6 +171,7 @@ def _trial(shop: Shop, run: Run, checked: Checked) -> dict[str, Any] | None:
         return None
     needed = {"data_filter_prompt", "annotator_model_name", "pretraining_data_path"}
     is_whole = needed <= set(checked.settings)
+    found = {"problem": "", "trials": [], "estimate": None, "no_estimate": ""} | found
     found["is_old"] = not is_whole or found.get("wish") != trying.wish_digest(checked.settings)
     estimate, size = found.get("estimate"), checked.settings.get("sample_size")
     if estimate and size and estimate["num_documents"]:
