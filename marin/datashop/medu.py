@@ -17,6 +17,7 @@ from typing import Any
 from marin.data.documents import Document
 from marin.data.shards import MANIFEST, DocumentSet
 from marin.data.sources import ImportConfig, imported_documents
+from marin.data.tokenizer import Tokenizer
 from marin.datashop.annotate_config import EXAMPLE
 from marin.datashop.answer_cache import AnswerCache, open_cache
 from marin.datashop.ask_config import AskConfig
@@ -178,8 +179,6 @@ def corpus_beginning(config: MeduConfig, path: str) -> str:
     if not text.strip():
         raise DataError(f"the corpus {path} holds no text: give another one")
     if config.tokenizer is not None:
-        from marin.data.tokenizer import Tokenizer
-
         tokenizer = Tokenizer.load(str(config.tokenizer))
         ids = tokenizer.encode(text)
         return tokenizer.decode(ids[: config.max_corpus_tokens]) if len(ids) > config.max_corpus_tokens else text

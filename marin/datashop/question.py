@@ -5,12 +5,14 @@ question in every run and in every sample. Its worst case in tokens is known bef
 at most one token of each byte, and an answer has at most `max_tokens`.
 """
 
+import functools
 import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any
 
 from marin.data.documents import text_bytes
+from marin.data.tokenizer import Tokenizer
 from marin.datashop.annotate_config import EXAMPLE, AnnotateConfig, check_prompt
 from marin.datashop.ask_config import AskConfig
 from marin.errors import DataError, StorageError
@@ -108,7 +110,19 @@ def read_prompt(config: AnnotateConfig) -> str:
 
 def shown_example(config: AnnotateConfig, text: str) -> str:
     """What the model sees of a document."""
-    return text[: config.max_example_chars]
+    shown = text[: config.max_example_chars]
+    if config.max_example_tokens is None:
+        return shown
+    tokenizer = _tokenizer(str(config.tokenizer))
+    ids = tokenizer.encode(shown)
+    if len(ids) <= config.max_example_tokens:
+        return shown
+    return tokenizer.decode(ids[: config.max_example_tokens]).rstrip("\ufffd")  # of a character that was cut
+
+
+@functools.lru_cache(maxsize=2)
+def _tokenizer(path: str) -> Tokenizer:
+    return Tokenizer.load(path)
 
 
 def grading_question(config: AnnotateConfig, prompt: str, text: str) -> Question:

@@ -165,6 +165,9 @@ def test_budget_in_tokens_is_never_passed_and_a_larger_one_goes_on(sample: str, 
         assert spent <= 2000 and 0 < first < 60
         assert 2000 - spent < 900  # no more is left than one question at its worst
         assert not os.path.exists(config.output_path + "/labels.jsonl")
+        progress = files.read_json(config.output_path + "/progress.json")
+        assert (progress["state"], progress["num_done"], progress["budget_tokens"]) == ("stopped", first, 2000)
+        assert sum(progress["tokens_paid"].values()) == spent and progress["in_flight"] == 0
         annotate(config_for(endpoint, sample, tmp_path, budget_tokens=100_000))
     check_one_right_label_each(config)
     assert len(endpoint.received) == 60

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from scripted_endpoint import Received, Reply, serving
 
-from marin.data.documents import Document
+from marin.data.documents import Document, write_documents
 from marin.data.shards import write_shards
+from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenizer
 from marin.datashop.annotate import AnnotateConfig, annotate_step
+from marin.datashop.question import shown_example
 from marin.errors import ConfigError, StepFailedError
 from marin.execution.executor import Executor, ExecutorMainConfig
 from marin.execution.fingerprint import identify
@@ -32,6 +34,7 @@ def config_of(**fields: Any) -> AnnotateConfig:
         ({"temperature": 0.2}, True),
         ({"max_tokens": 100}, True),
         ({"max_example_chars": 100}, True),
+        ({"max_example_tokens": 100, "tokenizer": "t"}, True),
         ({"request": {"top_p": 0.9}}, True),
         ({"max_unanswered_fraction": 0.5}, True),
         ({"endpoint": "http://127.0.0.1:1/v1"}, False),
@@ -62,6 +65,8 @@ def test_what_changes_labels_is_identity_and_nothing_else_is(changed: dict[str, 
         ({"model": ""}, "`model` is empty"),
         ({"temperature": 3.0}, "`temperature` is 3.0: use 0 to 2"),
         ({"concurrency": 0}, "`concurrency` is 0: use more than 0"),
+        ({"max_example_tokens": 5}, "`max_example_tokens` and `tokenizer`: give both"),
+        ({"max_example_tokens": 0, "tokenizer": "t"}, "`max_example_tokens` is 0"),
         ({"max_example_chars": 0}, "`max_example_chars` is 0"),
         ({"budget_tokens": 0}, "`budget_tokens` is 0: use more than 0, or None for no limit"),
         ({"budget_dollars": 1.0}, "`budget_dollars` needs the prices"),
@@ -77,6 +82,19 @@ def test_mistake_in_a_config_is_told_where_it_is_made(fields: dict[str, Any], sa
     with pytest.raises(ConfigError, match=said) as raised:
         config_of(**fields)
     assert "secret" not in str(raised.value)
+
+
+def test_example_is_cut_by_the_tokens_of_the_model(tmp_path: pathlib.Path) -> None:
+    documents = str(tmp_path / "documents.jsonl.zst")
+    write_documents(documents, [Document("a", "the cat sat on a mat. " * 20, "t")])
+    train_tokenizer(TrainTokenizerConfig(documents, 270, str(tmp_path / "tokenizer")))
+    config = config_of(max_example_tokens=4, tokenizer=str(tmp_path / "tokenizer"))
+    tokenizer = Tokenizer.load(str(tmp_path / "tokenizer"))
+    text = "the cat sat on a mat. " * 5
+    shown = shown_example(config, text)
+    assert shown and text.startswith(shown) and len(tokenizer.encode(shown)) == 4
+    assert shown_example(config, "é" * 5) == "é" * 2 and shown_example(config, "a" * 4) == "a" * 4
+    assert shown_example(config, "a\u20ac\u20ac") == "a\u20ac"  # 7 bytes, of which the fourth ends the first euro sign
 
 
 def test_run_without_an_endpoint_is_refused_before_anything_runs(
