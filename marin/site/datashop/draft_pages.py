@@ -48,7 +48,7 @@ def draft_page(shop: Shop, request: Request, run: Run) -> Response:
         splits=SPLITS,
         has_key=_has_key(),
         trial=_trial(shop, run, checked),
-        most=_most_cost(shop, checked) if run.wish.way == "prompt" else None,
+        most=_most_cost(shop, run, checked),
     )
 
 
@@ -191,8 +191,9 @@ def _sample_size(shop: Shop, run: Run, checked: Checked) -> int | None:
     return min(size, sum(upload.documents for upload in uploads if upload is not None))
 
 
-def _most_cost(shop: Shop, checked: Checked) -> tuple[int, float | None] | None:
-    if _trial_problems(checked):
+def _most_cost(shop: Shop, run: Run, checked: Checked) -> tuple[int, float | None] | None:
+    """What a trial can cost; None where it is not known, or where a page would have to read more than uploads for it."""
+    if run.wish.way != "prompt" or run.wish.pool_path or wishes.BUILT_IN in run.wish.pool or _trial_problems(checked):
         return None
     try:
         return trying.most_cost(checked.settings, shop.prefix)
