@@ -285,6 +285,7 @@ def _check(page: Any, address: str, scheme: str) -> None:
     assert page.title().endswith("· Marin")
 
 
+@pytest.mark.slow
 def test_page_works_without_scripts_and_by_keyboard(browser: Any, tmp_path: pathlib.Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "pool.jsonl").write_bytes(rows(30))

@@ -109,8 +109,6 @@ def test_hostile_uploads_are_refused_or_shown_as_text(client: Client) -> None:
         ("../../../etc/cron.d/x.jsonl", b"no json", "no document"),
         ("x.html", b"<script>", "should end in"),
         ("", b"x", "should end in"),
-        ("a.parquet", b"PAR1", "no Parquet"),
-        ("a.txt", b"\0\0", "NUL"),
         ("a.txt", b"", "empty"),
     ):
         assert problem in client.upload(name, content)["problem"]
