@@ -78,7 +78,7 @@ class DatashopRunnerConfig:
     ablation: None trains no models.
     text_key, id_key, on_bad_row: how the files of the pool are read; see `marin.data.sources`.
     seed: of the sample, the split and the classifier.
-    endpoint: base URL of an OpenAI-compatible server; OPENAI_BASE_URL, then the hosted service.
+    endpoint: base URL of an OpenAI-compatible server; None is what OPENAI_BASE_URL of the environment says.
     api_key_env: the environment variable with its key.
     concurrency: requests in flight.
     num_workers: processes for every stage; 0 is one a processor.
