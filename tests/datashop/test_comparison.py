@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marin.datashop.comparison import CompareConfig, compare_classifiers
+from marin.datashop.comparison import CompareConfig, _differences, _resamples, compare_classifiers
 from marin.datashop.ngrams import NgramConfig
 from marin.errors import ConfigError, DataError
 
@@ -47,6 +47,20 @@ def test_difference_is_that_of_the_qualities_and_has_its_interval(folders: dict[
     assert "difference" not in rows["whole"] and all(row["documents_per_second"] > 0 for row in rows.values())
     table = (tmp_path / "comparison.md").read_text()
     assert table.startswith("# Which?") and f"{auc['narrow']:.3f} (" in table and f"{narrow['value']:+.4f}" in table
+
+
+def test_interval_of_a_difference_is_that_of_paired_resamples() -> None:
+    from sklearn.metrics import roc_auc_score
+
+    generator = np.random.default_rng(0)
+    is_wanted = generator.random(60) < 0.4
+    scores, others = (is_wanted + generator.normal(0, 1, 60) for _ in range(2))
+    found = _differences(scores, others, is_wanted, seed=3)["auc"]
+    draws = np.random.Generator(np.random.PCG64(3)).integers(0, 60, (500, 60))
+    plain = [roc_auc_score(is_wanted[d], scores[d]) - roc_auc_score(is_wanted[d], others[d]) for d in draws[:40]]
+    ours, theirs = (_resamples(each, is_wanted, 3)["auc"] for each in (scores, others))
+    assert np.allclose((ours - theirs)[:40], plain)
+    assert np.allclose([found["low"], found["high"]], np.quantile(ours - theirs, [0.025, 0.975]))
 
 
 def test_notes_of_classifiers_stand_under_the_table(folders: dict[str, str], tmp_path: Path) -> None:
