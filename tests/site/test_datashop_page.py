@@ -186,14 +186,14 @@ def test_prompt_is_tried_on_ten_documents_and_its_cost_is_told_before_paying(
         assert page.locator(".trials > li").count() == 10 == len(grader.asked)
         assert page.locator(".trials .badge.success").count() == 9
         assert page.get_by_text("the answer has no score").count() == 1
-        # Ten answers of 120 tokens each, so the interval has no width.
+        # The pool has no more than 40. Ten answers of 120 tokens each, so the interval has no width.
         assert (
-            "1,000 documents should take about 120,000 tokens (120,000 to 120,000), about $0.14"
+            "40 documents should take about 4,800 tokens (4,800 to 4,800), about $0.00560"
             in page.locator(".estimate").inner_text()
         )
         assert page.title().endswith("· Marin") and page.locator("main img").count() == 0
         page.get_by_role("button", name="Review and start").click()
-        assert "about $0.14" in page.locator("main").inner_text() and "no limit" in page.locator("main").inner_text()
+        assert "about $0.00560" in page.locator("main").inner_text() and "no limit" in page.locator("main").inner_text()
         page.get_by_role("link", name="Change it").click()
         page.get_by_label("Prompt", exact=True).fill("Another: {example}")
         page.get_by_role("button", name="Review and start").click()
@@ -205,6 +205,23 @@ def test_prompt_is_tried_on_ten_documents_and_its_cost_is_told_before_paying(
         page.get_by_text("The trial was not finished.").wait_for(timeout=90_000)
         assert page.locator(".trials").count() == 0
         assert problems == []
+
+
+def test_prompt_for_a_target_text_is_written_to_be_read_and_changed(client: Client, grader: Any) -> None:
+    corpus = client.upload("target.txt", b"What is 3 + 4?\n\nProve that 2 is prime.")["id"]
+    draft = client.post("/runs")[1]["location"]
+    endpoint = f"http://127.0.0.1:{grader.server_address[1]}/v1"
+    fields = {"way": "corpus", "corpus": [corpus], "model": "grader", "endpoint": endpoint}
+    refused = client.post(draft, action="write", **fields | {"corpus": []})
+    assert refused[1]["location"].endswith("?check=write#problems") and grader.asked == []
+    assert client.post(draft, action="write", **fields)[1]["location"].endswith("#prompt")
+    (asked,) = grader.asked
+    assert "Prove that 2 is prime." in asked
+    run = client.shop.runs.get(draft[6:])
+    assert run is not None and (run.wish.way, run.wish.processor_type) == ("prompt", "medu")
+    assert "{example}" in run.wish.prompt and "About it:" in run.wish.prompt
+    page = client.get(draft)
+    assert "About it: &lt;/script&gt;" in page and "<script>document" not in page
 
 
 def test_every_page_has_no_axe_violation_and_fits_its_width(browser: Any, client: Client) -> None:

@@ -12,8 +12,8 @@ from datashop_pages import Client, shop_served
 
 pytestmark = pytest.mark.slow
 _COMMAND = (sys.executable, "-m", "marin", "datashop", "run")
-_WANTED = "matrix vector eigenvalue theorem lemma integral derivative polynomial".split()
-_OTHER = "oven butter sugar flour onion simmer pepper kitchen dinner garlic".split()
+_WANTED = ["matrix", "vector", "eigenvalue", "theorem", "lemma", "integral", "derivative", "polynomial"]
+_OTHER = ["oven", "butter", "sugar", "flour", "onion", "simmer", "pepper", "kitchen", "dinner", "garlic"]
 
 
 def _rows(count: int, every: int, seed: int) -> bytes:

@@ -23,7 +23,7 @@ from marin.site.datashop.wishes import BUILT_IN
 from marin.storage import files
 
 NUM_TRIALS = 10
-_LOOKED_AT = 5000
+_LOOKED_AT = 1000
 _TIMEOUT, _PATIENCE, _MOST_TRIES = 45.0, 45.0, 2  # a person is waiting
 
 

@@ -82,6 +82,7 @@ class Uploads:
         self.folder, self.most_bytes = folder, most_bytes
         self._incoming = folder / ".incoming"
         self._incoming.mkdir(parents=True, exist_ok=True)
+        self._reading = asyncio.Semaphore(2)  # processes that may each take the memory that `taking` allows
         self._remove_leftovers()
 
     def all(self) -> list[Upload]:
@@ -135,7 +136,8 @@ class Uploads:
                 return known
             made = work / "made"
             made.mkdir()
-            await _taken(raw, kept_name, made, text_field, split)
+            async with self._reading:
+                await _taken(raw, kept_name, made, text_field, split)
             files.sync_tree(str(made))
             with contextlib.suppress(FileExistsError, OSError):  # another request may have brought the same file
                 os.rename(made, self.folder / reading)
