@@ -62,7 +62,8 @@ def look_at_selection(config: SelectionConfig) -> None:
     """Writes `samples.jsonl` and `selection.json`.
 
     Raises:
-        DataError: pool, scores and kept documents do not belong together, or no document is of a planted source.
+        DataError: nothing was kept, pool, scores and kept documents do not belong together, or no document is of a planted
+            source.
     """
     pool, kept_set = DocumentSet.open(str(config.documents)), DocumentSet.open(str(config.filtered))
     settings = files.read_json(files.join(str(config.filtered), "report.json"))["settings"]
@@ -74,6 +75,11 @@ def look_at_selection(config: SelectionConfig) -> None:
         kept_all.append(part_kept)
     scores, is_kept = np.concatenate(scores_all), np.concatenate(kept_all)
     limit = float(settings["limit"])
+    if not is_kept.any():
+        raise DataError(
+            f"no document of {len(scores):,} scores {limit:g} or more, the highest score is {scores.max():.4g}: set a lower "
+            f"`threshold`, or a `keep_fraction`"
+        )
     # A cascade ranks what its cheap part dropped below the scale.
     edges = np.linspace(min(scale[0], scores.min()), max(scale[1], scores.max()), _BINS + 1)
     chosen = _chosen(scores, is_kept, limit, config)
