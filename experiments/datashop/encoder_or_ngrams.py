@@ -33,11 +33,11 @@ published = os.environ.get("MARIN_ENCODER")
 encoder = published or pretrain_encoder_step(
     f"datashop/{NAME}/encoder",
     made["pool"],
-    hidden_dim=128,
-    num_layers=3,
+    hidden_dim=96,
+    intermediate_dim=256,
+    num_layers=2,
     max_tokens=128,
-    num_steps=1200,
-    batch_size=32,
+    num_steps=300,
 )
 size = (
     {"max_tokens": 512, "batch_size": 128, "learning_rate": 3e-5, "num_epochs": 5}
@@ -46,8 +46,8 @@ size = (
         "max_tokens": 128,
         "batch_size": 32,
         "learning_rate": 3e-4,
-        "num_epochs": 8,
-        "eval_every": 25,
+        "num_epochs": 6,
+        "eval_every": 20,
         "pooling": "mean",
     }
 )

@@ -38,9 +38,10 @@ def run(args: argparse.Namespace) -> int:
             )
     roots = make_roots([prefix, *args.root])
     listener = bind(args.port)
+    app = build_app(roots, port_of(listener))
     for root in roots:
         print(f"showing {root.path}")
     print(f"open {address_of(listener)}  (Ctrl-C stops)", flush=True)
-    answer_until_stopped(build_app(roots, port_of(listener)), listener)
+    answer_until_stopped(app, listener)
     print("stopped")
     return 0

@@ -18,13 +18,13 @@ from jaxtyping import Bool, Float64
 
 from marin.datashop.classifier import QUALITY, load_classifier, read_record
 from marin.datashop.labels import read_labelled
+from marin.datashop.resampling import Resampled, interval_of
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, InputName, this_output_path
 from marin.storage import files
 
 COMPARISON, TABLE = "comparison.json", "comparison.md"
-_RESAMPLES = 300
-_FIGURES = ("auc", "average_precision")
+_RESAMPLES = 500
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,8 @@ def as_markdown(content: Mapping[str, Any]) -> str:
     for name, row in content["classifiers"].items():
         found = [_shown(row["quality"][figure]) for figure in ("auc", "average_precision", "f1", "spearman")]
         less = row.get("difference", {}).get("auc")
-        compared = f"{less['value']:+.4f} ({less['low']:+.4f} to {less['high']:+.4f})" if less else ""
+        is_known = less is not None and less["low"] is not None
+        compared = f"{less['value']:+.4f} ({less['low']:+.4f} to {less['high']:+.4f})" if is_known else ""
         lines.append(f"| {' | '.join([name, *found, compared, format(row['documents_per_second'], ',.0f')])} |")
     lines += ["", "Intervals are 95 %, by a bootstrap over documents."]
     lines += [f"**{note}.**" for note in content["notes"]]
@@ -121,31 +122,27 @@ def as_markdown(content: Mapping[str, Any]) -> str:
 
 def _differences(
     scores: Float64[np.ndarray, " N"], others: Float64[np.ndarray, " N"], is_wanted: Bool[np.ndarray, " N"], seed: int
-) -> dict[str, dict[str, float]]:
+) -> dict[str, dict[str, float | None]]:
     """Figure by figure: this classifier's less the other's, and the 95 % interval over resampled documents."""
-    generator = np.random.default_rng(seed)
-    count, drawn = len(scores), []
-    while len(drawn) < _RESAMPLES:
-        chosen = generator.integers(0, count, count)
-        if 0 < is_wanted[chosen].sum() < count:
-            drawn.append(_less(scores[chosen], others[chosen], is_wanted[chosen]))
-    low, high = np.percentile(np.array(drawn), [2.5, 97.5], axis=0)
-    values = _less(scores, others, is_wanted)
-    return {
-        figure: {"value": values[index], "low": float(low[index]), "high": float(high[index])}
-        for index, figure in enumerate(_FIGURES)
-    }
-
-
-def _less(
-    scores: Float64[np.ndarray, " N"], others: Float64[np.ndarray, " N"], is_wanted: Bool[np.ndarray, " N"]
-) -> list[float]:
     from sklearn.metrics import average_precision_score, roc_auc_score
 
-    return [
-        float(figure(is_wanted, scores) - figure(is_wanted, others))
-        for figure in (roc_auc_score, average_precision_score)
-    ]
+    ours, theirs = (_resamples(each, is_wanted, seed) for each in (scores, others))
+    exact = {"auc": roc_auc_score, "average_precision": average_precision_score}
+    found: dict[str, dict[str, float | None]] = {}
+    for figure, of in exact.items():
+        low, high = interval_of(ours[figure] - theirs[figure]) or (None, None)
+        found[figure] = {"value": float(of(is_wanted, scores) - of(is_wanted, others)), "low": low, "high": high}
+    return found
+
+
+def _resamples(
+    scores: Float64[np.ndarray, " N"], is_wanted: Bool[np.ndarray, " N"], seed: int
+) -> dict[str, Float64[np.ndarray, " R"]]:
+    """Each figure of all resamples, which are the same for all classifiers."""
+    order = np.argsort(scores, kind="stable")
+    wanted = is_wanted[order]
+    drawn = Resampled(scores[order], wanted.astype(np.float64), _RESAMPLES, seed, order)
+    return {"auc": drawn.auc(wanted), "average_precision": drawn.average_precision(wanted)}
 
 
 def _shown(estimate: Mapping[str, float | None]) -> str:

@@ -126,6 +126,10 @@ class DatashopRunnerConfig:
     use_ray: bool = placement(default=False)
 
     def __post_init__(self) -> None:
+        for name in ("positives", "negatives", "corpus_content_paths", "planted_sources"):
+            if not isinstance(getattr(self, name), tuple | list):
+                given = getattr(self, name)
+                raise ConfigError(f"config field `{name}` is {given!r}: give a list, such as [{given!r}]")
         self._check_wish()
         self._check_filter()
         if self.deduplicate not in ("exact", "fuzzy", "none"):

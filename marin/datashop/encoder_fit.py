@@ -11,6 +11,7 @@ first step among them.
 """
 
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -173,6 +174,8 @@ class FineTuner:
     ) -> None:
         self._config, self._encoder, self._head = config, encoder, head
         self._learn, self._select, self._scale = learn, select, scale
+        self._lengths = np.array([len(each) for each in learn.ids])
+        self._order_of = functools.lru_cache(maxsize=2)(self._order)
         self._unit = max(float(learn.labels.std()), 1e-6)
         self._batches_an_epoch = max(1, math.ceil(len(learn.labels) / config.batch_size))
         self.num_steps = max(1, round(self._batches_an_epoch * config.num_epochs))
@@ -217,7 +220,7 @@ class FineTuner:
         """Tokens, lengths, labels and weights of the rows of a step."""
         epoch, index = divmod(step, self._batches_an_epoch)
         size = self._config.batch_size
-        rows = self._order(epoch)[index * size : (index + 1) * size]
+        rows = self._order_of(epoch)[index * size : (index + 1) * size]
         ids = [self._learn.ids[row] for row in rows]
         longest = max(len(each) for each in ids)
         bucket = next(length for length in self._encoder.buckets if length >= longest)
@@ -231,10 +234,9 @@ class FineTuner:
         generator = np.random.default_rng([self._config.seed, epoch])
         size, count = self._config.batch_size, len(self._learn.labels)
         order = generator.permutation(count)
-        lengths = np.array([len(each) for each in self._learn.ids])
         window = size * _SORTED_BATCHES
         parts = [order[start : start + window] for start in range(0, count, window)]
-        order = np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in parts])
+        order = np.concatenate([part[np.argsort(self._lengths[part], kind="stable")] for part in parts])
         whole = count // size
         batches = order[: whole * size].reshape(whole, size)[generator.permutation(whole)]
         return np.concatenate([batches.reshape(-1), order[whole * size :]])

@@ -127,8 +127,8 @@ class _Log:
     def __init__(self, run: Fit, first: int) -> None:
         self._run, self._first = run, first
         self._pending: list[tuple[int, Any]] = []
-        self._started = time.monotonic()
-        self._last_line = 0.0
+        self._started = self._last_line = time.monotonic()
+        self._is_compiled = False
         self._recent = float("nan")
 
     def add(self, done: int, loss: jax.Array) -> None:
@@ -136,7 +136,8 @@ class _Log:
         if len(self._pending) >= _PENDING:
             self.check()
         now = time.monotonic()
-        if done == self._first + 1:  # the first step was compiled, which says nothing of the others
+        if not self._is_compiled:  # the first step waits for the compiler, which says nothing of the others
+            self._is_compiled = True
             self._first, self._started, self._last_line = done, now, now
         elif now - self._last_line >= _SECONDS_BETWEEN_LINES:
             self.check()
@@ -164,4 +165,4 @@ class _Log:
     def finish(self) -> None:
         self.check()
         seconds = time.monotonic() - self._started
-        print(f"{self._run.name}: loss {self._recent:.4f} after {duration(seconds)} in this process", flush=True)
+        print(f"{self._run.name}: loss {self._recent:.4f}, {duration(seconds)} in this process", flush=True)

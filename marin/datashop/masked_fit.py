@@ -1,7 +1,7 @@
 """Masked prediction: hide some tokens of a text, and learn to say which they were (Devlin et al., 2018, arXiv:1810.04805).
 
 Rows are windows of the pool's documents, one after the other with a mark between them, as RoBERTa packs them (Liu et al.,
-2019, arXiv:1907.11692); which tokens are hidden is drawn anew for every row of every step. The last windows are held out:
+2019, arXiv:1907.11692); which tokens are hidden is drawn anew for every row of every step. Some windows are held out:
 the loss on them stands in `pretraining.json` beside the entropy of the tokens alone, which needs no model.
 """
 
@@ -18,11 +18,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Int32
+from jaxtyping import Array, Int32, Int64
 
-from marin.data.documents import read_documents
+from marin.data.documents import read_documents, text_bytes
 from marin.data.permutation import derive_seed, permute
 from marin.data.tokenizer.for_encoders import EncoderTokenizer, train_encoder_tokenizer
+from marin.data.tokenizer.training import sample
 from marin.datashop.encoder import CPU_SIZE, ENCODER, ORIGIN_FILE
 from marin.datashop.fitting import Fit, descent, fit
 from marin.datashop.masked import PretrainEncoderConfig
@@ -97,7 +98,9 @@ def pretrain(config: PretrainEncoderConfig) -> None:
         train_encoder_tokenizer(documents, config.vocab_size, str(folder), config.max_tokenizer_bytes)
     tokenizer = EncoderTokenizer.load(folder)
     windows = _windows(config, documents, tokenizer, output / _TOKENS)
-    held_out, learn = windows[-config.held_out_windows :], windows[: -config.held_out_windows]
+    is_held_out = np.zeros(len(windows), bool)
+    is_held_out[np.linspace(0, len(windows) - 1, config.held_out_windows).astype(int)] = True
+    held_out, learn = windows[is_held_out], windows[~is_held_out]
     rows = MaskedRows(learn, tokenizer, config.mask_fraction, config.seed)
     num_tokens = config.num_steps * config.batch_size * config.max_tokens
     print(
@@ -143,9 +146,8 @@ def pretrain(config: PretrainEncoderConfig) -> None:
         return optax.softmax_cross_entropy_with_integer_labels(logits_NV, targets_BM.reshape(-1))
 
     def batch_of(index: int) -> tuple[np.ndarray, ...]:
-        first = index * config.batch_size
-        chosen = [_window_at(place, len(learn), config.seed) for place in range(first, first + config.batch_size)]
-        return rows.rows(np.array(chosen), _BATCHES, index)
+        places = np.arange(index * config.batch_size, (index + 1) * config.batch_size)
+        return rows.rows(_windows_at(places, len(learn), config.seed), _BATCHES, index)
 
     state = {"weights": weights, "moments": optimizer.init(weights)}
     run = Fit("masked prediction", config.num_steps, output, config.checkpoint_interval)
@@ -192,7 +194,7 @@ def _windows(
     most = (config.num_steps * config.batch_size + config.held_out_windows) * length
     if not path.is_file():
         pieces, size = [], 0
-        for piece in _token_pieces(documents, tokenizer):
+        for piece in _token_pieces(documents, tokenizer, most):
             pieces.append(piece)
             size += len(piece)
             if size >= most:
@@ -209,16 +211,23 @@ def _windows(
     return np.asarray(tokens[: count * length]).reshape(count, length)
 
 
-def _token_pieces(documents: str, tokenizer: EncoderTokenizer) -> Iterator[Int32[np.ndarray, " n"]]:
+def _token_pieces(documents: str, tokenizer: EncoderTokenizer, most: int) -> Iterator[Int32[np.ndarray, " n"]]:
+    """The tokens of documents from all over the pool, about `most` of them."""
     end = np.array([tokenizer.marks[1]], np.int32)
-    texts = (document.text for document in read_documents(documents))
+    first = [document.text for document in itertools.islice(read_documents(documents), _TEXTS_AT_ONCE)]
+    num_tokens = sum(len(ids) + 1 for ids in tokenizer.encode_whole(first))
+    bytes_a_token = sum(text_bytes(text) for text in first) / max(num_tokens, 1)
+    texts = (document.text for document in sample(documents, int(1.2 * most * bytes_a_token) + 1))
     while batch := list(itertools.islice(texts, _TEXTS_AT_ONCE)):
         for ids in tokenizer.encode_whole(batch):
             yield ids
             yield end
 
 
-def _window_at(place: int, count: int, seed: int) -> int:
-    """The window at a place of the endless order, in which every pass has every window once."""
-    epoch, index = divmod(place, count)
-    return permute(index, count, derive_seed(seed, "masked prediction", epoch))
+def _windows_at(places_B: Int64[np.ndarray, " B"], count: int, seed: int) -> Int64[np.ndarray, " B"]:
+    """The windows at places of the endless order, in which every pass has every window once."""
+    passes, indices = np.divmod(places_B, count)
+    chosen = np.empty_like(places_B)
+    for each in np.unique(passes).tolist():
+        chosen[passes == each] = permute(indices[passes == each], count, derive_seed(seed, "masked prediction", each))
+    return chosen

@@ -17,12 +17,18 @@ _AT_ONCE = 4_000_000  # counts in memory at a time: 32 MB
 
 @dataclass(frozen=True)
 class Resampled:
-    """Resamples of documents that are sorted by score; the draws are made again for each figure, from one seed."""
+    """Resamples of documents that are sorted by score; the draws are made again for each figure, from one seed.
+
+    Args:
+        places: of the sorted documents in another order, in which they are drawn: two classifiers that sort the same
+            documents differently are then held against each other on the same draws.
+    """
 
     scores: Float64[np.ndarray, " N"]
     labels: Float64[np.ndarray, " N"]
     num_resamples: int
     seed: int
+    places: Int64[np.ndarray, " N"] | None = None
 
     @staticmethod
     def draw(
@@ -113,6 +119,7 @@ class Resampled:
             drawn = generator.integers(0, size, (num, size))
             drawn += np.arange(num)[:, None] * size
             counts = np.bincount(drawn.ravel(), minlength=num * size).reshape(num, size)
+            counts = counts if self.places is None else counts[:, self.places]
             found.append(figure(counts.astype(np.float64)))
         return np.concatenate(found)
 

@@ -138,6 +138,7 @@ def test_best_tenth_is_kept_where_nothing_is_said() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
+        ({"positives": "wanted.jsonl"}, "`positives` is 'wanted.jsonl': give a list"),
         ({"positives": ()}, "exactly one of the three ways"),
         ({"data_filter_prompt": PROMPT, "positives": ("a",)}, "positives and data_filter_prompt are all set"),
         ({"data_filter_prompt": "no place"}, "has no {example}"),

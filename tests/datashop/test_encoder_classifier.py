@@ -311,6 +311,14 @@ def test_loss_that_is_not_finite_stops_the_loop(tmp_path: Path) -> None:
         fit(Fit("made", 20, tmp_path), jax.numpy.zeros(()), step, lambda index: index)
 
 
+def test_loop_prints_how_far_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str], even_clock: None) -> None:
+    fit(Fit("made", 20, tmp_path), jax.numpy.zeros(()), lambda state, batch: (state, float(batch)), lambda index: index)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("made: step")]
+    assert 2 <= len(lines) <= 8
+    # Two looks of the even clock a step are two seconds.
+    assert lines[0].startswith("made: step 4 of 20, loss 1.5000, 0.5 steps/s")
+
+
 def test_stop_request_saves_and_the_next_run_goes_on(tmp_path: Path) -> None:
     import os
     import signal

@@ -16,8 +16,10 @@ import yaml
 
 from marin.data.cache import TokenCache
 from marin.data.documents import read_documents
+from marin.data.filters.scores import FilterByScoreConfig, filter_by_score
 from marin.data.shards import DocumentSet
 from marin.datashop.counts import check_cache, check_labels, check_scores, count_stages
+from marin.datashop.selection import SelectionConfig, look_at_selection
 from marin.errors import DataError
 
 from .conftest import made_documents
@@ -201,6 +203,20 @@ def test_mistakes_end_in_one_message(
     failed = marin(folder, plain_environment, "run", name, "--prefix", "wrong_store")
     assert failed.returncode == 2
     assert said in failed.stderr and "Traceback" not in failed.stderr
+
+
+def test_limit_that_keeps_nothing_is_refused_with_the_highest_score(
+    outputs: dict[str, pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    pool, scores = str(outputs["pool"]), str(outputs["scores"])
+    filter_by_score(
+        FilterByScoreConfig(pool, scores, 0.999999, None, output_path=str(tmp_path / "kept"), num_workers=1)
+    )
+    config = SelectionConfig(
+        pool, scores, str(tmp_path / "kept"), str(outputs["sample"]), output_path=str(tmp_path / "selection")
+    )
+    with pytest.raises(DataError, match=r"no document of 411 scores 0\.999999 or more, the highest score is 0\.\d+"):
+        look_at_selection(config)
 
 
 @pytest.mark.slow

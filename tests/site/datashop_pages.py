@@ -63,13 +63,13 @@ class Client:
         for stage in stages:
             (self.store / f"go-{stage}").touch()
 
-    def until(self, condition: Callable[[], Any]) -> Any:
-        end = time.monotonic() + 30
+    def until(self, condition: Callable[[], Any], seconds: float = 30) -> Any:
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
             if found := condition():
                 return found
             time.sleep(0.05)
-        raise AssertionError("not within 30 s")
+        raise AssertionError(f"not within {seconds} s")
 
 
 @contextlib.contextmanager
@@ -83,6 +83,7 @@ def shop_served(
     """
     command = (sys.executable, str(RUNNER)) if command is None else command
     store = folder / "store"
+    store.parent.mkdir(exist_ok=True)
     shops: list[Shop] = []
 
     def build(port: int) -> Any:
@@ -95,6 +96,8 @@ def shop_served(
         finally:
             for run in shops[0].runs.all():
                 shops[0].runs.stop(run, at_once=True)
+                while (found := shops[0].runs.get(run.id)) is not None and found.is_alive:
+                    time.sleep(0.01)
 
 
 def rows(count: int, text: str = "a document about matrices") -> bytes:

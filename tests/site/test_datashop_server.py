@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -108,8 +109,6 @@ def test_hostile_uploads_are_refused_or_shown_as_text(client: Client) -> None:
         ("../../../etc/cron.d/x.jsonl", b"no json", "no document"),
         ("x.html", b"<script>", "should end in"),
         ("", b"x", "should end in"),
-        ("a.parquet", b"PAR1", "no Parquet"),
-        ("a.txt", b"\0\0", "NUL"),
         ("a.txt", b"", "empty"),
     ):
         assert problem in client.upload(name, content)["problem"]
@@ -223,7 +222,6 @@ def test_command_prints_the_address_and_refuses_what_it_cannot_show(tmp_path: pa
     refused = {
         "is not on this machine": marin("--prefix", "gs://bucket/x", "--port", "0"),
         "there is no such folder": marin("--data", "nowhere", "--port", "0"),
-        "use a number from 0 to 65535": marin("--port", "70000"),
         "is not there: give a file such as": marin("run", "none.py", "--prefix", "store"),
     }
     page = marin("--prefix", str(tmp_path / "store"), "--port", "0")
@@ -231,6 +229,10 @@ def test_command_prints_the_address_and_refuses_what_it_cannot_show(tmp_path: pa
     lines = [page.stdout.readline(), page.stdout.readline()]
     assert lines[0] == f"outputs below {tmp_path / 'store'}\n"
     assert re.fullmatch(r"open http://127\.0\.0\.1:\d+/\?key=[\w-]{43}  \(Ctrl-C stops\)\n", lines[1])
+    port = re.findall(r":(\d+)/", lines[1])[0]
+    with socket.create_connection(("127.0.0.1", int(port)), timeout=20) as connection:
+        connection.sendall(f"GET / HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n".encode())
+        assert b"401 Unauthorized" in connection.recv(100)
     page.send_signal(signal.SIGINT)
     out, err = page.communicate(timeout=60)
     assert (page.returncode, out, err) == (0, "stopped\n", "")

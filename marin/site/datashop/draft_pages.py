@@ -48,7 +48,7 @@ def draft_page(shop: Shop, request: Request, run: Run) -> Response:
         splits=SPLITS,
         has_key=_has_key(),
         trial=_trial(shop, run, checked),
-        most=_most_cost(shop, checked) if run.wish.way == "prompt" else None,
+        most=_most_cost(shop, run, checked),
     )
 
 
@@ -171,8 +171,9 @@ def _trial(shop: Shop, run: Run, checked: Checked) -> dict[str, Any] | None:
         return None
     needed = {"data_filter_prompt", "annotator_model_name", "pretraining_data_path"}
     is_whole = needed <= set(checked.settings)
+    found = {"problem": "", "trials": [], "estimate": None, "no_estimate": ""} | found
     found["is_old"] = not is_whole or found.get("wish") != trying.wish_digest(checked.settings)
-    estimate, size = found.get("estimate"), checked.settings.get("sample_size")
+    estimate, size = found.get("estimate"), _sample_size(shop, run, checked)
     if estimate and size and estimate["num_documents"]:
         times = size / estimate["num_documents"]
         estimate["num_documents"] = size
@@ -181,8 +182,18 @@ def _trial(shop: Shop, run: Run, checked: Checked) -> dict[str, Any] | None:
     return found
 
 
-def _most_cost(shop: Shop, checked: Checked) -> tuple[int, float | None] | None:
-    if _trial_problems(checked):
+def _sample_size(shop: Shop, run: Run, checked: Checked) -> int | None:
+    """How many documents would be labelled: as many as asked for, or all of a pool that is known to have fewer."""
+    size = checked.settings.get("sample_size")
+    uploads = [shop.uploads.get(number) for number in run.wish.pool]
+    if size is None or run.wish.pool_path or None in uploads:
+        return size
+    return min(size, sum(upload.documents for upload in uploads if upload is not None))
+
+
+def _most_cost(shop: Shop, run: Run, checked: Checked) -> tuple[int, float | None] | None:
+    """What a trial can cost; None where it is not known, or where a page would have to read more than uploads for it."""
+    if run.wish.way != "prompt" or run.wish.pool_path or wishes.BUILT_IN in run.wish.pool or _trial_problems(checked):
         return None
     try:
         return trying.most_cost(checked.settings, shop.prefix)

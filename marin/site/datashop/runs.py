@@ -95,8 +95,8 @@ class Runs:
         if not isinstance(wish, dict):
             return None
         changed = (folder / _WISH).stat().st_mtime
-        process = _read(folder / _PROCESS)
-        if not isinstance(process, dict):
+        process = _read_process(folder)
+        if process is None:
             return Run(number, folder, Wish.from_json(wish), changed)
         return Run(
             number,
@@ -163,8 +163,8 @@ class Runs:
     def stop(self, run: Run, *, at_once: bool = False) -> None:
         """Asks the process to stop cleanly, so that it keeps what it can; at once it is killed with all its children."""
         with self._lock:
-            process = _read(run.folder / _PROCESS)
-            if not isinstance(process, dict) or not self._is_alive(run.id, process):
+            process = _read_process(run.folder)
+            if process is None or not self._is_alive(run.id, process):
                 return
             files.write_json(str(run.folder / _STOP), {"asked": time.time()})
             with contextlib.suppress(ProcessLookupError):
@@ -179,7 +179,7 @@ class Runs:
         if child is not None and child.pid == process["pid"]:
             return child.poll() is None
         created = _created(int(process["pid"]))
-        return created is not None and process["created"] is not None and abs(created - process["created"]) < 1.0
+        return created is not None and abs(created - (process.get("created") or 0.0)) < 1.0
 
     # --- what is kept beside it ---------------------------------------------------------------------------------------
 
@@ -198,6 +198,13 @@ def _created(pid: int) -> float | None:
         return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
     except psutil.Error:
         return None
+
+
+def _read_process(folder: pathlib.Path) -> dict[str, Any] | None:
+    """The process that was started last; None if there was none, or if it is not known any more."""
+    found = _read(folder / _PROCESS)
+    is_whole = isinstance(found, dict) and all(isinstance(found.get(key), int | float) for key in ("pid", "started"))
+    return found if is_whole else None
 
 
 def _read(path: pathlib.Path) -> Any:

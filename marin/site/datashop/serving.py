@@ -34,9 +34,10 @@ def serve(prefix: str | None, port: int, folders: Sequence[str] = ()) -> None:
     listener = bind(port)
     try:
         shop = open_shop(str(files.local_path(resolved)), folders, port_of(listener))
+        app = build_app(shop, port_of(listener))
         print(f"outputs below {shop.prefix}")
         print(f"open {address_of(listener)}/?{QUERY}={shop.access.key}  (Ctrl-C stops)", flush=True)
-        answer_until_stopped(build_app(shop, port_of(listener)), listener)
+        answer_until_stopped(app, listener)
         _say_what_goes_on(shop)
     finally:
         listener.close()

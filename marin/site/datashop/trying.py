@@ -23,8 +23,8 @@ from marin.site.datashop.wishes import BUILT_IN
 from marin.storage import files
 
 NUM_TRIALS = 10
-_LOOKED_AT = 5000
-_TIMEOUT, _PATIENCE, _MOST_TRIES = 60.0, 60.0, 2
+_LOOKED_AT = 1000
+_TIMEOUT, _PATIENCE, _MOST_TRIES = 45.0, 45.0, 2  # a person is waiting
 
 
 def most_cost(settings: Mapping[str, Any], prefix: str) -> tuple[int, float | None]:

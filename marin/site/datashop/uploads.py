@@ -30,6 +30,7 @@ from marin.storage import files
 
 MOST_BYTES = 4_000_000_000
 _SPARE_BYTES = 500_000_000
+_PIECE = 1 << 20
 _ID = re.compile(r"[0-9a-f]{16}")
 _ENDINGS = re.compile(r"(\.(?:jsonl|ndjson|parquet|txt|md))(\.(?:gz|zst))?$", re.IGNORECASE)
 _LONGEST_STEM = 60
@@ -82,6 +83,7 @@ class Uploads:
         self.folder, self.most_bytes = folder, most_bytes
         self._incoming = folder / ".incoming"
         self._incoming.mkdir(parents=True, exist_ok=True)
+        self._reading = asyncio.Semaphore(2)  # processes that may each take the memory that `taking` allows
         self._remove_leftovers()
 
     def all(self) -> list[Upload]:
@@ -135,7 +137,8 @@ class Uploads:
                 return known
             made = work / "made"
             made.mkdir()
-            await _taken(raw, kept_name, made, text_field, split)
+            async with self._reading:
+                await _taken(raw, kept_name, made, text_field, split)
             files.sync_tree(str(made))
             with contextlib.suppress(FileExistsError, OSError):  # another request may have brought the same file
                 os.rename(made, self.folder / reading)
@@ -149,13 +152,18 @@ class Uploads:
     async def _store(self, path: pathlib.Path, body: AsyncIterator[bytes]) -> str:
         """Writes the body, and returns its digest."""
         digest, size = hashlib.sha256(), 0
-        with open(path, "xb") as stream:
+        waiting = bytearray()  # written in larger pieces, as each costs a change of thread
+        with open(path, "xb", buffering=0) as stream:
             async for block in body:
                 size += len(block)
                 if size > self.most_bytes:
                     raise DataError(self._too_large())
                 digest.update(block)
-                await asyncio.to_thread(_write, stream, block)
+                waiting += block
+                if len(waiting) >= _PIECE:
+                    await asyncio.to_thread(_write, stream, bytes(waiting))
+                    waiting.clear()
+            await asyncio.to_thread(_write, stream, bytes(waiting))
         if not size:
             raise DataError("it is empty")
         return digest.hexdigest()
@@ -182,7 +190,8 @@ class Uploads:
 
 def _write(stream: BinaryIO, block: bytes) -> None:
     try:
-        stream.write(block)
+        while block:
+            block = block[stream.write(block) :]
     except OSError as error:
         raise DataError(f"it cannot be written ({error.strerror}): free some space, and upload it again") from None
 
