@@ -5,7 +5,8 @@ way, so the budget cannot be passed, whatever comes back. Where it does not fit,
 has come back for less than its worst case; when nothing is under way and it still does not fit, asking stops.
 
 An answer counts when it is on the disk: answers that come in together are flushed together, in a thread of their own.
-Ctrl-C and SIGTERM send nothing more and give what is under way some seconds to come back.
+Ctrl-C, SIGTERM and an endpoint that will answer nothing more (no credit left) send nothing more and give what is under way some
+seconds to come back.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from marin.datashop.question import Answer, Busy, Failed, Outcome, Question, Ref
 from marin.datashop.throttle import Throttle, backoff
 from marin.errors import BudgetError, EndpointError, Terminated
 
-_GRACE = 10.0  # seconds for what is under way when somebody stops the run
+_GRACE = 10.0  # seconds for what is under way when the run stops
 _UNSEEN = 60.0  # seconds without a first connection after which the address is taken to be wrong
 _LOOK = 0.2  # seconds between looks at whether to stop
 _ALL_FAIL = 25  # so many questions without an answer, and none with one: the fault is not theirs
@@ -144,8 +145,14 @@ class _Asking:
                 self._standing.known += 1
                 continue
             self._seen.add(question.digest)
-            await self._answer(question)
-            self._check_that_any_is_answered()
+            try:
+                await self._answer(question)
+                self._check_that_any_is_answered()
+            except EndpointError as error:  # what is under way beside it may have been paid for, and may still come
+                if self._stop is None:
+                    self._stop, self._stop_at = error, time.monotonic() + _GRACE
+                    self._returned.set()
+                return
 
     async def _answer(self, question: Question) -> None:
         """Asks until there is an answer, or it is clear that there will be none."""

@@ -225,6 +225,20 @@ def test_endpoint_that_will_never_answer_ends_the_run_at_once(
         assert endpoint.received[0].headers["authorization"] == "Bearer sekret-key-1"
 
 
+def test_credit_that_ends_loses_nothing_of_what_is_under_way(sample: str, tmp_path: pathlib.Path) -> None:
+    def script(received: Received) -> Reply:
+        return error(402, "no credit") if received.number == 20 else Reply(grader(received).text, wait=0.3)
+
+    with serving(script) as endpoint:
+        with pytest.raises(EndpointError, match="no credit.*top it up.* of 60 documents"):
+            annotate(config_for(endpoint, sample, tmp_path))
+        assert len(endpoint.received) < 40
+        config = config_for(endpoint, sample, tmp_path)
+        annotate(config)
+        assert len(endpoint.received) == 61 and set(endpoint.charged.values()) == {1}
+    check_one_right_label_each(config)
+
+
 def test_endpoint_that_is_not_there_is_given_up_after_the_patience(
     sample: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
