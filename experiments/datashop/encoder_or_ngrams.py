@@ -6,7 +6,8 @@
 The wish and the pool are those of `graph_docs`: documents about graphs among the docstrings of Python packages. Compared are
 n-grams, an encoder with a head on its frozen vectors, the same encoder fine-tuned, and a cascade of n-grams and the fine-tuned
 encoder. `MARIN_ENCODER` names a local folder of BERT, RoBERTa or GTE weights. Without it the encoder is pretrained here by masked
-prediction on the pool, and all that comes of it says "CPU size, no evidence about BERT". Two quiet cores need about ten minutes.
+prediction on the pool, and all that comes of it says "CPU size, no evidence about BERT". That takes some five minutes
+of processor time.
 
 Writes `datashop/encoder_or_ngrams/comparison-*/comparison.md`.
 """

@@ -271,7 +271,12 @@ def test_pretraining_learns_what_the_text_around_says(tmp_path: Path) -> None:
     documents = str(tmp_path / "pool.jsonl.zst")
     write_documents(documents, repeated)
     config = dataclasses.replace(
-        PRETRAINING, documents=documents, vocab_size=300, num_steps=80, output_path=str(tmp_path / "out")
+        PRETRAINING,
+        documents=documents,
+        vocab_size=300,
+        num_steps=150,
+        learning_rate=1e-2,
+        output_path=str(tmp_path / "out"),
     )
     pretrain_encoder(config)
     found = read(tmp_path / "out" / "encoder", "pretraining.json")
