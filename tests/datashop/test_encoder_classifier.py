@@ -265,6 +265,7 @@ def test_interrupted_pretraining_ends_in_the_same_bits(
     assert (tmp_path / weights).read_bytes() == (Path(made["encoder"]) / weights).read_bytes()
 
 
+@pytest.mark.slow
 def test_pretraining_learns_what_the_text_around_says(tmp_path: Path) -> None:
     words = documents_by_first_word(150, 3)[0]
     repeated = [Document(each.id, " ".join([each.text.split()[0]] * 60), "made") for each in words]
