@@ -11,21 +11,50 @@ if TYPE_CHECKING:
 HELP = """\
 Curate a dataset from examples, a prompt or a target corpus.
 
+  marin datashop                      the page: upload files, say what is wanted, watch, look at what was kept, download
   marin datashop run CONFIG [FLAGS]   run CONFIG, a .py file or a module that defines `config` (a DatashopRunnerConfig) or
                                       `steps`; a finished stage is not run again, an interrupted one goes on
 
-FLAGS are those of every experiment: --prefix, --dry_run, --force_run_failed, --run_only, --max_concurrent, --check."""
+The page listens on this machine only. FLAGS are those of every experiment: --prefix, --dry_run, --force_run_failed,
+--run_only, --max_concurrent, --check."""
 
+DEFAULT_PORT = 8323
 _EXAMPLE = "experiments/datashop/graph_docs.py"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("verb", choices=("run",), help="what to do")
-    parser.add_argument("config", metavar="CONFIG", help=f"such as {_EXAMPLE}")
-    parser.add_argument("flags", nargs=argparse.REMAINDER, metavar="FLAGS", help="see above")
+    parser.add_argument(
+        "--prefix",
+        metavar="P",
+        help="of the page: the folder of outputs; default: MARIN_PREFIX, else local_store in this directory",
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=DEFAULT_PORT,
+        metavar="N",
+        help=f"of the page; 0 takes any free one; default: {DEFAULT_PORT}",
+    )
+    parser.add_argument(
+        "--data",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder whose files the page may name by path; may be given several times",
+    )
+    verbs = parser.add_subparsers(dest="verb", metavar="run CONFIG [FLAGS]")
+    run = verbs.add_parser("run", help="run a config file instead of showing the page", description=HELP,
+                           formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    run.add_argument("config", metavar="CONFIG", help=f"such as {_EXAMPLE}")
+    run.add_argument("flags", nargs=argparse.REMAINDER, metavar="FLAGS", help="see above")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.verb is None:
+        from marin.site.datashop.serving import serve
+
+        serve(args.prefix, args.port, args.data)
+        return 0
     import sys
 
     from marin.execution.executor import executor_main

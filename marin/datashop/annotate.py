@@ -22,7 +22,7 @@ from marin.datashop.grading import grade, scale_of
 from marin.datashop.labels import LABELS, SUMMARY, histogram_of, lopsided_warning
 from marin.datashop.question import Question, grading_question, read_prompt
 from marin.datashop.trial import CostEstimate, Trial, estimate_cost, try_prompt
-from marin.errors import BudgetError, DataError, EndpointError
+from marin.errors import BudgetError, DataError, EndpointError, Terminated
 from marin.execution.step import ExecutorStep
 from marin.storage import files
 
@@ -70,8 +70,12 @@ def annotate(config: AnnotateConfig) -> None:
             ) from None
         except EndpointError as error:
             raise EndpointError(f"{error} ({progress.line()}; what was paid for is kept)") from None
+        except (KeyboardInterrupt, Terminated):
+            progress.print_line("stopped: ")
+            raise
         finally:
-            progress.stopped()
+            progress.write("stopped")
+        progress.print_line()
         _check_unanswered(config, sample, standing)
         _write_labels(config, prompt, sample, cache, standing)
 
@@ -152,5 +156,9 @@ def _write_labels(
     }
     files.write_json(files.join(config.output_path, SUMMARY), summary)
     files.remove_file(files.join(config.output_path, PROGRESS))
+    counts = ", ".join(f"{label}: {count:,}" for label, count in summary["histogram"].items())  # type: ignore[attr-defined]
+    print(f"labels: {len(labels):,} of {sample.num_documents:,} documents ({counts})", flush=True)
+    for reason, count in why_null.items():
+        print(f"{count:>10,}  {reason}", flush=True)
     if lopsided:
         print(f"warning: {lopsided}", flush=True)

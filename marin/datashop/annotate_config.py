@@ -20,6 +20,8 @@ class AnnotateConfig(AskConfig):
         prompt_path: a file with the prompt instead, such as the one that MEDU writes (`marin.datashop.medu`).
         processor_type: how a label is read from an answer (`marin.datashop.grading`).
         max_example_chars: of a document; the rest of it is not shown to the model.
+        max_example_tokens: as `max_example_chars`, counted by `tokenizer`: for a model whose context is the limit.
+        tokenizer: the model's folder or `tokenizer.json`.
         max_unanswered_fraction: with more documents than this without any answer, the labels are not finished.
     """
 
@@ -28,6 +30,8 @@ class AnnotateConfig(AskConfig):
     prompt_path: str | InputName | None = None
     processor_type: ProcessorType = "finalscore0-5"
     max_example_chars: int = 24_000
+    max_example_tokens: int | None = None
+    tokenizer: str | InputName | ExecutorStep | None = None
     max_unanswered_fraction: float = 0.01
 
     def __post_init__(self) -> None:
@@ -39,6 +43,10 @@ class AnnotateConfig(AskConfig):
             check_prompt(self.prompt)
         if self.max_example_chars < 1:
             raise ConfigError(f"config field `max_example_chars` is {self.max_example_chars}: use at least 1")
+        if (self.max_example_tokens is None) != (self.tokenizer is None):
+            raise ConfigError("config fields `max_example_tokens` and `tokenizer`: give both of them, or none")
+        if self.max_example_tokens is not None and self.max_example_tokens < 1:
+            raise ConfigError(f"config field `max_example_tokens` is {self.max_example_tokens}: use at least 1")
         if not 0 <= self.max_unanswered_fraction <= 1:
             raise ConfigError(
                 f"config field `max_unanswered_fraction` is {self.max_unanswered_fraction}: use a fraction from 0 to 1"

@@ -39,16 +39,19 @@ class AnnotateProgress:
         self._marks.append((now, self._standing.answered))
         while len(self._marks) > 2 and self._marks[0][0] < now - _RATE_OVER:
             self._marks.pop(0)
-        self._write("running")
+        self.write("running")
         interval = min(max((now - self._started) / 50, _FIRST_INTERVAL), _LONGEST_INTERVAL)
         if now - self._last_line >= interval:
             self._last_line = now
-            print(f"annotate: {self.line()}", flush=True)
+            self.print_line()
 
-    def stopped(self) -> None:
-        """Writes the file for the last time, and prints how it ended."""
-        self._write("stopped")
-        print(f"annotate: {self.line()}", flush=True)
+    def print_line(self, before: str = "") -> None:
+        print(f"annotate: {before}{self.line()}", flush=True)
+
+    def write(self, state: str) -> None:
+        """Writes the file; `state` is "running" or "stopped"."""
+        content = json.dumps(self.to_json(state), indent=2, allow_nan=False) + "\n"
+        files.write_bytes(self._path, content.encode(), durable=False)
 
     def to_json(self, state: str) -> dict[str, Any]:
         standing, cache = self._standing, self._cache
@@ -93,7 +96,7 @@ class AnnotateProgress:
         if standing.tries_again:
             parts.append(f"{standing.tries_again:,} tried again")
         if standing.times_busy:
-            parts.append(f"{standing.times_busy:,} put off (busy)")
+            parts.append(f"{standing.times_busy:,} put off")
         return ", ".join([*parts, *self._spending()])
 
     def _spending(self) -> list[str]:
@@ -126,10 +129,6 @@ class AnnotateProgress:
     def _seconds_left(self) -> float | None:
         left = self._num_documents - self._num_done
         return left / self._per_second if self._per_second > 0 else None
-
-    def _write(self, state: str) -> None:
-        content = json.dumps(self.to_json(state), indent=2, allow_nan=False) + "\n"
-        files.write_bytes(self._path, content.encode(), durable=False)
 
 
 def _tokens_of(tokens: Tokens) -> int:

@@ -27,7 +27,7 @@ from typing import Any, Self
 
 from marin.datashop.ask_config import AskConfig
 from marin.datashop.question import Answer, Question, family
-from marin.errors import DataError
+from marin.errors import DataError, LeaseHeldError
 from marin.execution.step import InputName
 from marin.storage import files
 from marin.storage.lease import Lease
@@ -96,7 +96,15 @@ class AnswerCache:
         return Answer(row["text"], row["cut_off"], row["tokens"][0], row["tokens"][1], row["estimated"])
 
     def sending(self, question: Question) -> None:
-        """Notes that a question is about to be sent. A kill of this process cannot lose the note; a power failure can."""
+        """Notes that a question is about to be sent. A kill of this process cannot lose the note; a power failure can.
+
+        Raises:
+            LeaseHeldError: another process has taken over, as this one was stopped for long.
+        """
+        if self._lease.lost:
+            raise LeaseHeldError(
+                f"another process has taken over {self.folder}, as this one stood still: let it finish, then run this again"
+            )
         self._write({"sent": question.digest, "tokens": [question.most_input_tokens, question.most_output_tokens]})
 
     def turned_away(self, question: Question) -> None:

@@ -1,5 +1,6 @@
 """How a language model is asked: which one, with what parameters, where it is reached, and what it may cost."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -28,8 +29,9 @@ class AskConfig:
         api_key_env: the environment variable that holds the key; a server that asks for none needs none.
         concurrency: requests in flight at once.
         timeout: seconds for one request, from sending it to the last byte of its answer.
-        max_tries: for a question, not counting those that the endpoint put off because it is busy.
-        patience: seconds without a single answer after which the endpoint is taken to be gone.
+        max_tries: for a question, not counting those that the endpoint put off because it is busy, or missed because it was gone.
+        patience: seconds with faults and without a single answer after which the endpoint is taken to be gone; a minute is
+            enough for one that was never reached.
         budget_tokens: read and written ones together, also those of earlier runs that the cache knows of; no request is sent
             that could go beyond.
         budget_dollars: as `budget_tokens`, with the two prices.
@@ -83,6 +85,27 @@ class AskConfig:
             )
         if self.endpoint is not None:
             check_endpoint(self.endpoint)
+
+    def check_before_run(self) -> None:
+        """Raises:
+        ConfigError: it is not known which endpoint to ask.
+        """
+        self.base_url()
+
+    def base_url(self) -> str:
+        """Where the endpoint is, from the config or the environment.
+
+        Raises:
+            ConfigError: neither says.
+        """
+        base = self.endpoint or os.environ.get("OPENAI_BASE_URL")
+        if not base:
+            raise ConfigError(
+                "no endpoint is known: set config field `endpoint`, or OPENAI_BASE_URL, to the base URL of a server, such as "
+                "http://127.0.0.1:8000/v1 for `marin serve` or vLLM, or https://api.openai.com/v1"
+            )
+        check_endpoint(base)
+        return base.rstrip("/")
 
     @property
     def most_answer_tokens(self) -> int:

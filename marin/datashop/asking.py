@@ -19,12 +19,12 @@ from typing import Any
 
 from marin.datashop.answer_cache import AnswerCache
 from marin.datashop.ask_config import AskConfig
-from marin.datashop.endpoint import Busy, Endpoint, Failed, Refused
-from marin.datashop.question import Answer, Question
+from marin.datashop.question import Answer, Busy, Failed, Outcome, Question, Refused
 from marin.datashop.throttle import Throttle, backoff
 from marin.errors import BudgetError, EndpointError, Terminated
 
 _GRACE = 10.0  # seconds for what is under way when somebody stops the run
+_UNSEEN = 60.0  # seconds without a first connection after which the address is taken to be wrong
 _LOOK = 0.2  # seconds between looks at whether to stop
 _ALL_FAIL = 25  # so many questions without an answer, and none with one: the fault is not theirs
 
@@ -93,12 +93,15 @@ class _Asking:
         self._to_keep: asyncio.Queue[tuple[Question, Answer, asyncio.Future[None]]] = asyncio.Queue()
         self._last_answer = time.monotonic()
         self._last_problem = ""
-        self._problem_since: float | None = None  # None after an answer
+        self._has_problem = False  # since the last answer
+        self._is_there = False  # whether the endpoint was ever reached
         self._under_way = 0
         self._stop: BaseException | None = None
         self._stop_at = 0.0
 
     async def run(self) -> None:
+        from marin.datashop.endpoint import Endpoint  # half a second of imports that runs without a model do not need
+
         with self._stopped_by_signals():
             async with Endpoint(self._config) as endpoint:
                 self._endpoint = endpoint
@@ -146,47 +149,48 @@ class _Asking:
 
     async def _answer(self, question: Question) -> None:
         """Asks until there is an answer, or it is clear that there will be none."""
-        failures = 0
+        failures = num_useless = 0
         while self._stop is None:
             await self._throttle.enter()
             try:
                 if not await self._fits(question):
                     return
-                outcome = await self._send(question)
+                outcome = await self._send(question, num_useless)
             finally:
                 self._throttle.leave()
             match outcome:
                 case Answer():
                     return
-                case Busy(problem, wait):
-                    self._problem(problem)
+                case Busy(problem, wait, is_there):
+                    self._problem(problem, is_there)
                     self._standing.times_busy += 1
                     self._throttle.busy(wait)
                 case Refused(problem):
                     self._problem(problem)
                     self._standing.unanswered[question.digest] = problem
                     return
-                case Failed(problem, _, wait):
+                case Failed(problem, _, is_whole, wait):
                     self._problem(problem)
                     failures += 1
+                    num_useless += is_whole
                     if failures >= self._config.max_tries:
                         self._standing.unanswered[question.digest] = f"{problem} ({failures} tries)"
                         return
                     self._standing.tries_again += 1
                     await asyncio.sleep(backoff(failures) if wait is None else min(wait, self._config.patience))
 
-    async def _send(self, question: Question) -> Answer | Busy | Failed | Refused:
+    async def _send(self, question: Question, number: int) -> Outcome:
         """Sends a question once, and notes what became of it."""
         self._cache.sending(question)
         self._count_under_way(+1)
         try:
-            outcome = await self._endpoint.send(question)
+            outcome = await self._endpoint.send(question, number)
             if isinstance(outcome, Answer):
                 kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._to_keep.put_nowait((question, outcome, kept))
                 await kept
                 self._throttle.answered()
-                self._last_answer, self._problem_since = time.monotonic(), None
+                self._last_answer, self._has_problem, self._is_there = time.monotonic(), False, True
                 self._standing.answered += 1
                 self._on_answer(question, outcome)
             elif not (isinstance(outcome, Failed) and outcome.may_be_paid):
@@ -254,15 +258,16 @@ class _Asking:
             self._every_second()
             await asyncio.sleep(1.0)
             silence = time.monotonic() - self._last_answer
-            if self._problem_since is not None and silence > self._config.patience:
+            patience = self._config.patience if self._is_there else min(self._config.patience, _UNSEEN)
+            if self._has_problem and silence > patience:
                 raise EndpointError(
                     f"{self._endpoint.base} gave no answer for {silence:.0f} s (last: {self._last_problem}): look after it, "
                     f"and run the same command again to go on"
                 )
 
-    def _problem(self, problem: str) -> None:
-        self._last_problem = problem
-        self._problem_since = self._problem_since or time.monotonic()
+    def _problem(self, problem: str, is_there: bool = True) -> None:
+        self._last_problem, self._has_problem = problem, True
+        self._is_there |= is_there
 
     def _check_that_any_is_answered(self) -> None:
         enough = max(_ALL_FAIL, 4 * self._config.concurrency)

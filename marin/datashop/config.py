@@ -66,6 +66,7 @@ class DatashopRunnerConfig:
     negatives: what is not, likewise; none are drawn from the pool.
     negatives_per_positive: how many documents of the pool stand in for what is not wanted, for each positive.
     sample_size: documents to label by a prompt.
+    second_annotator_model_name: another model that grades the same sample: the report says how far the two agree.
     classifier: what learns the labels and scores the pool.
     threshold, keep_fraction: which documents are kept: those that score at least this, or the best fraction.
     eval_sets: contamination is reported against these, and overlapping documents are dropped.
@@ -77,7 +78,7 @@ class DatashopRunnerConfig:
     ablation: None trains no models.
     text_key, id_key, on_bad_row: how the files of the pool are read; see `marin.data.sources`.
     seed: of the sample, the split and the classifier.
-    endpoint: base URL of an OpenAI-compatible server; OPENAI_BASE_URL, then the hosted service.
+    endpoint: base URL of an OpenAI-compatible server; None is what OPENAI_BASE_URL of the environment says.
     api_key_env: the environment variable with its key.
     concurrency: requests in flight.
     num_workers: processes for every stage; 0 is one a processor.
@@ -103,6 +104,7 @@ class DatashopRunnerConfig:
     negatives: tuple[Path, ...] = ()
     negatives_per_positive: float = 5.0
     sample_size: int = 2000
+    second_annotator_model_name: str | None = None
     classifier: TrainClassifierConfig = dataclasses.field(default_factory=NgramConfig)
     threshold: float | None = None
     keep_fraction: float | None = None
@@ -124,6 +126,10 @@ class DatashopRunnerConfig:
     use_ray: bool = placement(default=False)
 
     def __post_init__(self) -> None:
+        for name in ("positives", "negatives", "corpus_content_paths", "planted_sources"):
+            if not isinstance(getattr(self, name), tuple | list):
+                given = getattr(self, name)
+                raise ConfigError(f"config field `{name}` is {given!r}: give a list, such as [{given!r}]")
         self._check_wish()
         self._check_filter()
         if self.deduplicate not in ("exact", "fuzzy", "none"):
@@ -151,6 +157,11 @@ class DatashopRunnerConfig:
         if self.negatives and not self.positives:
             raise ConfigError(
                 "config field `negatives` is set without `positives`: give examples of what is wanted too"
+            )
+        if self.positives and self.second_annotator_model_name:
+            raise ConfigError(
+                "config field `second_annotator_model_name` is set, but `positives` are labels already: use a prompt, or "
+                "leave it out"
             )
         if self.data_filter_prompt is not None and PLACEHOLDER not in self.data_filter_prompt:
             raise ConfigError(

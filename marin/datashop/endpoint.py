@@ -1,13 +1,14 @@
 """An OpenAI-compatible endpoint: one question goes in, and what became of it comes out.
 
     Answer     whole and in OpenAI's form; it was paid for
-    Busy       turned away because there is too much to do (429, or 503 with Retry-After): later, nobody's fault
-    Failed     no connection, time is up, connection broken, HTTP 408, 409, 425 or 5xx, a body that is no answer: again
+    Busy       turned away because there is too much to do (429, or 503 with Retry-After), or no connection: later
+    Failed     time is up, connection broken, HTTP 408, 409, 425 or 5xx, a body that is no answer: again
     Refused    this question will never be answered (400, 413, 422 and the like)
     EndpointError, raised    no question will be answered: no access, no such model or address, no credit
 
-Each question carries its digest as `Idempotency-Key`, so an endpoint that honours it charges for one however often it is
-sent. An HTTP error is taken to be free of charge; a broken connection, a time-out and a garbled answer are not, as nobody can
+Each question carries its digest as `Idempotency-Key`, so an endpoint that honours it charges once for a question that had to be
+sent again because no response came. After a whole response that is of no use the key is another one, as the same key may
+bring the same response. An HTTP error is taken to be free of charge; a broken connection, a time-out and a garbled answer are not, as nobody can
 know. Redirects are not followed, and the key is in no message.
 """
 
@@ -17,14 +18,15 @@ import json
 import os
 import re
 import time
-from dataclasses import dataclass
+import urllib.parse
+import urllib.request
 from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
 
-from marin.datashop.ask_config import AskConfig, check_endpoint
-from marin.datashop.question import Answer, Question
+from marin.datashop.ask_config import AskConfig
+from marin.datashop.question import Answer, Busy, Failed, Outcome, Question, Refused
 from marin.errors import ConfigError, EndpointError
 from marin.execution.redaction import HIDDEN
 
@@ -40,36 +42,6 @@ _NEVER = {
 }
 
 
-@dataclass(frozen=True)
-class Busy:
-    """Args:
-    wait: seconds that the endpoint asks to wait; None if it does not say.
-    """
-
-    problem: str
-    wait: float | None
-
-
-@dataclass(frozen=True)
-class Failed:
-    """Args:
-    may_be_paid: whether the endpoint may have answered, and charged for it.
-    wait: as for `Busy`.
-    """
-
-    problem: str
-    may_be_paid: bool
-    wait: float | None = None
-
-
-@dataclass(frozen=True)
-class Refused:
-    problem: str
-
-
-Outcome = Answer | Busy | Failed | Refused
-
-
 class Endpoint:
     """Connections to an endpoint; an asynchronous context manager.
 
@@ -78,14 +50,7 @@ class Endpoint:
     """
 
     def __init__(self, config: AskConfig):
-        base = config.endpoint or os.environ.get("OPENAI_BASE_URL")
-        if not base:
-            raise ConfigError(
-                "no endpoint: set config field `endpoint`, or OPENAI_BASE_URL, to the base URL of a server, such as "
-                "http://127.0.0.1:8000/v1 for `marin serve` or vLLM, or https://api.openai.com/v1"
-            )
-        check_endpoint(base)
-        self.base = base.rstrip("/")
+        self.base = config.base_url()
         self._url = self.base + "/chat/completions"
         self._key = os.environ.get(config.api_key_env) or None
         self._timeout = config.timeout
@@ -97,8 +62,9 @@ class Endpoint:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
             headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=True,
         )
+        # Not by `trust_env`: that looks into ~/.netrc, in a thread, for each request.
+        self._proxy = _proxy_for(self.base)
 
     async def __aenter__(self) -> Self:
         return self
@@ -108,33 +74,41 @@ class Endpoint:
     ) -> None:
         await self._session.close()
 
-    async def send(self, question: Question) -> Outcome:
+    async def send(self, question: Question, number: int = 0) -> Outcome:
         """Sends a question once.
 
+        Args:
+            number: of whole responses to it that were of no use.
         Raises:
             EndpointError: neither this question nor another one will be answered.
         """
-        headers = {"idempotency-key": question.digest}
+        headers = {"idempotency-key": f"{question.digest}-{number}" if number else question.digest}
         try:
             async with asyncio.timeout(self._timeout):
-                request = self._session.post(self._url, data=question.body, headers=headers, allow_redirects=False)
+                request = self._session.post(
+                    self._url, data=question.body, headers=headers, proxy=self._proxy, allow_redirects=False
+                )
                 async with request as response:
                     data = await _read(response)
                     if data is None:
-                        return Failed(f"an answer of more than {_MOST_BYTES:,} bytes", may_be_paid=True)
+                        return Failed(f"an answer of more than {_MOST_BYTES:,} bytes", may_be_paid=True, is_whole=True)
                     if response.status == 200:
                         return self._read_answer(question, data)
                     return self._turned_away(response, data)
         except aiohttp.ConnectionTimeoutError:
-            return Failed(f"no connection to {self.base} within {_CONNECT_SECONDS:g} s", may_be_paid=False)
+            return Busy(f"no connection to {self.base} within {_CONNECT_SECONDS:g} s", None, is_there=False)
         except TimeoutError:
-            return Failed(f"no answer within {self._timeout:g} s", may_be_paid=True)
+            return Failed(f"no answer within {self._timeout:g} s", may_be_paid=True, is_whole=False)
+        except aiohttp.ClientConnectorCertificateError as error:
+            why = self._shown(str(error.certificate_error))
+            raise EndpointError(f"{self.base} shows a certificate that is not accepted ({why}): mend it") from None
         except aiohttp.ClientConnectorError as error:
-            return Failed(self._shown(f"no connection to {self.base} ({error.os_error.strerror or error})"), False)
+            why = error.os_error.strerror or str(error)
+            return Busy(self._shown(f"no connection to {self.base} ({why})"), None, is_there=False)
         except aiohttp.InvalidURL:
             raise ConfigError(f"the endpoint {self.base!r} is no address: give a base URL") from None
         except (aiohttp.ClientError, OSError) as error:
-            return Failed(self._shown(f"the connection broke ({error or type(error).__name__})"), may_be_paid=True)
+            return Failed(self._shown(f"the connection broke ({error or type(error).__name__})"), True, is_whole=False)
 
     def _read_answer(self, question: Question, data: bytes) -> Outcome:
         try:
@@ -146,7 +120,7 @@ class Endpoint:
             if not isinstance(text, str):
                 raise TypeError("content is no text")
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            return Failed(self._shown(f"what came is no answer: {data[:100]!r}"), may_be_paid=True)
+            return Failed(self._shown(f"what came is no answer: {data[:100]!r}"), may_be_paid=True, is_whole=True)
         usage = _usage(body)
         return Answer(
             text=text.encode("utf-8", "replace").decode(),
@@ -166,7 +140,7 @@ class Endpoint:
         if status == 429 or (status == 503 and wait is not None):
             return Busy(problem, wait)
         if status in _AGAIN:
-            return Failed(problem, may_be_paid=False, wait=wait)
+            return Failed(problem, may_be_paid=False, is_whole=True, wait=wait)
         if status < 400:
             raise EndpointError(
                 f"{self.base}: {problem}: it answers elsewhere, which is not followed; give the base URL that it names"
@@ -178,6 +152,24 @@ class Endpoint:
         if self._key:
             text = text.replace(self._key, HIDDEN)
         return re.sub(r"[^\x20-\x7e\xa0-\U0010ffff]+", " ", text)[:300]
+
+
+def _proxy_for(url: str) -> str | None:
+    """The proxy that the environment names for an address (HTTPS_PROXY, NO_PROXY and so on).
+
+    Raises:
+        ConfigError: it is of a kind that is not spoken here.
+    """
+    parts = urllib.parse.urlsplit(url)
+    host = parts.hostname or ""
+    if host in ("localhost", "127.0.0.1", "::1") or urllib.request.proxy_bypass(host):
+        return None
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if proxy is not None and not proxy.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"the proxy for {parts.scheme} addresses is no HTTP proxy: set {parts.scheme.upper()}_PROXY to one"
+        )
+    return proxy
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes | None:

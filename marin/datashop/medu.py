@@ -8,13 +8,16 @@ one is put into a prompt that grades a document from Great to Useless (`processo
     descriptions.json                         what each corpus was said to be, and each merge
 """
 
+import dataclasses
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from marin.data.documents import Document
 from marin.data.shards import MANIFEST, DocumentSet
 from marin.data.sources import ImportConfig, imported_documents
+from marin.data.tokenizer import Tokenizer
 from marin.datashop.annotate_config import EXAMPLE
 from marin.datashop.answer_cache import AnswerCache, open_cache
 from marin.datashop.ask_config import AskConfig
@@ -108,10 +111,22 @@ class MeduConfig(AskConfig):
             raise ConfigError(f"config field `max_corpus_tokens` is {self.max_corpus_tokens}: use at least 1")
 
 
-def medu_step(name: str, config: MeduConfig) -> ExecutorStep:
-    """The step `prompts/{name}`, with the file `PROMPT_FILE`."""
+def medu_prompt_step(
+    name: str, corpus: Sequence[str | InputName | ExecutorStep], settings: Mapping[str, Any]
+) -> ExecutorStep:
+    """A step that writes the prompt, beside the annotation that will use it.
+
+    Args:
+        settings: the annotation's; whatever says which model is asked and what it may cost holds for the prompt too. The budget is
+            one for each of the two.
+    """
+    shared = {field.name for field in dataclasses.fields(AskConfig)} - {"max_tokens", "output_path"}
+    fields = {key: value for key, value in settings.items() if key in shared}
     return ExecutorStep(
-        name=f"prompts/{name}", fn=write_medu_prompt, config=config, description="a grading prompt from a corpus"
+        name=name,
+        fn=write_medu_prompt,
+        config=MeduConfig(corpus=list(corpus), **fields),
+        description="a grading prompt from a corpus",
     )
 
 
@@ -164,8 +179,6 @@ def corpus_beginning(config: MeduConfig, path: str) -> str:
     if not text.strip():
         raise DataError(f"the corpus {path} holds no text: give another one")
     if config.tokenizer is not None:
-        from marin.data.tokenizer import Tokenizer
-
         tokenizer = Tokenizer.load(str(config.tokenizer))
         ids = tokenizer.encode(text)
         return tokenizer.decode(ids[: config.max_corpus_tokens]) if len(ids) > config.max_corpus_tokens else text

@@ -23,6 +23,7 @@ from marin.data.filters.decontamination import DecontaminateConfig, decontaminat
 from marin.data.filters.scores import FilterByScoreConfig, filter_by_score
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
 from marin.datashop.ablation import ablation_step
+from marin.datashop.agreement import AgreementConfig, write_agreement
 from marin.datashop.annotate import annotate
 from marin.datashop.annotate_config import AnnotateConfig
 from marin.datashop.ask_config import AskConfig
@@ -50,6 +51,7 @@ __all__ = ["AblationConfig", "DatashopRunnerConfig", "datashop_steps", "last_doc
 
 Path = str | InputName | ExecutorStep
 _ASKED = frozenset(field.name for field in dataclasses.fields(AskConfig))
+_LABELLER_STAGES = ("prompt", "labels", "second_labels", "classifier", "scores")
 _DOCUMENT_STAGES = ("pool", "filtered", "deduplicated", "decontaminated")
 
 
@@ -145,6 +147,11 @@ class _Maker:
         else:
             grading["prompt"] = config.data_filter_prompt
         self._add("labels", annotate, _made(AnnotateConfig, grading), f"grades by {config.annotator_model_name}")
+        if config.second_annotator_model_name is not None:
+            second = _made(AnnotateConfig, grading | {"model": config.second_annotator_model_name})
+            labels = self._add("second_labels", annotate, second, f"grades by {config.second_annotator_model_name}")
+            agreement = AgreementConfig(self.steps["labels"], labels, config.seed)
+            self._add("agreement", write_agreement, agreement, "how far the two annotators agree")
 
     def classifier_and_scores(self) -> None:
         config = self.config
@@ -257,7 +264,7 @@ class _Maker:
         return f"datashop/{self.config.experiment_name}"
 
     def _add(self, name: str, function: Any, config: Any, description: str) -> ExecutorStep:
-        resources = self.config.labeler_resource_config if name in ("labels", "classifier", "scores") else None
+        resources = self.config.labeler_resource_config if name in _LABELLER_STAGES else None
         self.steps[name] = ExecutorStep(
             name=f"{self._folder}/{name}", fn=function, config=config, description=description, resources=resources
         )

@@ -1,16 +1,18 @@
-"""One request to a language model, and the answer that was paid for.
+"""One request to a language model, and what becomes of it.
 
 A question is known by the digest of its body, so the same document under the same prompt, model and parameters is the same
 question in every run and in every sample. Its worst case in tokens is known before it is sent: a tokenizer over bytes makes
 at most one token of each byte, and an answer has at most `max_tokens`.
 """
 
+import functools
 import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any
 
 from marin.data.documents import text_bytes
+from marin.data.tokenizer import Tokenizer
 from marin.datashop.annotate_config import EXAMPLE, AnnotateConfig, check_prompt
 from marin.datashop.ask_config import AskConfig
 from marin.errors import DataError, StorageError
@@ -48,6 +50,46 @@ class Answer:
     is_estimated: bool
 
 
+@dataclass(frozen=True)
+class Busy:
+    """The endpoint has too much to do, or is not there: no fault of the question.
+
+    Args:
+        wait: seconds that the endpoint asks to wait; None if it does not say.
+        is_there: whether it was reached.
+    """
+
+    problem: str
+    wait: float | None
+    is_there: bool = True
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A fault that may pass.
+
+    Args:
+        may_be_paid: whether the endpoint may have answered, and charged for it.
+        is_whole: whether it came as a whole response; an endpoint that honours idempotency keys would give it again.
+        wait: as for `Busy`.
+    """
+
+    problem: str
+    may_be_paid: bool
+    is_whole: bool
+    wait: float | None = None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The question will never be answered."""
+
+    problem: str
+
+
+Outcome = Answer | Busy | Failed | Refused
+
+
 def read_prompt(config: AnnotateConfig) -> str:
     """The prompt of a config, from itself or from a file.
 
@@ -68,7 +110,19 @@ def read_prompt(config: AnnotateConfig) -> str:
 
 def shown_example(config: AnnotateConfig, text: str) -> str:
     """What the model sees of a document."""
-    return text[: config.max_example_chars]
+    shown = text[: config.max_example_chars]
+    if config.max_example_tokens is None:
+        return shown
+    tokenizer = _tokenizer(str(config.tokenizer))
+    ids = tokenizer.encode(shown)
+    if len(ids) <= config.max_example_tokens:
+        return shown
+    return tokenizer.decode(ids[: config.max_example_tokens]).rstrip("\ufffd")  # of a character that was cut
+
+
+@functools.lru_cache(maxsize=2)
+def _tokenizer(path: str) -> Tokenizer:
+    return Tokenizer.load(path)
 
 
 def grading_question(config: AnnotateConfig, prompt: str, text: str) -> Question:

@@ -62,12 +62,12 @@ def look_at_selection(config: SelectionConfig) -> None:
     """Writes `samples.jsonl` and `selection.json`.
 
     Raises:
-        DataError: pool, scores and kept documents do not belong together, or no document is of a planted source.
+        DataError: nothing was kept, pool, scores and kept documents do not belong together, or no document is of a planted
+            source.
     """
     pool, kept_set = DocumentSet.open(str(config.documents)), DocumentSet.open(str(config.filtered))
     settings = files.read_json(files.join(str(config.filtered), "report.json"))["settings"]
     scale = [float(end) for end in files.read_json(files.join(str(config.scores), SCORES))["scale"]]
-    edges = np.linspace(scale[0], scale[1], _BINS + 1)
     kept_all: list[np.ndarray] = []
     scores_all: list[np.ndarray] = []
     for part_scores, part_kept in _scores_by_shard(pool, kept_set, str(config.scores)):
@@ -75,6 +75,13 @@ def look_at_selection(config: SelectionConfig) -> None:
         kept_all.append(part_kept)
     scores, is_kept = np.concatenate(scores_all), np.concatenate(kept_all)
     limit = float(settings["limit"])
+    if not is_kept.any():
+        raise DataError(
+            f"no document of {len(scores):,} scores {limit:g} or more, the highest score is {scores.max():.4g}: set a lower "
+            f"`threshold`, or a `keep_fraction`"
+        )
+    # A cascade ranks what its cheap part dropped below the scale.
+    edges = np.linspace(min(scale[0], scores.min()), max(scale[1], scores.max()), _BINS + 1)
     chosen = _chosen(scores, is_kept, limit, config)
     rows, places, is_planted = _read_chosen(pool, scores, is_kept, chosen, config)
     with files.writing(files.join(config.output_path, SAMPLES)) as stream:
@@ -87,8 +94,8 @@ def look_at_selection(config: SelectionConfig) -> None:
         "limit": limit,
         "scale": scale,
         "edges": edges.tolist(),
-        "kept": np.histogram(np.clip(scores[is_kept], scale[0], scale[1]), edges)[0].tolist(),
-        "dropped": np.histogram(np.clip(scores[~is_kept], scale[0], scale[1]), edges)[0].tolist(),
+        "kept": np.histogram(scores[is_kept], edges)[0].tolist(),
+        "dropped": np.histogram(scores[~is_kept], edges)[0].tolist(),
         "planted": _planted(scores[places], is_kept[places], is_planted, (scale[0], scale[1]), config),
     }
     files.write_json(files.join(config.output_path, SELECTION), content)

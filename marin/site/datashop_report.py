@@ -13,6 +13,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from marin.datashop.ablation import ABLATION_FILE
+from marin.datashop.agreement import AGREEMENT
 from marin.datashop.card import CARD
 from marin.datashop.config import DatashopRunnerConfig
 from marin.datashop.pipeline import datashop_steps
@@ -37,6 +39,13 @@ _ESTIMATES = {
     "spearman": "Spearman with the labels",
 }
 
+_AGREEMENTS = {
+    "exact": "Equal labels",
+    "kappa": "Kappa",
+    "weighted_kappa": "Weighted kappa",
+    "spearman": "Spearman of the annotators",
+}
+
 Path = str | InputName | ExecutorStep
 
 
@@ -46,19 +55,25 @@ class DatashopReportConfig:
     card: the folder that `write_card` made.
     selection: the folder that `look_at_selection` made.
     ablation: the folder with `ablation.json`; None if no models were trained.
+    agreement: the folder with `agreement.json`; None if there is one annotator.
     """
 
     title: str
     card: Path
     selection: Path
     ablation: Path | None = None
+    agreement: Path | None = None
     output_path: str = this_output_path()
 
 
 def datashop_report_step(config: DatashopRunnerConfig, steps: Mapping[str, ExecutorStep]) -> ExecutorStep:
     """The step that reports on the steps of a run."""
     report = DatashopReportConfig(
-        f"Datashop: {config.experiment_name}", steps["card"], steps["selection"], steps.get("ablation")
+        f"Datashop: {config.experiment_name}",
+        steps["card"],
+        steps["selection"],
+        steps.get("ablation"),
+        steps.get("agreement"),
     )
     return ExecutorStep(
         name=f"datashop/{config.experiment_name}/report",
@@ -87,9 +102,11 @@ def write_report(config: DatashopReportConfig) -> None:
     """
     card, selection = (files.read_json(files.join(str(folder), name)) for folder, name in (
         (config.card, CARD), (config.selection, SELECTION)))  # fmt: skip
-    ablation = files.read_json(files.join(str(config.ablation), "ablation.json")) if config.ablation else None
+    ablation = files.read_json(files.join(str(config.ablation), ABLATION_FILE)) if config.ablation else None
+    agreement = files.read_json(files.join(str(config.agreement), AGREEMENT)) if config.agreement else None
     samples = _read_samples(files.join(str(config.selection), SAMPLES))
     found = {"title": config.title, "card": card, "selection": selection, "ablation": ablation}
+    found["agreement"] = agreement
     pictures = _pictures(card, selection, ablation)
     for picture in pictures:
         for variant, svg in picture.drawn.items():
@@ -131,9 +148,7 @@ def _stats(card: Mapping[str, Any], selection: Mapping[str, Any], ablation: Any)
     if labels.get("cost_dollars") is not None:
         shown.append(("Spent on labels", f"{labels['cost_dollars']:.2f} dollars"))
     if ablation:
-        low, high = ablation.get("interval") or (None, None)
-        interval = f" ({low:+.4f} to {high:+.4f})" if low is not None else ""
-        shown.append(("Filtered minus unfiltered, bits per byte", f"{ablation['difference']:+.4f}{interval}"))
+        shown.append(("Filtered minus unfiltered, bits per byte", _difference(ablation)))
     return shown
 
 
@@ -145,6 +160,37 @@ def _estimate(value: Mapping[str, float | None]) -> str:
 
 def _quality_rows(quality: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, _estimate(quality[key])) for key, name in _ESTIMATES.items()]
+
+
+def _agreement_rows(agreement: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """How far two annotators agree, if there are two."""
+    if agreement is None:
+        return []
+    counted = f"{agreement['num_documents']:,} ({agreement['num_one_sided']:,} more by one of them only)"
+    return [
+        ("Documents labelled by both annotators", counted),
+        *((name, _estimate(agreement[key])) for key, name in _AGREEMENTS.items()),
+    ]
+
+
+def _ablation_rows(ablation: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """What the two arms of the ablation were, and what came of each evaluation set."""
+    if ablation is None:
+        return []
+    rows = [
+        ("Tokens of each arm", f"{ablation['tokens']:,}"),
+        ("Parameters", f"{ablation['parameters']:,}"),
+        ("Seeds", ", ".join(map(str, ablation["seeds"]))),
+    ]
+    for name, found in ablation.get("eval_sets", {}).items():
+        rows.append((f"Filtered minus unfiltered on {name}, bits per byte", _difference(found)))
+    return rows
+
+
+def _difference(found: Mapping[str, Any]) -> str:
+    interval = found.get("interval")
+    spread = f" ({interval[0]:+.4f} to {interval[1]:+.4f})" if interval else ""
+    return f"{found['difference']:+.4f}{spread}"
 
 
 def _warnings(card: Mapping[str, Any]) -> list[str]:
@@ -224,7 +270,8 @@ def _page(found: Mapping[str, Any], pictures: Sequence[Picture], samples: Sequen
         pictures=pictures,
         quality=_quality_rows(quality),
         planted=_quality_rows(selection["planted"]["quality"])[:2] if selection["planted"] else [],
-        threshold=quality["threshold"],
+        agreement=_agreement_rows(found["agreement"]),
+        ablation=_ablation_rows(ablation),
         num_held_out=quality["num_documents"],
         classes=classes,
         confusion=[
@@ -270,6 +317,13 @@ def _markdown(found: Mapping[str, Any], pictures: Sequence[Picture], samples: Se
         )
     lines += ["", "## The classifier on held-out labels", "", "| figure | value (95 % interval) |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in _quality_rows(card["quality"])]
+    for title, rows in (
+        ("Two annotators", _agreement_rows(found["agreement"])),
+        ("Ablation", _ablation_rows(found["ablation"])),
+    ):
+        if rows:
+            lines += ["", f"## {title}", "", "| figure | value |", "|---|---|"]
+            lines += [f"| {_cell(name)} | {value} |" for name, value in rows]
     for picture in pictures:
         lines += ["", f"## {picture.title}", "", f"![{picture.text}]({PICTURES}/{picture.name}-wide-light.svg)"]
     lines += ["", "## Samples nearest to the limit", "", "| kept | score | source | text |", "|---|---:|---|---|"]

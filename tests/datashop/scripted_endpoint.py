@@ -20,7 +20,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Received:
-    """A request. `number` counts all of them, `try_number` those with the same idempotency key; both begin at 0."""
+    """A request. `number` counts all of them, `try_number` those with the same body; both begin at 0."""
 
     number: int
     try_number: int
@@ -83,19 +83,21 @@ class ScriptedEndpoint:
         return f"http://127.0.0.1:{self.port}/v1"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            while await self._one(reader, writer):
-                pass
-        writer.close()
+        try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                while await self._one(reader, writer):
+                    pass
+        finally:
+            writer.close() if writer.transport.get_write_buffer_size() == 0 else writer.transport.abort()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
         body = json.loads(await reader.readexactly(int(headers["content-length"])))
         key = headers.get("idempotency-key", "")
-        received = Received(len(self.received), self._tries[key], key, body, headers)
+        received = Received(len(self.received), self._tries[str(body)], key, body, headers)
         self.received.append(received)
-        self._tries[key] += 1
+        self._tries[str(body)] += 1
         self._in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self._in_flight)
         try:
@@ -133,7 +135,7 @@ class ScriptedEndpoint:
         else:
             writer.write(data)
             await writer.drain()
-        self.delivered[received.key] += reply.text is not None
+        self.delivered[received.key[:64]] += reply.text is not None
         return True
 
     def _completion(self, received: Received, reply: Reply) -> bytes:
@@ -157,9 +159,12 @@ def serving(script: Script = grader) -> Iterator[ScriptedEndpoint]:
         started.set()
         await stop.wait()
         server.close()
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        connections = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in connections:
             task.cancel()
-        await asyncio.sleep(0)
+        await asyncio.gather(*connections, return_exceptions=True)
+        for _ in range(5):
+            await asyncio.sleep(0)  # transports close in the loop's next turns
 
     thread = threading.Thread(target=loop.run_until_complete, args=(main(),), daemon=True)
     thread.start()

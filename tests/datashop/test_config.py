@@ -84,6 +84,15 @@ def test_target_corpus_has_its_prompt_written_first() -> None:
     assert labels.max_tokens == 99 and prompt.max_tokens > 99 and prompt.corpus == ("exam.jsonl",)
 
 
+def test_second_annotator_grades_the_same_sample_and_is_compared() -> None:
+    steps = datashop_steps(configured(data_filter_prompt=PROMPT, second_annotator_model_name="other"))
+    first, second = steps["labels"].config, steps["second_labels"].config
+    assert (second.model, second.sample, second.prompt) == ("other", first.sample, first.prompt)
+    assert steps["agreement"].config.second is steps["second_labels"]
+    with pytest.raises(ConfigError, match="second_annotator_model_name"):
+        configured(second_annotator_model_name="other")
+
+
 def test_where_it_runs_changes_no_identity_and_what_is_wanted_does() -> None:
     plain = fingerprints(datashop_steps(configured(data_filter_prompt=PROMPT)))
     elsewhere = configured(
@@ -129,6 +138,7 @@ def test_best_tenth_is_kept_where_nothing_is_said() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
+        ({"positives": "wanted.jsonl"}, "`positives` is 'wanted.jsonl': give a list"),
         ({"positives": ()}, "exactly one of the three ways"),
         ({"data_filter_prompt": PROMPT, "positives": ("a",)}, "positives and data_filter_prompt are all set"),
         ({"data_filter_prompt": "no place"}, "has no {example}"),

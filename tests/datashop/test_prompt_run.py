@@ -1,5 +1,6 @@
 """A run whose labels come from a language model: a scripted endpoint grades, and the rest of the pipeline follows."""
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -67,3 +68,52 @@ def test_pool_is_filtered_by_what_a_model_says(way: str, tmp_path: pathlib.Path)
     assert sum(document.source == "rust" for document in kept) > 50
     card = pathlib.Path(executor.output_path(steps["card"]), "README.md").read_text()
     assert "labelled by grader" in card and ("Rust" in card if way == "prompt" else "target.txt" in card)
+
+
+@pytest.mark.slow
+def test_everything_at_once_ends_in_a_report_that_says_how_small_it_was(tmp_path: pathlib.Path) -> None:
+    """Two annotators, a cascade of n-grams and an encoder that is pretrained on the pool, and an ablation of two seeds."""
+    from marin.datashop.ablation import AblationModel
+    from marin.datashop.cascade import CascadeConfig
+    from marin.datashop.config import AblationConfig
+    from marin.datashop.encoder import EncoderConfig
+    from marin.datashop.masked import pretrain_encoder_step
+    from marin.site.datashop_report import run_steps
+
+    write_shards(str(tmp_path / "pool"), made_documents(300), stage="made", settings={}, shard_bytes=40_000)
+    heldout = [dataclasses.replace(d, id=f"held-{d.id}") for d in made_documents(50, seed=9, wanted_every=1)]
+    write_shards(str(tmp_path / "heldout"), heldout, stage="made", settings={})
+    encoder = pretrain_encoder_step(
+        "encoder", str(tmp_path / "pool"), vocab_size=300, hidden_dim=32, intermediate_dim=64, num_layers=2, num_heads=2,
+        max_tokens=32, num_steps=20, batch_size=8, held_out_windows=8,
+    )  # fmt: skip
+    dear = EncoderConfig(encoder=encoder, max_tokens=32, batch_size=16, num_epochs=1, learning_rate=1e-3)
+    with serving(grade) as endpoint:
+        config = DatashopRunnerConfig(
+            experiment_name="whole",
+            pretraining_data_path=str(tmp_path / "pool"),
+            data_filter_prompt=PROMPT,
+            annotator_model_name="grader",
+            second_annotator_model_name="other grader",
+            endpoint=endpoint.url,
+            sample_size=250,
+            classifier=CascadeConfig(cheap=NgramConfig(num_hashes=4096), dear=dear, held_out_fraction=0.3),
+            keep_fraction=0.3,
+            vocab_size=300,
+            ablation=AblationConfig(
+                str(tmp_path / "heldout"), tokens=1280, seeds=(0, 1),
+                recipe=AblationModel(seq_len=32, hidden_dim=32, num_layers=1, num_heads=1, sequences=8),
+            ),
+            num_workers=1,
+        )  # fmt: skip
+        steps = run_steps(config)
+        executor = Executor(ExecutorMainConfig(prefix=str(tmp_path / "store")))
+        executor.run(list(steps.values()))
+    report = pathlib.Path(executor.output_path(steps["report"]))
+    found = json.loads((report / "report.json").read_text())
+    assert found["card"]["classifier"]["kind"] == "cascade" and len(found["ablation"]["arms"]["filtered"]) == 2
+    assert found["agreement"]["num_documents"] > 150
+    page = (report / "index.html").read_text()
+    for said in ("CPU size, no evidence about BERT", "Weighted kappa", "Tokens of each arm", "ablation-wide-dark.svg"):
+        assert said in page, said
+    assert "CPU size" in pathlib.Path(executor.output_path(steps["card"]), "README.md").read_text()

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -15,8 +16,10 @@ import yaml
 
 from marin.data.cache import TokenCache
 from marin.data.documents import read_documents
+from marin.data.filters.scores import FilterByScoreConfig, filter_by_score
 from marin.data.shards import DocumentSet
 from marin.datashop.counts import check_cache, check_labels, check_scores, count_stages
+from marin.datashop.selection import SelectionConfig, look_at_selection
 from marin.errors import DataError
 
 from .conftest import made_documents
@@ -200,6 +203,58 @@ def test_mistakes_end_in_one_message(
     failed = marin(folder, plain_environment, "run", name, "--prefix", "wrong_store")
     assert failed.returncode == 2
     assert said in failed.stderr and "Traceback" not in failed.stderr
+
+
+def test_limit_that_keeps_nothing_is_refused_with_the_highest_score(
+    outputs: dict[str, pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    pool, scores = str(outputs["pool"]), str(outputs["scores"])
+    filter_by_score(
+        FilterByScoreConfig(pool, scores, 0.999999, None, output_path=str(tmp_path / "kept"), num_workers=1)
+    )
+    config = SelectionConfig(
+        pool, scores, str(tmp_path / "kept"), str(outputs["sample"]), output_path=str(tmp_path / "selection")
+    )
+    with pytest.raises(DataError, match=r"no document of 411 scores 0\.999999 or more, the highest score is 0\.\d+"):
+        look_at_selection(config)
+
+
+@pytest.mark.slow
+def test_run_that_is_killed_again_and_again_ends_with_the_same_dataset(
+    folder: pathlib.Path, outputs: dict[str, pathlib.Path], plain_environment: dict[str, str]
+) -> None:
+    """Each attempt is killed some time after another stage has begun; the last is left alone."""
+    generator = np.random.default_rng(0)
+    command = [sys.executable, "-m", "marin", "datashop", "run", "wish.py", "--prefix", "killed"]
+    kills = 0
+    for _ in range(12):
+        process = subprocess.Popen(command, cwd=folder, env=plain_environment, text=True, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        begun = 0
+        for line in process.stdout:
+            begun += line.startswith("RUN ")
+            if begun == 2:
+                break
+        try:
+            process.wait(timeout=float(generator.uniform(0, 2)))
+            break
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            kills += 1
+        finally:
+            process.stdout.close()
+    assert kills >= 3
+    last = marin(folder, plain_environment, "run", "wish.py", "--prefix", "killed")
+    assert last.returncode == 0, last.stdout + last.stderr
+    for name, file in (
+        ("card", "README.md"),
+        ("card", "card.json"),
+        ("selection", "samples.jsonl"),
+        ("report", "report.json"),
+    ):
+        (again,) = (folder / "killed" / "datashop" / "small").glob(f"{name}-*/{file}")
+        assert again.read_bytes() == (outputs[name] / file).read_bytes(), (name, file)
 
 
 def test_counts_that_do_not_add_up_are_refused(outputs: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> None:

@@ -66,6 +66,7 @@ def test_scores_are_the_classifiers_in_the_documents_order_and_the_filter_takes_
     assert sorted(kept) == sorted(ids[np.argsort(-expected, kind="stable")[:30]])
 
 
+@pytest.mark.slow
 def test_number_of_workers_changes_no_byte(pool: DocumentSet, classifier: str, tmp_path: pathlib.Path) -> None:
     for workers in (1, 2):
         score_documents(ScoreConfig(pool.path, classifier, str(tmp_path / str(workers)), num_workers=workers))
@@ -156,6 +157,7 @@ def test_odd_ids_come_back_as_they_were(classifier: str, tmp_path: pathlib.Path)
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # of Ray itself
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra `ray`)")
 def test_ray_tasks_give_the_files_of_local_processes(
     pool: DocumentSet, classifier: str, tmp_path: pathlib.Path

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
+from marin.datashop.agreement import measure_agreement
 from marin.datashop.card import card_text
 from marin.datashop.quality import measure_quality
 from marin.errors import DataError
@@ -82,11 +83,16 @@ def made_selection(hostile: str, planted: Any) -> tuple[dict[str, Any], list[dic
 
 
 def prepared(
-    folder: pathlib.Path, *, hostile: str = HOSTILE, planted: Any = None, ablation: Any = None
+    folder: pathlib.Path, *, hostile: str = HOSTILE, planted: Any = None, ablation: Any = None, agreement: Any = None
 ) -> DatashopReportConfig:
     """What the stages leave for the report."""
     selection, samples = made_selection(hostile, planted)
-    for name, value in (("card", made_card(hostile)), ("selection", selection), ("ablation", ablation)):
+    for name, value in (
+        ("card", made_card(hostile)),
+        ("selection", selection),
+        ("ablation", ablation),
+        ("agreement", agreement),
+    ):
         (folder / name).mkdir(parents=True)
         (folder / name / f"{name}.json").write_text(json.dumps(value))
     (folder / "selection" / "samples.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
@@ -95,6 +101,7 @@ def prepared(
         str(folder / "card"),
         str(folder / "selection"),
         str(folder / "ablation") if ablation else None,
+        str(folder / "agreement") if agreement else None,
         str(folder / "report"),
     )
 
@@ -114,13 +121,16 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         "arms": {"filtered": [1.9, 1.91, 1.88], "control": [2.0, 2.02, 2.01]},
         "difference": -0.11,
         "interval": [-0.15, -0.07],
+        "eval_sets": {HOSTILE: {"difference": -0.11, "interval": None}},
         "tokens": 100_000,
         "parameters": 1_000_000,
         "confidence": 0.95,
         "seeds": [0, 1, 2],
     }
     folder = tmp_path_factory.mktemp("run")
-    write_report(prepared(folder, planted=planted, ablation=ablation))
+    pairs = {str(number): float(number % 6) for number in range(60)}
+    agreement = measure_agreement(pairs, pairs, scale=(0.0, 5.0)).to_json()
+    write_report(prepared(folder, planted=planted, ablation=ablation, agreement=agreement))
     return folder / "report"
 
 
@@ -140,6 +150,7 @@ def test_page_shows_all_fits_its_width_runs_nothing_and_has_no_axe_violation(
     assert all(f"{'wide' if width > 640 else 'narrow'}-{scheme}.svg" in source for _, source, _ in shown)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     words = page.locator("main").inner_text()
+    assert "Tokens of each arm" in words and "Weighted kappa" in words
     assert "-0.1100 (-0.1500 to -0.0700)" in " ".join(words.split()) and "1.25 dollars" in words
     assert page.locator("article").count() == 160 and page.locator("script").count() == 0
     assert problems == []
@@ -152,7 +163,7 @@ def test_markdown_keeps_strangers_words_in_their_cells(report: pathlib.Path) -> 
     text = (report / "report.md").read_text()
     assert "<script" not in text and text.count("\n# ") == 0 and text.startswith("# Datashop: ")
     rows = [line for line in text.splitlines() if line.startswith("| ") and "heading" in line]
-    assert rows and all(line.replace("\\|", "").count("|") in (5, 6) for line in rows)
+    assert rows and all(line.replace("\\|", "").count("|") in (3, 5, 6) for line in rows)
 
 
 def test_card_of_hostile_words_has_its_own_metadata_only() -> None:
@@ -168,7 +179,7 @@ def test_card_of_hostile_words_has_its_own_metadata_only() -> None:
 def test_page_without_planted_documents_and_ablation_leaves_them_out(tmp_path: pathlib.Path) -> None:
     write_report(prepared(tmp_path, hostile="plain"))
     page = (tmp_path / "report" / "index.html").read_text()
-    assert "planted" not in page and "ablation" not in page and "Average precision" in page
+    assert "planted" not in page and "Ablation" not in page and "annotators" not in page and "Average precision" in page
 
 
 def test_damaged_samples_are_named(tmp_path: pathlib.Path) -> None:
