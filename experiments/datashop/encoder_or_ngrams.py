@@ -13,6 +13,7 @@ Writes `datashop/encoder_or_ngrams/comparison-*/comparison.md`.
 """
 
 import os
+from typing import Any
 
 from experiments.datashop import graph_docs
 from marin.datashop.cascade import CascadeConfig
@@ -28,7 +29,7 @@ from marin.execution.step import ExecutorStep
 NAME = "encoder_or_ngrams"
 
 made = datashop_steps(graph_docs.config)
-shared = {"sample": made["sample"], "labels": made["labels"], "held_out_fraction": 0.2}
+shared: dict[str, Any] = {"sample": made["sample"], "labels": made["labels"], "held_out_fraction": 0.2}
 
 published = os.environ.get("MARIN_ENCODER")
 encoder = published or pretrain_encoder_step(
@@ -40,7 +41,7 @@ encoder = published or pretrain_encoder_step(
     max_tokens=128,
     num_steps=300,
 )
-size = (
+size: dict[str, Any] = (
     {"max_tokens": 512, "batch_size": 128, "learning_rate": 3e-5, "num_epochs": 5}
     if published
     else {
