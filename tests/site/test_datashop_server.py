@@ -109,8 +109,6 @@ def test_hostile_uploads_are_refused_or_shown_as_text(client: Client) -> None:
         ("../../../etc/cron.d/x.jsonl", b"no json", "no document"),
         ("x.html", b"<script>", "should end in"),
         ("", b"x", "should end in"),
-        ("a.parquet", b"PAR1", "no Parquet"),
-        ("a.txt", b"\0\0", "NUL"),
         ("a.txt", b"", "empty"),
     ):
         assert problem in client.upload(name, content)["problem"]
@@ -224,7 +222,6 @@ def test_command_prints_the_address_and_refuses_what_it_cannot_show(tmp_path: pa
     refused = {
         "is not on this machine": marin("--prefix", "gs://bucket/x", "--port", "0"),
         "there is no such folder": marin("--data", "nowhere", "--port", "0"),
-        "use a number from 0 to 65535": marin("--port", "70000"),
         "is not there: give a file such as": marin("run", "none.py", "--prefix", "store"),
     }
     page = marin("--prefix", str(tmp_path / "store"), "--port", "0")

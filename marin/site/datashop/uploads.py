@@ -30,6 +30,7 @@ from marin.storage import files
 
 MOST_BYTES = 4_000_000_000
 _SPARE_BYTES = 500_000_000
+_PIECE = 1 << 20
 _ID = re.compile(r"[0-9a-f]{16}")
 _ENDINGS = re.compile(r"(\.(?:jsonl|ndjson|parquet|txt|md))(\.(?:gz|zst))?$", re.IGNORECASE)
 _LONGEST_STEM = 60
@@ -151,13 +152,18 @@ class Uploads:
     async def _store(self, path: pathlib.Path, body: AsyncIterator[bytes]) -> str:
         """Writes the body, and returns its digest."""
         digest, size = hashlib.sha256(), 0
-        with open(path, "xb") as stream:
+        waiting = bytearray()  # written in larger pieces, as each costs a change of thread
+        with open(path, "xb", buffering=0) as stream:
             async for block in body:
                 size += len(block)
                 if size > self.most_bytes:
                     raise DataError(self._too_large())
                 digest.update(block)
-                await asyncio.to_thread(_write, stream, block)
+                waiting += block
+                if len(waiting) >= _PIECE:
+                    await asyncio.to_thread(_write, stream, bytes(waiting))
+                    waiting.clear()
+            await asyncio.to_thread(_write, stream, bytes(waiting))
         if not size:
             raise DataError("it is empty")
         return digest.hexdigest()
@@ -184,7 +190,8 @@ class Uploads:
 
 def _write(stream: BinaryIO, block: bytes) -> None:
     try:
-        stream.write(block)
+        while block:
+            block = block[stream.write(block) :]
     except OSError as error:
         raise DataError(f"it cannot be written ({error.strerror}): free some space, and upload it again") from None
 
