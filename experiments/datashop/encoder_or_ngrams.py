@@ -6,12 +6,14 @@
 The wish and the pool are those of `graph_docs`: documents about graphs among the docstrings of Python packages. Compared are
 n-grams, an encoder with a head on its frozen vectors, the same encoder fine-tuned, and a cascade of n-grams and the fine-tuned
 encoder. `MARIN_ENCODER` names a local folder of BERT, RoBERTa or GTE weights. Without it the encoder is pretrained here by masked
-prediction on the pool, and all that comes of it says "CPU size, no evidence about BERT". Two quiet cores need about ten minutes.
+prediction on the pool, and all that comes of it says "CPU size, no evidence about BERT". That takes some five minutes
+of processor time.
 
 Writes `datashop/encoder_or_ngrams/comparison-*/comparison.md`.
 """
 
 import os
+from typing import Any
 
 from experiments.datashop import graph_docs
 from marin.datashop.cascade import CascadeConfig
@@ -27,7 +29,7 @@ from marin.execution.step import ExecutorStep
 NAME = "encoder_or_ngrams"
 
 made = datashop_steps(graph_docs.config)
-shared = {"sample": made["sample"], "labels": made["labels"], "held_out_fraction": 0.2}
+shared: dict[str, Any] = {"sample": made["sample"], "labels": made["labels"], "held_out_fraction": 0.2}
 
 published = os.environ.get("MARIN_ENCODER")
 encoder = published or pretrain_encoder_step(
@@ -39,7 +41,7 @@ encoder = published or pretrain_encoder_step(
     max_tokens=128,
     num_steps=300,
 )
-size = (
+size: dict[str, Any] = (
     {"max_tokens": 512, "batch_size": 128, "learning_rate": 3e-5, "num_epochs": 5}
     if published
     else {

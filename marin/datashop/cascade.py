@@ -166,7 +166,7 @@ class Cascade:
             behind - (self.limit - cheap) / (self.scale[1] - self.scale[0]), np.nextafter(behind, -np.inf)
         )
         if len(passes):
-            scores[passes] = np.maximum(self.dear.scores([texts[index] for index in passes]), behind)
+            scores[passes] = np.maximum(self.dear.scores([texts[index] for index in passes.tolist()]), behind)
         return scores
 
 

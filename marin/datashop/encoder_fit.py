@@ -53,7 +53,7 @@ class Labelled:
     labels: Float64[np.ndarray, " N"]
 
     def where(self, chosen: Bool[np.ndarray, " N"]) -> "Labelled":
-        return Labelled([self.ids[index] for index in np.flatnonzero(chosen)], self.labels[chosen])
+        return Labelled([self.ids[index] for index in np.flatnonzero(chosen).tolist()], self.labels[chosen])
 
 
 def train_encoder(config: EncoderConfig) -> None:
@@ -265,7 +265,7 @@ class FineTuner:
         state = {**state, "looks": looks}
         before = np.asarray(state["best_key"], np.float64)
         print(f"fine-tuning: step {done:,}, macro-F1 {key[0]:.4f}, squared error {-key[1]:.4f}", flush=True)
-        if tuple(np.float32(key)) > tuple(np.float32(before)):
+        if tuple(np.array(key, np.float32).tolist()) > tuple(before.tolist()):
             best = jax.tree.map(jnp.copy, state["weights"])
             state = {**state, "best": best, "best_key": jnp.asarray(key, jnp.float32)}
         return state

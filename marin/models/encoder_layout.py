@@ -170,7 +170,7 @@ def to_hf_encoder_config(config: EncoderModelConfig, vocab_size: int, pad_id: in
             "position_embedding_type": "absolute",
             **described,
         }
-    positions = {"position_embedding_type": "absolute" if config.rope is None else "rope"}
+    positions: dict[str, Any] = {"position_embedding_type": "absolute" if config.rope is None else "rope"}
     if config.rope is not None:
         positions |= {"rope_theta": config.rope.theta, "rope_scaling": _rope_scaling(config.rope)}
     fixed = {"layer_norm_type": "layer_norm", "pack_qkv": True, "logn_attention_scale": False}
