@@ -82,7 +82,6 @@ class DatashopRunnerConfig:
     api_key_env: the environment variable with its key.
     concurrency: requests in flight.
     num_workers: processes for every stage; 0 is one a processor.
-    use_ray: score the pool on a Ray cluster instead of local processes.
     """
 
     experiment_name: str
@@ -123,7 +122,6 @@ class DatashopRunnerConfig:
     api_key_env: str = placement(default="OPENAI_API_KEY")
     concurrency: int = placement(default=64)
     num_workers: int = placement(default=0)
-    use_ray: bool = placement(default=False)
 
     def __post_init__(self) -> None:
         for name in ("positives", "negatives", "corpus_content_paths", "planted_sources"):

@@ -43,9 +43,8 @@ class ScoreConfig:
     """Args:
     documents: a document set.
     classifier: a folder that `train_classifier` wrote.
-    num_workers: processes, or on Ray tasks at once; 0 is one a processor, and one for a classifier that uses all of them,
+    num_workers: processes, or tasks of a cluster at once; 0 is one a processor, and one for a classifier that uses all of them,
         or an accelerator, by itself (`num_processes` in its `classifier.json`).
-    use_ray: run on the Ray cluster that RAY_ADDRESS names, or on one that is started here.
     """
 
     marin_resumable: ClassVar[bool] = True
@@ -54,7 +53,6 @@ class ScoreConfig:
     classifier: str | InputName | ExecutorStep
     output_path: str = this_output_path()
     num_workers: int = placement(default=0)
-    use_ray: bool = placement(default=False)
 
 
 def score_documents(config: ScoreConfig) -> None:
@@ -77,9 +75,8 @@ def score_documents(config: ScoreConfig) -> None:
             records[index] = record
     todo = [index for index in range(len(source.shards)) if index not in records]
     work = functools.partial(score_shard, folder, digest, config.output_path, (scale[0], scale[1]))
-    run = _run_on_ray if config.use_ray else run_in_processes
     progress = _Progress(source, sum(records[index]["documents"] for index in records))
-    for position, record in run(work, [source.shards[index] for index in todo], num_workers):
+    for position, record in run_in_processes(work, [source.shards[index] for index in todo], num_workers):
         records[todo[position]] = record
         progress.add(record["documents"])
     counts = np.sum([records[index]["histogram"] for index in range(len(source.shards))], axis=0)
@@ -206,36 +203,6 @@ def _path(output_path: str, shard: Shard) -> str:
 
 def _record_path(output_path: str, shard: Shard) -> str:
     return files.join(output_path, _RECORDS, shard.name + ".json")
-
-
-def _run_on_ray(
-    function: Callable[[Shard], Record], shards: Sequence[Shard], num_workers: int
-) -> Iterator[tuple[int, Record]]:
-    """As `run_in_processes`, with tasks on a Ray cluster; a task whose machine is lost is run again by Ray."""
-    try:
-        import ray
-    except ImportError:
-        raise ConfigError(
-            "config field `use_ray` is set and Ray is not installed: run `pip install 'marin[ray]'`"
-        ) from None
-
-    if not ray.is_initialized():
-        ray.init(log_to_driver=False)
-    task = ray.remote(function.func if isinstance(function, functools.partial) else function)
-    bound = function.args if isinstance(function, functools.partial) else ()
-    at_once = num_workers or max(int(ray.cluster_resources().get("CPU", 1)), 1)
-    waiting = list(enumerate(shards))[::-1]
-    running: dict[Any, int] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                index, shard = waiting.pop()
-                running[task.remote(*bound, shard)] = index
-            for done in ray.wait(list(running))[0]:
-                yield running.pop(done), ray.get(done)
-    finally:
-        for left in running:
-            ray.cancel(left, force=True)
 
 
 class _Progress:

@@ -100,7 +100,6 @@ def test_where_it_runs_changes_no_identity_and_what_is_wanted_does() -> None:
         endpoint="http://127.0.0.1:1/v1",
         concurrency=3,
         num_workers=7,
-        use_ray=True,
         api_key_env="K",
     )
     assert fingerprints(datashop_steps(elsewhere)) == plain

@@ -160,10 +160,12 @@ def test_odd_ids_come_back_as_they_were(classifier: str, tmp_path: pathlib.Path)
 @pytest.mark.filterwarnings("default")  # of Ray itself
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra `ray`)")
 def test_ray_tasks_give_the_files_of_local_processes(
-    pool: DocumentSet, classifier: str, tmp_path: pathlib.Path
+    pool: DocumentSet, classifier: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, use_ray in (("local", False), ("ray", True)):
-        score_documents(ScoreConfig(pool.path, classifier, str(tmp_path / name), num_workers=2, use_ray=use_ray))
+    score_documents(ScoreConfig(pool.path, classifier, str(tmp_path / "local"), num_workers=2))
+    monkeypatch.setenv("MARIN_SHARDS", "ray")  # as in a step of a cluster
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    score_documents(ScoreConfig(pool.path, classifier, str(tmp_path / "ray"), num_workers=2))
     assert scoring.SCORES in os.listdir(tmp_path / "ray")
     for path in (tmp_path / "local").rglob("*"):
         if path.is_file():
