@@ -10,8 +10,8 @@ the same with a small `stage` for their keys, so that the ring itself is written
 """
 
 import math
+from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -22,7 +22,7 @@ from marin.nn.attention_reference import MASKED
 _BLOCK = 128
 
 
-class LayerCache(eqx.Module):
+class LayerCache(NamedTuple):
     """The keys and values of a layer."""
 
     keys_BKSC: Float[Array, "B K S C"]

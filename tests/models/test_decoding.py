@@ -128,7 +128,7 @@ def test_a_burst_equals_the_row_and_rows_may_leave_it_early():
     leaves_after = np.array([6, 0, 3])
     at = np.array([10, 10, 10])
     for _ in range(2):
-        burst = begin_burst(cache, 6)  # more than a window of four
+        burst = begin_burst(model, cache, 6)  # more than a window of four
         for index in range(6):
             active = jnp.asarray(index < leaves_after)
             tokens = TOKENS[np.arange(3), np.minimum(at + index, LENGTH - 1)]
