@@ -23,15 +23,13 @@ from marin.evaluation.chat.datasets import download
 from marin.finetuning.chat_scores import ChatEvalOptions, available_tasks, chat_scores, open_task
 from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.devices import resources_of
+from marin.gpt2.opening import precision_for
 from marin.gpt2.places import Places
 from marin.gpt2.stages import report_section
-from marin.nn.precision import Precision
 from marin.storage import files
 from marin.training.compile_cache import use_compile_cache
 from marin.training.preflight import check_devices
 from marin.training.run_model import load_run_model
-
-_PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +115,7 @@ def main() -> None:
     check_devices(resources_of(flags.device_type))
     use_compile_cache()
     loaded = load_run_model(run, step=flags.step)
-    precision = Precision(_PRECISIONS[flags.dtype]) if flags.dtype else loaded.precision
+    precision = precision_for(loaded, flags.dtype)
     limit = flags.max_problems or -1
     options = ChatEvalOptions(
         max_choices=limit,

@@ -11,6 +11,8 @@ from marin.parallel.distributed import processes_of
 from marin.resources import CpuOnlyConfig, GpuConfig, Resources, TpuPodConfig
 
 _DTYPE_VARIABLES = ("MARIN_DTYPE", "NANOCHAT_DTYPE")
+DTYPES = {"float32": "f32", "bfloat16": "bf16"}
+"""Number formats as flags and variables name them, and as `Precision` does."""
 
 
 def resources_of(device_type: str, environment: Mapping[str, str] = os.environ) -> Resources:
@@ -58,9 +60,9 @@ def precision_of(resources: Resources, fp8: bool, environment: Mapping[str, str]
         ConfigError: the variable names another format than float32 and bfloat16.
     """
     name, given = next(((name, environment[name]) for name in _DTYPE_VARIABLES if environment.get(name)), ("", None))
-    if given is not None and given not in ("float32", "bfloat16"):
+    if given is not None and given not in DTYPES:
         raise ConfigError(f"{name} is {given!r}: use float32 or bfloat16")
-    compute = None if given is None else {"float32": "f32", "bfloat16": "bf16"}[given]
+    compute = None if given is None else DTYPES[given]
     if fp8 and _has_fp8(resources):
         return Precision(compute or "bf16", products="fp8")
     if fp8:

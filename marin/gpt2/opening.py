@@ -2,13 +2,11 @@
 
 from typing import Protocol
 
-from marin.gpt2.devices import resources_of
+from marin.gpt2.devices import DTYPES, resources_of
 from marin.gpt2.places import Places, Source
 from marin.nn.precision import Precision
 from marin.training.preflight import check_devices
 from marin.training.run_model import RunModel, load_any_model, load_run_model
-
-_PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
 
 
 class ModelFlags(Protocol):
@@ -42,4 +40,9 @@ def open_model(flags: ModelFlags) -> tuple[RunModel, Precision]:
         loaded = load_any_model(flags.checkpoint, step=flags.step)
     else:
         loaded = load_run_model(Places.of(flags.base_dir).find_run(flags.source, flags.model_tag), step=flags.step)
-    return loaded, Precision(_PRECISIONS[flags.dtype]) if flags.dtype else loaded.precision
+    return loaded, precision_for(loaded, flags.dtype)
+
+
+def precision_for(loaded: RunModel, dtype: str | None) -> Precision:
+    """The number format of a `--dtype`; by default the one that the run was trained in."""
+    return Precision(DTYPES[dtype]) if dtype else loaded.precision
