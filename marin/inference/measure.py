@@ -12,9 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from marin.errors import ConfigError
 from marin.inference.engine import Engine
 from marin.inference.options import SamplingOptions
+from marin.inference.programs import BURST
 from marin.inference.scheduler import Request
+
+LEAST_TOKENS = 3 * BURST
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +43,16 @@ class Speed:
 def measure_speed(
     engine: Engine, *, rows: int, prompt_tokens: int, new_tokens: int, temperature: float = 0.0, repetitions: int = 5
 ) -> Speed:
-    """`rows` samples of a prompt of random tokens; they do not end before they have `new_tokens`."""
+    """`rows` samples of a prompt of random tokens; they do not end before they have `new_tokens`.
+
+    Raises:
+        ConfigError: too few tokens for a burst in which no sample begins or ends, or no repetition.
+    """
+    if new_tokens < LEAST_TOKENS or repetitions < 1:
+        raise ConfigError(
+            f"{repetitions} repetitions of {new_tokens} tokens measure nothing: use at least 1 and {LEAST_TOKENS}, as those of"
+            " the first burst and the last are not counted"
+        )
     random = np.random.default_rng(0)
     first_token, per_token = [], []
     options = SamplingOptions(max_tokens=new_tokens, temperature=temperature, top_k=50 if temperature else None)
