@@ -57,6 +57,7 @@ def serve(loaded: object, args: argparse.Namespace) -> int:
     assert isinstance(loaded, RunModel)
     if not 0 <= args.port <= 65535:
         raise ConfigError(f"--port is {args.port}: use a number from 0 to 65535")
+    limits = Limits(queue=args.max_queue, seconds=args.timeout)
     use_compile_cache()
     listener = bind(args.host, args.port)
     precision = Precision(args.dtype) if args.dtype else loaded.precision
@@ -70,7 +71,7 @@ def serve(loaded: object, args: argparse.Namespace) -> int:
     name = args.name or loaded.name
     print(f"serving {name} in {precision.compute}: {max_length:,} tokens, {args.max_rows} samples at once", flush=True)
     print(f"compiled in {time.perf_counter() - start:.1f} s", flush=True)
-    worker = Worker(engine, Limits(queue=args.max_queue, seconds=args.timeout))
+    worker = Worker(engine, limits)
     host, port = listener.getsockname()[:2]
     print(f"open http://{host}:{port}   OpenAI base URL: http://{host}:{port}/v1   (Ctrl-C stops)", flush=True)
     try:
