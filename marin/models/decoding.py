@@ -25,6 +25,7 @@ from marin.models.llama import LlamaModel
 from marin.nn import rotary_angles_at
 from marin.nn.attention_cached import (
     LayerCache,
+    NewTokens,
     attend_to_cache,
     attend_to_cache_and_stage,
     attend_without_cache,
@@ -141,10 +142,8 @@ def extend_burst(
     cos_B1, sin_B1 = (jax.lax.dynamic_slice_in_dim(part, burst.step, 1, axis=1) for part in burst.angles_BN)
 
     def attend_in(layer: int, q_BTHC: Array, k_BTKC: Array, v_BTKC: Array) -> Array:
-        out_BTHC, stages[layer] = attend_to_cache_and_stage(
-            q_BTHC, k_BTKC, v_BTKC, cache.layers[layer], stages[layer], cache.lengths_B, burst.step,
-            window=windows[layer], sink_H=_sink(model, layer),
-        )  # fmt: skip
+        new = NewTokens(q_BTHC, k_BTKC, v_BTKC, cache.lengths_B, num_new_B, windows[layer], _sink(model, layer))
+        out_BTHC, stages[layer] = attend_to_cache_and_stage(new, cache.layers[layer], stages[layer], burst.step)
         return out_BTHC
 
     x_BTD, previous_BD = _activations(model, tokens_B[:, None], (cos_B1, sin_B1), attend_in, cache, num_new_B)
@@ -195,22 +194,12 @@ def repeat_rows(cache: KvCache, num: int) -> KvCache:
     return jax.tree.map(lambda leaf: jnp.repeat(leaf, num, axis=0), cache)
 
 
-def take_rows(cache: KvCache, rows: Int[Array, " R"]) -> KvCache:
-    """The cache of these rows."""
-    return jax.tree.map(lambda leaf: leaf[rows], cache)
-
-
-def put_rows(cache: KvCache, rows: Int[Array, " R"], new: KvCache) -> KvCache:
-    """The cache with these rows replaced; a row number out of range is left out. Both have the same `max_length`."""
-    return jax.tree.map(lambda leaf, value: leaf.at[rows].set(value, mode="drop"), cache, new)
-
-
 def _run(
     model: Any,
     tokens_BT: Array,
     cache: KvCache,
     num_new_B: Array | None,
-    attend: Callable[..., tuple[Array, LayerCache]],
+    attend: Callable[[NewTokens, LayerCache], tuple[Array, LayerCache]],
 ) -> tuple[Array, KvCache]:
     _check(model)
     rows, num_tokens = tokens_BT.shape
@@ -221,10 +210,8 @@ def _run(
     windows, layers = layer_windows(model), list(cache.layers)
 
     def attend_in(layer: int, q_BTHC: Array, k_BTKC: Array, v_BTKC: Array) -> Array:
-        out_BTHC, layers[layer] = attend(
-            q_BTHC, k_BTKC, v_BTKC, layers[layer], cache.lengths_B, num_new_B,
-            window=windows[layer], sink_H=_sink(model, layer),
-        )  # fmt: skip
+        new = NewTokens(q_BTHC, k_BTKC, v_BTKC, cache.lengths_B, num_new_B, windows[layer], _sink(model, layer))
+        out_BTHC, layers[layer] = attend(new, layers[layer])
         return out_BTHC
 
     x_BTD, previous_BD = _activations(model, tokens_BT, angles, attend_in, cache, num_new_B)
