@@ -248,6 +248,14 @@ def test_origin_that_is_no_run_is_refused(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "message"), [({"max_choices": 0}, "-1 for all"), ({"max_replies": -2}, "-1 for all"), ({"num_samples": 0}, "num_samples")]
+)  # fmt: skip
+def test_chat_tasks_without_questions_or_answers_are_refused_before_training(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        ChatEvalOptions(**changes)
+
+
 def test_chat_tasks_are_asked_at_the_end(base, made, tmp_path):
     config = config_for(base, made, tmp_path / "run", num_iterations=1, eval_every=0, chatcore_every=5)
     config = dataclasses.replace(config, chat_eval=ChatEvalOptions(max_replies=2, max_new_tokens=8, batch_size=8))
