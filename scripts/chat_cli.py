@@ -10,13 +10,13 @@ import dataclasses
 import sys
 import time
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
-from marin.errors import ConfigError
+from marin.errors import MarinError
 from marin.gpt2.command import parse_flags, run_command
-from marin.gpt2.opening import open_model
+from marin.gpt2.opening import ModelFlags, open_model
 from marin.inference import Engine, SamplingOptions
 from marin.inference.prompting import chat_prompt, stop_strings
 from marin.inference.text_stream import TextStream
@@ -24,40 +24,27 @@ from marin.training.compile_cache import use_compile_cache
 
 
 @dataclasses.dataclass(frozen=True)
-class Flags:
-    """Flags of chat_cli.
+class Flags(ModelFlags):
+    """Flags of chat_cli, beside those of `ModelFlags`.
 
     Args:
-        source: which model: base, sft or rl.
-        model_tag: the run; the deepest by default.
-        step: its checkpoint; the newest by default.
         prompt: ask this, print the answer, and end.
         temperature: 0 takes the likeliest token each time.
         top_k: how many likeliest tokens are chosen among.
         max_tokens: of an answer.
         seed: of the answers; by default another one each time.
-        dtype: number format; by default the one that the run was trained in.
-        checkpoint: a run, a checkpoint or a Hugging Face folder, in place of a source and a tag.
-        device_type: auto, cpu or cuda.
-        base_dir: where everything is kept (default: $MARIN_BASE_DIR, $NANOCHAT_BASE_DIR, ~/.cache/marin/gpt2).
     """
 
-    source: Annotated[Literal["base", "sft", "rl"], tyro.conf.arg(aliases=["-i"])] = "sft"
-    model_tag: Annotated[str | None, tyro.conf.arg(aliases=["-g"])] = None
-    step: Annotated[int | None, tyro.conf.arg(aliases=["-s"])] = None
     prompt: Annotated[str, tyro.conf.arg(aliases=["-p"])] = ""
     temperature: Annotated[float, tyro.conf.arg(aliases=["-t"])] = 0.6
     top_k: Annotated[int, tyro.conf.arg(aliases=["-k"])] = 50
     max_tokens: Annotated[int, tyro.conf.arg(aliases=["-m"])] = 256
     seed: int | None = None
-    dtype: Annotated[Literal["float32", "bfloat16"] | None, tyro.conf.arg(aliases=["-d"])] = None
-    checkpoint: str | None = None
-    device_type: str = ""
-    base_dir: str | None = None
 
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
+    sampling_options(flags)  # says what is wrong with them before a model is opened
     use_compile_cache()
     loaded, precision = open_model(flags)
     engine = Engine(
@@ -95,20 +82,28 @@ def talk(engine: Engine, flags: Flags, messages: list[dict[str, str]]) -> str:
             print(piece, end="", flush=True)
     except KeyboardInterrupt:
         print(" (stopped)", end="")
-    except ConfigError as error:
+    except MarinError as error:
         print(f"\nerror: {error}; `clear` begins a new conversation", file=sys.stderr)
         return ""
     print()
     return said
 
 
+def sampling_options(flags: Flags) -> SamplingOptions:
+    """What the flags ask for; without a seed another one each time.
+
+    Raises:
+        ConfigError: a flag is out of its range.
+    """
+    seed = time.time_ns() % 2**32 if flags.seed is None else flags.seed
+    return SamplingOptions(flags.max_tokens, temperature=flags.temperature, top_k=flags.top_k, seed=seed)
+
+
 def answer(engine: Engine, flags: Flags, messages: list[dict[str, str]]) -> Iterator[str]:
     """The pieces of an answer's text."""
     prompt = chat_prompt(messages, engine.tokenizer)
-    seed = time.time_ns() % 2**32 if flags.seed is None else flags.seed
-    options = SamplingOptions(flags.max_tokens, temperature=flags.temperature, top_k=flags.top_k, seed=seed)
     text = TextStream(engine.tokenizer, stop_strings(engine.tokenizer))
-    for token in engine.stream(prompt, options):
+    for token in engine.stream(prompt, sampling_options(flags)):
         yield text.push([token])
         if text.stopped:
             return

@@ -9,50 +9,36 @@ measured here that reading weights, keys and values takes; MFU the share of the 
 
 import dataclasses
 import json
-from typing import Annotated, Literal
+from typing import Annotated
 
 import jax
 import tyro
 
 from marin import hardware
 from marin.gpt2.command import parse_flags, run_command
-from marin.gpt2.opening import open_model
+from marin.gpt2.opening import ModelFlags, open_model
 from marin.inference import Engine
 from marin.inference.measure import measure_speed, measured_bandwidth
 from marin.training.compile_cache import use_compile_cache
 
 
 @dataclasses.dataclass(frozen=True)
-class Flags:
-    """Flags of infer_bench.
+class Flags(ModelFlags):
+    """Flags of infer_bench, beside those of `ModelFlags`.
 
     Args:
-        source: which model: base, sft or rl.
-        model_tag: the run; the deepest by default.
-        step: its checkpoint; the newest by default.
         batch_size: samples at once.
         prompt_tokens: of the prompt, which all samples share.
         num_tokens: of each answer.
         temperature: 0 takes the likeliest token each time; otherwise top-k 50.
         repetitions: what is reported is the median of so many.
-        dtype: number format; by default the one that the run was trained in.
-        checkpoint: a run, a checkpoint or a Hugging Face folder, in place of a source and a tag.
-        device_type: auto, cpu or cuda.
-        base_dir: where everything is kept (default: $MARIN_BASE_DIR, $NANOCHAT_BASE_DIR, ~/.cache/marin/gpt2).
     """
 
-    source: Annotated[Literal["base", "sft", "rl"], tyro.conf.arg(aliases=["-i"])] = "sft"
-    model_tag: Annotated[str | None, tyro.conf.arg(aliases=["-g"])] = None
-    step: Annotated[int | None, tyro.conf.arg(aliases=["-s"])] = None
     batch_size: Annotated[int, tyro.conf.arg(aliases=["-b"])] = 1
     prompt_tokens: int = 128
     num_tokens: Annotated[int, tyro.conf.arg(aliases=["-m"])] = 128
     temperature: Annotated[float, tyro.conf.arg(aliases=["-t"])] = 0.0
     repetitions: int = 3
-    dtype: Annotated[Literal["float32", "bfloat16"] | None, tyro.conf.arg(aliases=["-d"])] = None
-    checkpoint: str | None = None
-    device_type: str = ""
-    base_dir: str | None = None
 
 
 def main() -> None:

@@ -56,6 +56,7 @@ def serve(loaded: object, args: argparse.Namespace) -> int:
     from marin.web.listen import address_of, answer_until_stopped, bind, port_of
 
     assert isinstance(loaded, RunModel)
+    limits = Limits(queue=args.max_queue, seconds=args.timeout)
     listener = bind(args.port, args.host)
     use_compile_cache()
     precision = Precision(args.dtype) if args.dtype else loaded.precision
@@ -69,7 +70,7 @@ def serve(loaded: object, args: argparse.Namespace) -> int:
     name = args.name or loaded.name
     print(f"serving {name} in {precision.compute}: {max_length:,} tokens, {args.max_rows} samples at once", flush=True)
     print(f"compiled in {time.perf_counter() - start:.1f} s", flush=True)
-    worker = Worker(engine, Limits(queue=args.max_queue, seconds=args.timeout))
+    worker = Worker(engine, limits)
     address = address_of(listener)
     hosts = loopback_hosts(port_of(listener)) if args.host.startswith("127.") or args.host == "localhost" else None
     print(f"open {address}   OpenAI base URL: {address}/v1   (Ctrl-C stops)", flush=True)

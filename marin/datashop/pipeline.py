@@ -165,9 +165,7 @@ class _Maker:
             },
         )
         self._add("classifier", train_classifier, classifier, f"a classifier of kind {classifier.kind}")
-        scores = ScoreConfig(
-            self.steps["pool"], self.steps["classifier"], num_workers=config.num_workers
-        )
+        scores = ScoreConfig(self.steps["pool"], self.steps["classifier"], num_workers=config.num_workers)
         self._add("scores", score_documents, scores, "a score for each document of the pool")
 
     def documents(self) -> None:

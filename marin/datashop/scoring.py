@@ -12,7 +12,7 @@ import functools
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -24,7 +24,7 @@ from marin.data.documents import Document
 from marin.data.shards import DocumentSet, Shard
 from marin.data.workers import run_in_processes
 from marin.datashop.classifier import Classifier, load_classifier, read_record
-from marin.errors import ConfigError, DataError, StorageError
+from marin.errors import DataError, StorageError
 from marin.execution.status import OWN_PREFIX
 from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
 from marin.storage import files

@@ -5,10 +5,14 @@ The process is a fresh Python. Before the code runs it gives up, for good,
     time and memory    processor seconds, wall seconds and address space are limited
     system calls       a seccomp filter allows computing and reading; all else fails with "operation not permitted": sockets,
                        processes and threads, programs, files opened for writing, renaming, removing, signals to others
+    reading            where the kernel has Landlock (Linux 5.13), only Python's own files can be opened; elsewhere what the
+                       user may read can be read, other processes' environments in /proc too
 
-so it needs no privilege and no container. What it does not do: files that the user may read can be read. Nothing of them
-leaves, as only the verdict comes back, and of that at most a line. A fault of the kernel is a way out. Where the system has no
-such filter nothing runs.
+so it needs no privilege and no container. Nothing that is read leaves, as only the verdict comes back, and of that at most a
+line. A fault of the kernel is a way out. Where the system has no such filter nothing runs.
+
+It protects the machine, and not the score from a program that was written to cheat: who looks through the interpreter that
+runs it finds how "passed" is said.
 """
 
 import dataclasses

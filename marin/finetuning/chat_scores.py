@@ -25,6 +25,7 @@ from marin.finetuning.made.tasks import MADE_TASKS, made_task
 from marin.inference.engine import Engine
 from marin.inference.options import SamplingOptions
 from marin.nn.precision import Precision
+from marin.optim.config import check_range
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +47,13 @@ class ChatEvalOptions:
     num_samples: int = 1
     batch_size: int = 8
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("max_choices", "max_replies"):
+            if getattr(self, name) < 1 and getattr(self, name) != -1:
+                raise ConfigError(f"`{name}` is {getattr(self, name)}: use at least 1, or -1 for all questions")
+        for name in ("max_new_tokens", "num_samples", "batch_size"):
+            check_range(name, getattr(self, name), at_least=1, whole=True)
 
 
 def available_tasks(task_data: Path) -> list[str]:

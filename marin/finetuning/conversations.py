@@ -130,9 +130,12 @@ def _validation(config: ConversationsConfig) -> Iterator[tuple[str, Conversation
 
 def _local(config: ConversationsConfig, *, held_out: bool) -> Iterator[tuple[str, Conversation]]:
     for place in config.local:
+        number = -1
         for number, conversation in enumerate(local_conversations(place)):
             if (number % _HELD_OUT_IN == 0) == held_out:
                 yield place.name, conversation
+        if number < 1:
+            raise DataError(f"{place.path} has one conversation, and the first is held out: give at least two")
 
 
 def _named(name: str, conversations: Iterator[Conversation]) -> Iterator[tuple[str, Conversation]]:
@@ -142,7 +145,7 @@ def _named(name: str, conversations: Iterator[Conversation]) -> Iterator[tuple[s
 def _rendered(
     rows: Iterator[tuple[str, Conversation]], tokenizer: Tokenizer, max_tokens: int, counts: dict[str, _Count]
 ) -> Iterator[tuple[list[int], list[int]]]:
-    """Tokens and mask of each conversation that has something to learn before it is cut."""
+    """Tokens and mask of each conversation, cut where it is too long, and what there was of each place."""
     while batch := list(itertools.islice(rows, _AT_ONCE)):
         try:
             documents = render_batch([conversation for _, conversation in batch], tokenizer, max_tokens + 1)

@@ -85,7 +85,14 @@ class RlConfig:
     output_path: str = this_output_path()
 
     def __post_init__(self) -> None:
-        for name in ("num_epochs", "examples_per_step", "max_new_tokens", "device_batch_size", "eval_examples"):
+        for name in (
+            "num_questions",
+            "num_epochs",
+            "examples_per_step",
+            "max_new_tokens",
+            "device_batch_size",
+            "eval_examples",
+        ):
             check_range(name, getattr(self, name), at_least=1, whole=True)
         check_range("num_samples", self.num_samples, at_least=2, whole=True)
         check_range("temperature", self.temperature, above=0.0)

@@ -14,7 +14,7 @@ from marin.data.conversation import Conversation
 from marin.errors import ConfigError
 from marin.evaluation.chat import datasets
 from marin.evaluation.chat.datasets import PlacedRow, Source, data_files, read_rows, read_source
-from marin.evaluation.chat.tasks import chat_conversation, gsm8k_conversation, mmlu_conversations
+from marin.evaluation.chat.tasks import chat_conversation, checked, gsm8k_conversation, mmlu_conversations
 from marin.execution.step import placement
 
 # name: (split to train on, split to validate on)
@@ -81,4 +81,4 @@ def public_conversations(name: str, split: str, task_data: str) -> Iterator[Conv
 
 def _pair(row: PlacedRow) -> dict[str, Any]:
     messages = [("user", row.text("prompt")), ("assistant", row.text("response"))]
-    return {"messages": [{"role": role, "content": text} for role, text in messages]}
+    return checked({"messages": [{"role": role, "content": text} for role, text in messages]}, row)

@@ -1,6 +1,9 @@
 """Opening a model of the pipeline by the flags that the scripts share: a source with a tag, or a path."""
 
-from typing import Protocol
+import dataclasses
+from typing import Annotated, Literal
+
+import tyro
 
 from marin.gpt2.devices import DTYPES, resources_of
 from marin.gpt2.places import Places, Source
@@ -9,23 +12,27 @@ from marin.training.preflight import check_devices
 from marin.training.run_model import RunModel, load_any_model, load_run_model
 
 
-class ModelFlags(Protocol):
-    """The flags."""
+@dataclasses.dataclass(frozen=True)
+class ModelFlags:
+    """The flags that name a model; a command's own flags are added to them.
 
-    @property
-    def source(self) -> Source: ...
-    @property
-    def model_tag(self) -> str | None: ...
-    @property
-    def step(self) -> int | None: ...
-    @property
-    def dtype(self) -> str | None: ...
-    @property
-    def checkpoint(self) -> str | None: ...
-    @property
-    def device_type(self) -> str: ...
-    @property
-    def base_dir(self) -> str | None: ...
+    Args:
+        source: which model: base, sft or rl.
+        model_tag: the run; the deepest by default.
+        step: its checkpoint; the newest by default.
+        dtype: number format; by default the one that the run was trained in.
+        checkpoint: a run, a checkpoint or a Hugging Face folder, in place of a source and a tag.
+        device_type: auto, cpu or cuda.
+        base_dir: where everything is kept (default: $MARIN_BASE_DIR, $NANOCHAT_BASE_DIR, ~/.cache/marin/gpt2).
+    """
+
+    source: Annotated[Source, tyro.conf.arg(aliases=["-i"])] = "sft"
+    model_tag: Annotated[str | None, tyro.conf.arg(aliases=["-g"])] = None
+    step: Annotated[int | None, tyro.conf.arg(aliases=["-s"])] = None
+    dtype: Annotated[Literal["float32", "bfloat16"] | None, tyro.conf.arg(aliases=["-d"])] = None
+    checkpoint: str | None = None
+    device_type: str = ""
+    base_dir: str | None = None
 
 
 def open_model(flags: ModelFlags) -> tuple[RunModel, Precision]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
 # Probabilities are within [0, 1], whose bit patterns are below this one.
@@ -16,21 +17,25 @@ _ONE_BITS = 0x3F800000
 _BLOCK = 128
 
 
+# What a program is called with: NumPy's arrays are handed over in one piece with the call, which is faster than one by one.
+Given = Array | np.ndarray
+
+
 class RowOptions(NamedTuple):
     """The options of each row of a batch."""
 
-    seed_B: UInt32[Array, " B"]
-    sample_B: UInt32[Array, " B"]
-    drawn_B: Int[Array, " B"]
-    temperature_B: Float[Array, " B"]
-    top_k_B: Int[Array, " B"]
-    top_p_B: Float[Array, " B"]
+    seed_B: UInt32[Given, " B"]
+    sample_B: UInt32[Given, " B"]
+    drawn_B: Int[Given, " B"]
+    temperature_B: Float[Given, " B"]
+    top_k_B: Int[Given, " B"]
+    top_p_B: Float[Given, " B"]
 
 
 def choose(logits_BV: Float[Array, "B V"], options: RowOptions) -> tuple[Int[Array, " B"], Float[Array, " B"]]:
     """A token for each row, and its log-probability at temperature 1."""
     logits_BV = logits_BV.astype(jnp.float32)
-    greedy_B = jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
+    greedy_B = _first_largest(logits_BV)
     random = options.temperature_B > 0
     drawn_B = jax.lax.cond(jnp.any(random), lambda: _draw(logits_BV, options), lambda: greedy_B)
     token_B = jnp.where(random, drawn_B, greedy_B)
@@ -38,14 +43,23 @@ def choose(logits_BV: Float[Array, "B V"], options: RowOptions) -> tuple[Int[Arr
     return token_B, chosen_B - jax.nn.logsumexp(logits_BV, axis=-1)
 
 
+def _first_largest(logits_BV: Array) -> Int[Array, " B"]:
+    """`argmax`, which XLA's CPU takes one number at a time; a row with a NaN gets some token that exists."""
+    vocab_size = logits_BV.shape[-1]
+    is_top_BV = logits_BV == jnp.max(logits_BV, axis=-1, keepdims=True)
+    token_1V = jnp.arange(vocab_size, dtype=jnp.int32)[None, :]
+    return jnp.min(jnp.where(is_top_BV, token_1V, vocab_size - 1), axis=-1)
+
+
 def _draw(logits_BV: Array, options: RowOptions) -> Int[Array, " B"]:
     vocab_size = logits_BV.shape[-1]
     scaled_BV = logits_BV / jnp.maximum(options.temperature_B, 1e-6)[:, None]
     weight_BV = jnp.exp(scaled_BV - jnp.max(scaled_BV, axis=-1, keepdims=True))  # the likeliest token has weight 1
-    top_k_B, top_p_B = jnp.minimum(options.top_k_B, vocab_size), options.top_p_B
+    top_k_B, top_p_B = jnp.minimum(options.top_k_B, vocab_size), jnp.asarray(options.top_p_B)
     weight_BV = jax.lax.cond(jnp.any(top_k_B < vocab_size), lambda: _likeliest(weight_BV, top_k_B), lambda: weight_BV)
     weight_BV = jax.lax.cond(jnp.any(top_p_B < 1), lambda: _nucleus(weight_BV, top_p_B), lambda: weight_BV)
-    return _inverse(weight_BV, jax.vmap(_uniform)(options.seed_B, options.sample_B, options.drawn_B))
+    place = [jnp.asarray(part) for part in (options.seed_B, options.sample_B, options.drawn_B)]
+    return _inverse(weight_BV, jax.vmap(_uniform)(*place))
 
 
 def _uniform(seed: Array, sample: Array, drawn: Array) -> Float[Array, ""]:

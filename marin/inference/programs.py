@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from marin.inference.choosing import RowOptions, choose
+from marin.inference.choosing import Given, RowOptions, choose
 from marin.models.decoding import (
     KvCache,
     begin_burst,
@@ -41,11 +41,11 @@ class BurstInput(NamedTuple):
     `pause_B` is a token after which a row waits.
     """
 
-    pending_B: Int[Array, " B"]
-    forced_BN: Int[Array, "B N"]
-    num_forced_B: Int[Array, " B"]
-    budget_B: Int[Array, " B"]
-    pause_B: Int[Array, " B"]
+    pending_B: Int[Given, " B"]
+    forced_BN: Int[Given, "B N"]
+    num_forced_B: Int[Given, " B"]
+    budget_B: Int[Given, " B"]
+    pause_B: Int[Given, " B"]
     options: RowOptions
 
 
@@ -72,7 +72,8 @@ class Programs:
         head_DV = jnp.array(model.lm_head_DV[:, : self.vocab_size])
         model = eqx.tree_at(lambda m: m.lm_head, model, None, is_leaf=lambda leaf: leaf is None)
         arrays, self._static = eqx.partition(model, eqx.is_array)
-        self._arrays = (arrays, head_DV)
+        # A call looks at each object that it is handed: leaves are far fewer than a model's modules.
+        self._leaves, self._structure = jax.tree.flatten((arrays, head_DV))
         self._prefill = jax.jit(self._prefill_fn, donate_argnums=(1,), static_argnames=("first",))
         self._burst = jax.jit(self._burst_fn, donate_argnums=(1,))
         self._resize = jax.jit(functools.partial(resize, windows=self.windows), static_argnums=(2,))
@@ -81,12 +82,12 @@ class Programs:
 
     def take_weights(self, other: "Programs") -> None:
         """Goes on with the weights of another of the same model; nothing is compiled again."""
-        self._arrays = other._arrays
+        self._leaves = other._leaves
 
     @property
     def weight_bytes(self) -> int:
         """What one step of decoding reads at least."""
-        arrays, head = self._arrays
+        arrays, head = self._weights(self._leaves)
         read = eqx.tree_at(lambda m: m.embedding, arrays, None)
         if getattr(arrays, "value_embeddings", None):
             read = eqx.tree_at(lambda m: m.value_embeddings, read, ())
@@ -98,17 +99,17 @@ class Programs:
         return int(sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(layers)))
 
     def empty(self, rows: int, length: int) -> KvCache:
-        return init_cache(eqx.combine(self._arrays[0], self._static), rows, length)
+        return init_cache(self._model(self._leaves), rows, length)
 
     def prefill(self, tokens_1T: Any, count: int, cache: KvCache, *, first: bool) -> tuple[Array, KvCache]:
         """The logits [1, V] after `count` of the tokens, and the cache with them; `first` if nothing is in it."""
-        return self._prefill(self._arrays, cache, tokens_1T, jnp.full((1,), count, jnp.int32), first=first)
+        return self._prefill(self._leaves, cache, tokens_1T, jnp.full((1,), count, jnp.int32), first=first)
 
     def first(self, logits_1V: Array, options: RowOptions) -> tuple[Array, Array]:
         return self._first(logits_1V, options)
 
     def burst(self, cache: KvCache, asked: BurstInput) -> tuple[BurstOutput, KvCache]:
-        return self._burst(self._arrays, cache, asked)
+        return self._burst(self._leaves, cache, asked)
 
     def resize(self, cache: KvCache, rows: Any, length: int) -> KvCache:
         """See `marin.models.decoding.resize`."""
@@ -118,33 +119,41 @@ class Programs:
         """The cache with a row replaced by that of a cache of one row and the same length."""
         return self._join(cache, jnp.asarray(row, jnp.int32), new)
 
-    def _logits(self, arrays: Any, x_BD: Array) -> Float[Array, "B V"]:
-        logits_BV = (x_BD @ arrays[1]).astype(jnp.float32)
+    def _weights(self, leaves: list[Array]) -> tuple[Any, Float[Array, "D V"]]:
+        """The model's arrays without its head, and that."""
+        arrays, head_DV = jax.tree.unflatten(self._structure, leaves)
+        return arrays, head_DV
+
+    def _model(self, leaves: list[Array]) -> Any:
+        return eqx.combine(self._weights(leaves)[0], self._static)
+
+    def _logits(self, leaves: list[Array], x_BD: Array) -> Float[Array, "B V"]:
+        logits_BV = (x_BD @ self._weights(leaves)[1]).astype(jnp.float32)
         return logits_BV if self._softcap is None else self._softcap * jnp.tanh(logits_BV / self._softcap)
 
     def _prefill_fn(
-        self, arrays: Any, cache: KvCache, tokens_1T: Array, count_1: Array, *, first: bool
+        self, leaves: list[Array], cache: KvCache, tokens_1T: Array, count_1: Array, *, first: bool
     ) -> tuple[Array, KvCache]:
-        model = eqx.combine(arrays[0], self._static)
+        model = self._model(leaves)
         x_1TD, cache = (prefill if first else extend)(model, tokens_1T, cache, count_1)
         last_1D = jnp.take_along_axis(x_1TD, (count_1 - 1)[:, None, None], axis=1)[:, 0]
-        return self._logits(arrays, last_1D), cache
+        return self._logits(leaves, last_1D), cache
 
-    def _burst_fn(self, arrays: Any, cache: KvCache, asked: BurstInput) -> tuple[BurstOutput, KvCache]:
-        model = eqx.combine(arrays[0], self._static)
+    def _burst_fn(self, leaves: list[Array], cache: KvCache, asked: BurstInput) -> tuple[BurstOutput, KvCache]:
+        model = self._model(leaves)
         rows = asked.pending_B.shape[0]
 
         def goes_on(state: Any) -> Bool[Array, ""]:
             burst, _, active_B, _, _, _ = state
-            return (burst.index < BURST) & jnp.any(active_B)
+            return (burst.step < BURST) & jnp.any(active_B)
 
         def step(state: Any) -> Any:
             burst, pending_B, active_B, drawn_B, tokens_BN, logprobs_BN = state
-            index = burst.index
+            index = burst.step
             x_BD, burst = extend_burst(model, pending_B, burst, active_B)
             forced_B = index < asked.num_forced_B
             options = asked.options._replace(drawn_B=drawn_B)
-            chosen_B, logprob_B = choose(self._logits(arrays, x_BD), options)
+            chosen_B, logprob_B = choose(self._logits(leaves, x_BD), options)
             wanted_B = jax.lax.dynamic_index_in_dim(asked.forced_BN, index, axis=1, keepdims=False)
             token_B = jnp.where(forced_B, wanted_B, chosen_B)
             logprob_B = jnp.where(forced_B, 0.0, logprob_B)
@@ -156,7 +165,7 @@ class Programs:
             return burst, token_B, active_B, drawn_B, tokens_BN, logprobs_BN
 
         blank = (jnp.zeros((rows, BURST), jnp.int32), jnp.zeros((rows, BURST), jnp.float32))
-        start = (begin_burst(cache, BURST), asked.pending_B, asked.budget_B > 0, asked.options.drawn_B, *blank)
+        start = (begin_burst(model, cache, BURST), asked.pending_B, asked.budget_B > 0, asked.options.drawn_B, *blank)
         burst, _, _, _, tokens_BN, logprobs_BN = jax.lax.while_loop(goes_on, step, start)
         return BurstOutput(tokens_BN, logprobs_BN, burst.fed_B), end_burst(burst)
 

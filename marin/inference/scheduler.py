@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from marin.errors import ConfigError
@@ -27,7 +26,7 @@ from marin.models.decoding import KvCache
 
 PIECE = 512
 _SHORTEST_PIECE = 16
-_SHORTEST_CACHE = 256
+_SHORTEST_CACHE = 128
 _NO_TOKEN = -1
 _ids = itertools.count()
 
@@ -223,8 +222,7 @@ class Scheduler:
                 budget[index] = row.left
         pending = np.array([row.pending if row else 0 for row in self._rows], np.int32)
         pause = np.full(len(self._rows), self._tools.python_end if self._tools else _NO_TOKEN, np.int32)
-        given = [jnp.asarray(array) for array in (pending, forced, num_forced, budget, pause)]
-        asked = BurstInput(given[0], given[1], given[2], given[3], given[4], _row_options(self._rows))
+        asked = BurstInput(pending, forced, num_forced, budget, pause, _row_options(self._rows))
         output, self._cache = self._programs.burst(self._cache, asked)
         tokens, logprobs, counts = jax.device_get(output)
         events = []
@@ -306,7 +304,7 @@ def check_prompt(prompt: Sequence[int], vocab_size: int, max_length: int) -> Non
 def _row_options(rows: Sequence[_Row | None]) -> RowOptions:
     columns = zip(*((row.options() if row else (0, 0, 0, 0.0, 1, 1.0)) for row in rows), strict=True)
     kinds = (np.uint32, np.uint32, np.int32, np.float32, np.int32, np.float32)
-    return RowOptions(*(jnp.asarray(np.array(column, kind)) for column, kind in zip(columns, kinds, strict=True)))
+    return RowOptions(*(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)))
 
 
 def _slots(cache: KvCache, programs: Programs) -> int:

@@ -13,9 +13,8 @@ beyond `max_length` would be lost, so the caller keeps `lengths + new <= max_len
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -26,6 +25,7 @@ from marin.models.llama import LlamaModel
 from marin.nn import rotary_angles_at
 from marin.nn.attention_cached import (
     LayerCache,
+    NewTokens,
     attend_to_cache,
     attend_to_cache_and_stage,
     attend_without_cache,
@@ -34,7 +34,7 @@ from marin.nn.attention_cached import (
 )
 
 
-class KvCache(eqx.Module):
+class KvCache(NamedTuple):
     """What a model keeps of the tokens that it has seen; every array's first dimension is the row.
 
     `previous_BD` is the normalized embedding of each row's last token, for a model that smears; None for others.
@@ -49,15 +49,17 @@ class KvCache(eqx.Module):
         return int(self.lengths_B.shape[0])
 
 
-class Burst(eqx.Module):
+class Burst(NamedTuple):
     """A cache with room beside it for the next few tokens of every row, which are fed one at a time.
 
-    The cache itself is not touched until `end_burst` writes all of them, which is far cheaper than once a token.
+    The cache itself is not touched until `end_burst` writes all of them, which is far cheaper than once a token. The
+    cosines and sines of all positions stand here because XLA would compute them again wherever a layer rotates by them.
     """
 
     cache: KvCache
     stages: tuple[LayerCache, ...]
-    index: Int[Array, ""]
+    angles_BN: tuple[Float[Array, "B N half"], Float[Array, "B N half"]]
+    step: Int[Array, ""]
     fed_B: Int[Array, " B"]
 
 
@@ -111,15 +113,22 @@ def prefill(
     return _run(model, tokens_BT, cache, num_new_B, attend_without_cache)
 
 
-def begin_burst(cache: KvCache, num_tokens: int) -> Burst:
-    """Room for the next `num_tokens` tokens."""
+def begin_burst(model: Any, cache: KvCache, num_tokens: int) -> Burst:
+    """Room for the next `num_tokens` tokens.
+
+    Raises:
+        ConfigError: for a model that this module does not know.
+    """
+    _check(model)
 
     def stage(layer: LayerCache) -> LayerCache:
         rows, kv_heads, _, head_dim = layer.keys_BKSC.shape
         return empty_layer_cache(rows, num_tokens, kv_heads, head_dim, layer.keys_BKSC.dtype)
 
     stages = tuple(stage(layer) for layer in cache.layers)
-    return Burst(cache, stages, jnp.zeros((), jnp.int32), jnp.zeros_like(cache.lengths_B))
+    positions_BN = cache.lengths_B[:, None] + jnp.arange(num_tokens, dtype=jnp.int32)[None, :]
+    angles_BN = rotary_angles_at(model.config.rope, positions_BN, _head_dim(model))
+    return Burst(cache, stages, angles_BN, jnp.zeros((), jnp.int32), jnp.zeros_like(cache.lengths_B))
 
 
 def extend_burst(
@@ -128,21 +137,23 @@ def extend_burst(
     """The activations of one more token of each row; a row that is not active is not fed, then and for the rest."""
     cache = burst.cache
     stages = list(burst.stages)
-    _check(model)
     windows = layer_windows(model)
     num_new_B = active_B.astype(jnp.int32)
-    angles = rotary_angles_at(model.config.rope, (cache.lengths_B + burst.index)[:, None], _head_dim(model))
+    cos_B1, sin_B1 = (jax.lax.dynamic_slice_in_dim(part, burst.step, 1, axis=1) for part in burst.angles_BN)
 
     def attend_in(layer: int, q_BTHC: Array, k_BTKC: Array, v_BTKC: Array) -> Array:
-        out_BTHC, stages[layer] = attend_to_cache_and_stage(
-            q_BTHC, k_BTKC, v_BTKC, cache.layers[layer], stages[layer], cache.lengths_B, burst.index,
-            window=windows[layer], sink_H=_sink(model, layer),
-        )  # fmt: skip
+        new = NewTokens(q_BTHC, k_BTKC, v_BTKC, cache.lengths_B, num_new_B, windows[layer], _sink(model, layer))
+        out_BTHC, stages[layer] = attend_to_cache_and_stage(new, cache.layers[layer], stages[layer], burst.step)
         return out_BTHC
 
-    x_BTD, previous_BD = _activations(model, tokens_B[:, None], angles, attend_in, cache, num_new_B)
-    kept = KvCache(cache.layers, cache.lengths_B, previous_BD)
-    return x_BTD[:, 0], Burst(kept, tuple(stages), burst.index + 1, burst.fed_B + num_new_B)
+    x_BTD, previous_BD = _activations(model, tokens_B[:, None], (cos_B1, sin_B1), attend_in, cache, num_new_B)
+    after = burst._replace(
+        cache=cache._replace(previous_BD=previous_BD),
+        stages=tuple(stages),
+        step=burst.step + 1,
+        fed_B=burst.fed_B + num_new_B,
+    )
+    return x_BTD[:, 0], after
 
 
 def end_burst(burst: Burst) -> KvCache:
@@ -183,22 +194,12 @@ def repeat_rows(cache: KvCache, num: int) -> KvCache:
     return jax.tree.map(lambda leaf: jnp.repeat(leaf, num, axis=0), cache)
 
 
-def take_rows(cache: KvCache, rows: Int[Array, " R"]) -> KvCache:
-    """The cache of these rows."""
-    return jax.tree.map(lambda leaf: leaf[rows], cache)
-
-
-def put_rows(cache: KvCache, rows: Int[Array, " R"], new: KvCache) -> KvCache:
-    """The cache with these rows replaced; a row number out of range is left out. Both have the same `max_length`."""
-    return jax.tree.map(lambda leaf, value: leaf.at[rows].set(value, mode="drop"), cache, new)
-
-
 def _run(
     model: Any,
     tokens_BT: Array,
     cache: KvCache,
     num_new_B: Array | None,
-    attend: Callable[..., tuple[Array, LayerCache]],
+    attend: Callable[[NewTokens, LayerCache], tuple[Array, LayerCache]],
 ) -> tuple[Array, KvCache]:
     _check(model)
     rows, num_tokens = tokens_BT.shape
@@ -209,10 +210,8 @@ def _run(
     windows, layers = layer_windows(model), list(cache.layers)
 
     def attend_in(layer: int, q_BTHC: Array, k_BTKC: Array, v_BTKC: Array) -> Array:
-        out_BTHC, layers[layer] = attend(
-            q_BTHC, k_BTKC, v_BTKC, layers[layer], cache.lengths_B, num_new_B,
-            window=windows[layer], sink_H=_sink(model, layer),
-        )  # fmt: skip
+        new = NewTokens(q_BTHC, k_BTKC, v_BTKC, cache.lengths_B, num_new_B, windows[layer], _sink(model, layer))
+        out_BTHC, layers[layer] = attend(new, layers[layer])
         return out_BTHC
 
     x_BTD, previous_BD = _activations(model, tokens_BT, angles, attend_in, cache, num_new_B)

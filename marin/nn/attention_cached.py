@@ -10,8 +10,9 @@ the same with a small `stage` for their keys, so that the ring itself is written
 """
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -20,9 +21,11 @@ from marin.nn.attention_reference import MASKED
 
 # Queries whose scores exist at once.
 _BLOCK = 128
+# Keys and values [B, K, S, C], and which query sees which key [B or 1, T or 1, S].
+_Keys = tuple[Array, Array, Array]
 
 
-class LayerCache(eqx.Module):
+class LayerCache(NamedTuple):
     """The keys and values of a layer."""
 
     keys_BKSC: Float[Array, "B K S C"]
@@ -34,71 +37,67 @@ def empty_layer_cache(rows: int, length: int, kv_heads: int, head_dim: int, dtyp
     return LayerCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
 
-def attend_to_cache(
-    q_BTHC: Float[Array, "B T H C"],
-    k_BTKC: Float[Array, "B T K C"],
-    v_BTKC: Float[Array, "B T K C"],
-    cache: LayerCache,
-    lengths_B: Int[Array, " B"],
-    num_new_B: Int[Array, " B"],
-    *,
-    window: int | None = None,
-    sink_H: Float[Array, " H"] | None = None,
-) -> tuple[Float[Array, "B T H C"], LayerCache]:
-    """Attention of `T` new tokens to the `lengths_B` before them and to each other; the cache with the new keys.
+class NewTokens(NamedTuple):
+    """The tokens that come next in each row, as a layer's attention has them.
 
     Args:
-        num_new_B: how many of the new tokens count; results of the others mean nothing.
+        lengths_B: how many tokens were before them.
+        num_new_B: how many of them count; results of the others mean nothing.
         window: how many keys a query sees, its own among them; None for all.
         sink_H: a logit for each head that takes part in the softmax and attends to nothing.
     """
-    num_tokens = q_BTHC.shape[1]
-    written = _write(cache, k_BTKC, v_BTKC, lengths_B, num_new_B)
-    if num_tokens == 1:
-        old = _positions(written, lengths_B + num_new_B)
-        mask = _sees_old(lengths_B[:, None], old, window)
-        return _softmax_sum(q_BTHC, [(written.keys_BKSC, written.values_BKSC, mask)], sink_H), written
-    old_BS = _positions(cache, lengths_B)
-    k_BKTC, v_BKTC = jnp.swapaxes(k_BTKC, 1, 2), jnp.swapaxes(v_BTKC, 1, 2)
-    outputs = []
-    for start in range(0, num_tokens, _BLOCK):
-        stop = min(start + _BLOCK, num_tokens)
-        query_Bt = lengths_B[:, None] + jnp.arange(start, stop, dtype=jnp.int32)[None, :]
-        before = (cache.keys_BKSC, cache.values_BKSC, _sees_old(query_Bt, old_BS, window))
-        outputs.append(
-            _softmax_sum(q_BTHC[:, start:stop], [before, _among(k_BKTC, v_BKTC, start, stop, window)], sink_H)
-        )
-    return jnp.concatenate(outputs, axis=1), written
+
+    q_BTHC: Float[Array, "B T H C"]
+    k_BTKC: Float[Array, "B T K C"]
+    v_BTKC: Float[Array, "B T K C"]
+    lengths_B: Int[Array, " B"]
+    num_new_B: Int[Array, " B"]
+    window: int | None = None
+    sink_H: Float[Array, " H"] | None = None
+
+
+def attend_to_cache(new: NewTokens, cache: LayerCache) -> tuple[Float[Array, "B T H C"], LayerCache]:
+    """Attention of the new tokens to those in the cache and to each other; the cache with the new keys."""
+    written = _write(cache, new)
+    if new.q_BTHC.shape[1] == 1:
+        old_BS = _positions(written, new.lengths_B + new.num_new_B)
+        mask = _sees_old(new.lengths_B[:, None], old_BS, new.window)
+        return _softmax_sum(new.q_BTHC, [(written.keys_BKSC, written.values_BKSC, mask)], new.sink_H), written
+    old_BS = _positions(cache, new.lengths_B)
+
+    def before(start: int, stop: int) -> list[_Keys]:
+        query_Bt = new.lengths_B[:, None] + jnp.arange(start, stop, dtype=jnp.int32)[None, :]
+        return [(cache.keys_BKSC, cache.values_BKSC, _sees_old(query_Bt, old_BS, new.window))]
+
+    return _in_blocks(new, before), written
+
+
+def attend_without_cache(new: NewTokens, cache: LayerCache) -> tuple[Float[Array, "B T H C"], LayerCache]:
+    """The same for a cache that holds nothing yet."""
+    return _in_blocks(new, lambda start, stop: []), _write(cache, new)
 
 
 def attend_to_cache_and_stage(
-    q_B1HC: Float[Array, "B 1 H C"],
-    k_B1KC: Float[Array, "B 1 K C"],
-    v_B1KC: Float[Array, "B 1 K C"],
-    cache: LayerCache,
-    stage: LayerCache,
-    lengths_B: Int[Array, " B"],
-    index: Int[Array, ""],
-    *,
-    window: int | None = None,
-    sink_H: Float[Array, " H"] | None = None,
+    new: NewTokens, cache: LayerCache, stage: LayerCache, index: Int[Array, ""]
 ) -> tuple[Float[Array, "B 1 H C"], LayerCache]:
     """Attention of one token to a cache of `lengths_B`, the `index` tokens in the stage, and itself; the stage with it."""
     at = (0, 0, index, 0)
     stage = LayerCache(
-        jax.lax.dynamic_update_slice(stage.keys_BKSC, jnp.swapaxes(k_B1KC, 1, 2).astype(stage.keys_BKSC.dtype), at),
-        jax.lax.dynamic_update_slice(stage.values_BKSC, jnp.swapaxes(v_B1KC, 1, 2).astype(stage.values_BKSC.dtype), at),
+        jax.lax.dynamic_update_slice(stage.keys_BKSC, jnp.swapaxes(new.k_BTKC, 1, 2).astype(stage.keys_BKSC.dtype), at),
+        jax.lax.dynamic_update_slice(
+            stage.values_BKSC, jnp.swapaxes(new.v_BTKC, 1, 2).astype(stage.values_BKSC.dtype), at
+        ),
     )
     staged_N = jnp.arange(stage.keys_BKSC.shape[2], dtype=jnp.int32)
     sees_staged = staged_N <= index
-    if window is not None:
-        sees_staged = sees_staged & (index - staged_N < window)
-    sees_cached = _sees_old((lengths_B + index)[:, None], _positions(cache, lengths_B), window)
+    if new.window is not None:
+        sees_staged = sees_staged & (index - staged_N < new.window)
+    sees_cached = _sees_old((new.lengths_B + index)[:, None], _positions(cache, new.lengths_B), new.window)
     parts = [
         (cache.keys_BKSC, cache.values_BKSC, sees_cached),
         (stage.keys_BKSC, stage.values_BKSC, sees_staged[None, None, :]),
     ]
-    return _softmax_sum(q_B1HC, parts, sink_H), stage
+    return _softmax_sum(new.q_BTHC, parts, new.sink_H), stage
 
 
 def commit(
@@ -106,33 +105,22 @@ def commit(
 ) -> LayerCache:
     """The cache with the first `num_new_B` tokens of the stage."""
     keys, values = jnp.swapaxes(stage.keys_BKSC, 1, 2), jnp.swapaxes(stage.values_BKSC, 1, 2)
-    return _write(cache, keys, values, lengths_B, num_new_B)
+    return _put(cache, keys, values, lengths_B, num_new_B)
 
 
-def attend_without_cache(
-    q_BTHC: Float[Array, "B T H C"],
-    k_BTKC: Float[Array, "B T K C"],
-    v_BTKC: Float[Array, "B T K C"],
-    cache: LayerCache,
-    lengths_B: Int[Array, " B"],
-    num_new_B: Int[Array, " B"],
-    *,
-    window: int | None = None,
-    sink_H: Float[Array, " H"] | None = None,
-) -> tuple[Float[Array, "B T H C"], LayerCache]:
-    """The same for a cache that holds nothing yet."""
-    num_tokens = q_BTHC.shape[1]
-    k_BKTC, v_BKTC = jnp.swapaxes(k_BTKC, 1, 2), jnp.swapaxes(v_BTKC, 1, 2)
-    outputs = [
-        _softmax_sum(q_BTHC[:, start:stop], [_among(k_BKTC, v_BKTC, start, stop, window)], sink_H)
-        for start, stop in ((s, min(s + _BLOCK, num_tokens)) for s in range(0, num_tokens, _BLOCK))
-    ]
-    return jnp.concatenate(outputs, axis=1), _write(cache, k_BTKC, v_BTKC, lengths_B, num_new_B)
+def _in_blocks(new: NewTokens, before: Callable[[int, int], list[_Keys]]) -> Float[Array, "B T H C"]:
+    """Attention a block of queries at a time, to the new keys and to those that `before` gives for queries `start..stop`."""
+    num_tokens = new.q_BTHC.shape[1]
+    k_BKTC, v_BKTC = jnp.swapaxes(new.k_BTKC, 1, 2), jnp.swapaxes(new.v_BTKC, 1, 2)
+    outputs = []
+    for start in range(0, num_tokens, _BLOCK):
+        stop = min(start + _BLOCK, num_tokens)
+        parts = [*before(start, stop), _among(k_BKTC, v_BKTC, start, stop, new.window)]
+        outputs.append(_softmax_sum(new.q_BTHC[:, start:stop], parts, new.sink_H))
+    return jnp.concatenate(outputs, axis=1)
 
 
-def _among(
-    k_BKTC: Array, v_BKTC: Array, start: int, stop: int, window: int | None
-) -> tuple[Array, Array, Bool[Array, "1 t s"]]:
+def _among(k_BKTC: Array, v_BKTC: Array, start: int, stop: int, window: int | None) -> _Keys:
     """The new keys that queries `start..stop` of the new tokens may see, with their values and who sees which."""
     first = 0 if window is None else max(0, start - window + 1)
     query_t1, key_1s = jnp.arange(start, stop)[:, None], jnp.arange(first, stop)[None, :]
@@ -154,9 +142,7 @@ def _sees_old(query_Bt: Int[Array, "B t"], position_BS: Int[Array, "B S"], windo
     return mask if window is None else mask & (query_Bt[:, :, None] - position_BS[:, None, :] < window)
 
 
-def _softmax_sum(
-    q_BTHC: Array, parts: list[tuple[Array, Array, Array]], sink_H: Array | None
-) -> Float[Array, "B T H C"]:
+def _softmax_sum(q_BTHC: Array, parts: list[_Keys], sink_H: Array | None) -> Float[Array, "B T H C"]:
     """Attention to several groups of keys (keys, values, who sees which) under one softmax, in float32."""
     rows, num_queries, num_heads, head_dim = q_BTHC.shape
     kv_heads = parts[0][0].shape[1]
@@ -187,7 +173,11 @@ def _softmax_sum(
     return jnp.moveaxis(out_BKGTC, 3, 1).reshape(rows, num_queries, num_heads, head_dim)
 
 
-def _write(cache: LayerCache, k_BTKC: Array, v_BTKC: Array, lengths_B: Array, num_new_B: Array) -> LayerCache:
+def _write(cache: LayerCache, new: NewTokens) -> LayerCache:
+    return _put(cache, new.k_BTKC, new.v_BTKC, new.lengths_B, new.num_new_B)
+
+
+def _put(cache: LayerCache, k_BTKC: Array, v_BTKC: Array, lengths_B: Array, num_new_B: Array) -> LayerCache:
     """The cache with the last of the new keys that it has room for; those of padding are left out."""
     slots = cache.keys_BKSC.shape[2]
     rows, num_tokens = k_BTKC.shape[:2]

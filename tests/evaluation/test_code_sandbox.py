@@ -1,7 +1,10 @@
 """The sandbox for generated code: what computes runs, and what reaches out is refused."""
 
+import ctypes
 import os
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
@@ -19,6 +22,7 @@ from marin.evaluation.code_sandbox import run_code
         "from typing import List\ndef f(x: List[int]) -> int:\n    return sum(x)\nassert f([1, 2]) == 3",
         'print(\'{"outcome": "failed"}\')',
         "if __name__ == '__main__':\n    x = 1",
+        "import decimal, hashlib, random, datetime, zoneinfo, sqlite3, json.tool\nrandom.SystemRandom().random()",
     ],
 )
 def test_program_that_computes_passes(program):
@@ -89,6 +93,31 @@ def test_hostile_program_is_refused_and_leaves_no_trace(attempt, tmp_path):
                 listening()
     assert found.outcome == "failed", found
     assert not path.exists() and existing.read_text() == "kept" and existing.stat().st_mode & 0o600 == 0o600
+
+
+READING = {
+    "a file of the user": "open({existing!r}).read()",
+    "a folder of the user": "import os\nos.listdir({folder!r})",
+    "the environment of the parent": "import os\nopen('/proc/%d/environ' % os.getppid(), 'rb').read()",
+    "the memory of the parent": "import os\nopen('/proc/%d/mem' % os.getppid(), 'rb')",
+    "a pipe of the parent": "import os\nos.open('/proc/%d/fd/{pipe}' % os.getppid(), os.O_RDONLY | os.O_NONBLOCK)",
+}
+
+
+@pytest.mark.skipif(
+    ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), ctypes.c_uint(1)) < 1, reason="this kernel has no Landlock"
+)
+@pytest.mark.parametrize("attempt", READING)
+def test_program_reads_nothing_but_pythons_own_files(attempt, tmp_path):
+    existing = tmp_path / "existing"
+    existing.write_text("secret")
+    pipe, other_end = os.pipe()
+    program = READING[attempt].format(existing=str(existing), folder=str(tmp_path), pipe=pipe)
+    assert subprocess.run([sys.executable, "-I", "-S", "-c", program], check=False).returncode == 0  # allowed outside
+    found = run_code(program)
+    os.close(pipe)
+    os.close(other_end)
+    assert found.outcome == "failed" and "PermissionError" in found.detail, found
 
 
 @pytest.mark.parametrize(

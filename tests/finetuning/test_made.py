@@ -58,6 +58,20 @@ def test_held_out_words_are_a_tenth_and_never_drawn_for_training():
     assert all(word.isascii() and word.islower() and word.isalpha() for word in english_words())
 
 
+@pytest.mark.parametrize(
+    ("stem", "words"),
+    [
+        ("carry", "carry carries carried carrying"), ("bake", "bake bakes baked baking"), ("play", "play plays played playing"),
+        ("watch", "watch watches watched watching"), ("happy", "happy happily happiness"), ("gentle", "gentle gently gentleness"),
+        ("dull", "dull dully dullness"), ("potato", "potato potatoes"), ("city", "city cities"), ("glass", "glass glasses"),
+    ],
+)  # fmt: skip
+def test_words_take_the_endings_of_english(stem, words):
+    assert set(words.split()) <= set(english_words())
+    wrong = {stem + ending for ending in ("s", "es", "ed", "ing", "ly", "ness")} - set(words.split())
+    assert not wrong & set(english_words())
+
+
 def test_training_conversations_ask_no_held_out_question():
     trained = {
         message["content"]

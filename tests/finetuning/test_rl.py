@@ -121,6 +121,7 @@ def test_made_questions_to_learn_from_are_not_those_that_are_held_out(tmp_path):
     ("changes", "message"),
     [
         ({"num_samples": 1}, "num_samples"),
+        ({"num_questions": 0}, "num_questions"),
         ({"device_batch_size": 5}, "--device-batch-size"),
         ({"temperature": 0.0}, "temperature"),
     ],

@@ -130,9 +130,8 @@ def test_packing_of_three_conversations_is_the_worked_example(base, tmp_path):
 
 def test_local_rows_with_messages_or_pairs_and_bad_ones(base, tmp_path):
     path = tmp_path / "chats.jsonl"
-    path.write_text(
-        json.dumps({"messages": [{"role": "user", "content": "a"}, {"role": "robot", "content": "b"}]}) + "\n" * 2
-    )
+    bad = {"messages": [{"role": "user", "content": "a"}, {"role": "robot", "content": "b"}]}
+    path.write_text(json.dumps({"prompt": "a", "response": "b"}) + "\n" * 2 + json.dumps(bad) + "\n")
     config = ConversationsConfig(
         base.tokenizer.digest,
         24,
@@ -140,7 +139,13 @@ def test_local_rows_with_messages_or_pairs_and_bad_ones(base, tmp_path):
         tokenizer=base.tokenizer_folder,
         output_path=str(tmp_path / "o"),
     )
-    with pytest.raises(DataError):
+    with pytest.raises(DataError, match=r"chats\.jsonl:3: message 2 of the conversation is of the role 'robot'"):
+        tokenize_conversations(config)
+    path.write_text(json.dumps({"prompt": "a", "response": "\ud800"}) + "\n")
+    with pytest.raises(DataError, match=r"chats\.jsonl:1: a text holds a lone surrogate"):
+        tokenize_conversations(config)
+    path.write_text(json.dumps({"prompt": "a", "response": "b"}) + "\n")
+    with pytest.raises(DataError, match="give at least two"):
         tokenize_conversations(config)
     with pytest.raises(ConfigError, match="no .jsonl"):
         LocalFile.of(str(tmp_path / "absent"))
@@ -243,6 +248,14 @@ def test_origin_that_is_no_run_is_refused(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "message"), [({"max_choices": 0}, "-1 for all"), ({"max_replies": -2}, "-1 for all"), ({"num_samples": 0}, "num_samples")]
+)  # fmt: skip
+def test_chat_tasks_without_questions_or_answers_are_refused_before_training(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        ChatEvalOptions(**changes)
+
+
 def test_chat_tasks_are_asked_at_the_end(base, made, tmp_path):
     config = config_for(base, made, tmp_path / "run", num_iterations=1, eval_every=0, chatcore_every=5)
     config = dataclasses.replace(config, chat_eval=ChatEvalOptions(max_replies=2, max_new_tokens=8, batch_size=8))

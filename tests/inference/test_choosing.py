@@ -67,6 +67,16 @@ def test_no_temperature_takes_the_likeliest_token_with_its_log_probability():
     np.testing.assert_allclose(logprobs, np.log(probabilities().max()), rtol=1e-5)
 
 
+def test_of_several_likeliest_tokens_the_first_is_taken_as_argmax_does():
+    logits_BV = np.random.default_rng(0).integers(0, 3, (40, 300)).astype(np.float32)
+    logits_BV[:4] = np.array([-np.inf, 0.0, np.inf, np.nan])[:, None]
+    columns = [np.zeros(40, kind) for kind in (np.uint32, np.uint32, np.int32, np.float32, np.int32)]
+    tokens, _ = run(logits_BV, RowOptions(*columns, np.ones(40, np.float32)))
+    np.testing.assert_array_equal(tokens[:3], [0, 0, 0])
+    assert 0 <= tokens[3] < 300
+    np.testing.assert_array_equal(tokens[4:], logits_BV[4:].argmax(axis=1))
+
+
 def test_each_row_keeps_to_its_own_options():
     tile = np.tile(LOGITS, (4, 1))
     columns = [

@@ -10,6 +10,7 @@ from chat_server import CONFIG, model_of
 
 from marin.errors import ConfigError
 from marin.inference.engine import Engine
+from marin.inference.measure import measure_speed
 from marin.inference.options import SamplingOptions
 from marin.inference.scheduler import Request
 from marin.models import LlamaConfig
@@ -125,6 +126,12 @@ def test_an_answer_ends_where_the_engine_has_no_more_room(engine, chat_tokenizer
 def test_prompts_that_cannot_be_continued_are_refused(engine, prompt, message):
     with pytest.raises(ConfigError, match=message):
         engine.generate([prompt], GREEDY)
+
+
+@pytest.mark.parametrize(("tokens", "repetitions"), [(23, 1), (64, 0)])
+def test_a_measurement_of_nothing_is_refused(engine, tokens, repetitions):
+    with pytest.raises(ConfigError, match="measure nothing: use at least 1 and 24"):
+        measure_speed(engine, rows=1, prompt_tokens=4, new_tokens=tokens, repetitions=repetitions)
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,8 @@ from marin.models.decoding import (
     init_cache,
     layer_windows,
     prefill,
-    put_rows,
     repeat_rows,
     resize,
-    take_rows,
 )
 from marin.nn import RmsNormConfig
 
@@ -107,19 +105,6 @@ def test_a_repeated_row_continues_as_rows_of_their_own(name):
     assert_same(x_BTD, whole(model, rows)[:, 11:])
 
 
-def test_rows_taken_out_and_put_elsewhere_go_on_as_they_were():
-    model = model_of(GPT)
-    expected = whole(model, TOKENS)
-    _, cache = eqx.filter_jit(prefill)(model, TOKENS[:, :10], init_cache(model, 3, LENGTH))
-    moved = put_rows(init_cache(model, 4, LENGTH), jnp.asarray([3, 1, 9]), take_rows(cache, jnp.asarray([0, 2, 1])))
-    np.testing.assert_array_equal(moved.lengths_B, [0, 10, 0, 10])  # row 9 of 4 is left out
-    tokens = np.zeros((4, 1), np.int32)
-    tokens[3], tokens[1] = TOKENS[0, 10], TOKENS[2, 10]
-    x_BTD, _ = eqx.filter_jit(extend)(model, tokens, moved)
-    assert_same(x_BTD[3, 0], expected[0, 10])
-    assert_same(x_BTD[1, 0], expected[2, 10])
-
-
 def test_a_burst_equals_the_row_and_rows_may_leave_it_early():
     model = model_of(GPT)
     expected = whole(model, TOKENS)
@@ -128,7 +113,7 @@ def test_a_burst_equals_the_row_and_rows_may_leave_it_early():
     leaves_after = np.array([6, 0, 3])
     at = np.array([10, 10, 10])
     for _ in range(2):
-        burst = begin_burst(cache, 6)  # more than a window of four
+        burst = begin_burst(model, cache, 6)  # more than a window of four
         for index in range(6):
             active = jnp.asarray(index < leaves_after)
             tokens = TOKENS[np.arange(3), np.minimum(at + index, LENGTH - 1)]

@@ -1,5 +1,6 @@
 """The scripts that talk to a model, as a person runs them, and `marin serve`."""
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -16,10 +17,13 @@ import pytest
 from marin.data.conversation import SPECIAL_TOKENS
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
+from marin.gpt2.command import parse_flags, run_command
+from marin.gpt2.opening import ModelFlags
 from marin.models import GptConfig
 from marin.tracking import RunWriter
 from marin.training.checkpoint_writer import CheckpointWriter
 from marin.training.config_json import config_to_json
+from scripts import chat_cli, chat_web, infer_bench
 
 CONFIG = GptConfig(seq_len=64, hidden_dim=32, num_layers=2, num_heads=2)
 
@@ -62,6 +66,27 @@ def test_chat_cli_answers_a_prompt_and_holds_a_conversation(base, plain_environm
 def test_chat_cli_says_which_command_makes_the_model_that_is_missing(base, plain_environment, repository):
     done = _script(plain_environment, repository, "scripts.chat_cli", "-i", "rl", "-p", "x", "--base-dir", base)
     assert done.returncode == 2 and "python -m scripts.chat_rl" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"), [("-k", "`top_k` is 0"), ("-m", "`max_tokens` is 0"), ("--seed", "`seed` is -1")]
+)
+def test_chat_cli_refuses_flags_before_it_opens_a_model(flag, message, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["chat_cli", flag, "-1" if flag == "--seed" else "0", "--base-dir", "absent"])
+    with pytest.raises(SystemExit) as ended:
+        run_command(chat_cli.main)
+    assert ended.value.code == 2 and message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("script", [chat_cli, chat_web, infer_bench])
+def test_commands_that_open_a_model_share_the_flags_that_name_it(script, capsys):
+    given = ["-i", "rl", "-g", "d4", "-s", "7", "-d", "bfloat16", "--checkpoint", "x", "--device-type", "cpu"]
+    flags = parse_flags(script.Flags, None, given)
+    shared = {field.name: getattr(flags, field.name) for field in dataclasses.fields(ModelFlags)}
+    assert ModelFlags(**shared) == ModelFlags("rl", "d4", 7, "bfloat16", "x", "cpu")
+    with pytest.raises(SystemExit):
+        parse_flags(script.Flags, None, ["--help"])
+    assert "the deepest by default" in " ".join(capsys.readouterr().out.split())
 
 
 def test_infer_bench_ends_with_a_line_of_json(base, plain_environment, repository):

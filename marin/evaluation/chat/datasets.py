@@ -78,15 +78,18 @@ def read_rows(place: Path, expected: str = "") -> Iterator[PlacedRow]:
     """The rows of a folder's Parquet and JSON-lines files, or of one such file.
 
     Raises:
-        DataError: there is none, or one cannot be read; `expected` is added to say how to get it.
+        DataError: there is none, none has a row, or one cannot be read; `expected` is added to say how to get it.
     """
     found = data_files(place)
     if not found:
         raise DataError(f"{place} holds no .parquet or .jsonl files{': ' + expected if expected else ''}")
+    empty = True
     for path in found:
-        rows = _parquet(path) if path.suffix == ".parquet" else _json_lines(path)
-        for number, fields in enumerate(rows, start=1):
+        for number, fields in _parquet(path) if path.suffix == ".parquet" else _json_lines(path):
+            empty = False
             yield PlacedRow(fields, f"{path}:{number}")
+    if empty:
+        raise DataError(f"{place} has files but no rows in them{': ' + expected if expected else ''}")
 
 
 def read_source(source: Source, task_data: Path) -> Iterator[PlacedRow]:
@@ -120,27 +123,27 @@ def download(source: Source, task_data: Path) -> None:
         )
 
 
-def _parquet(path: Path) -> Iterator[dict[str, Any]]:
+def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as table:
-            for batch in table.iter_batches(512, use_threads=False):
-                yield from batch.to_pylist()
+            batches = table.iter_batches(512, use_threads=False)
+            yield from enumerate((fields for batch in batches for fields in batch.to_pylist()), start=1)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} is no readable Parquet file ({str(error).splitlines()[0]}): fetch it again") from None
 
 
-def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if line.isspace():
                 continue
             try:
                 fields = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise DataError(f"{path}:{number} is no JSON ({error}): mend the line") from None
             if not isinstance(fields, dict):
                 raise DataError(f"{path}:{number} is a {type(fields).__name__}, expected an object: mend the line")
-            yield fields
+            yield number, fields

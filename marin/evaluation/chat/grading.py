@@ -7,7 +7,6 @@ from marin.evaluation.chat.task import Question
 from marin.evaluation.code_sandbox import run_code
 
 _MARKED = re.compile(r"####\s*(-?[0-9.,]*[0-9])")
-_NUMBER = re.compile(r"-?[0-9][0-9,]*(?:\.[0-9]+)?|-?\.[0-9]+")
 _BLOCK = re.compile(r"```(?:python)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _CODE_SECONDS, _CODE_BYTES = 5.0, 256 * 2**20
 
@@ -16,15 +15,6 @@ def final_number(text: str) -> str | None:
     """The number after the first `####`; commas are left out. None if there is no such mark."""
     found = _MARKED.search(text)
     return found.group(1).replace(",", "") if found else None
-
-
-def says_number(question: Question, reply: str) -> bool:
-    """Whether a reply ends in `#### n` with the right n, or, without such a mark, whether its last number is n."""
-    found = final_number(reply)
-    if found is None:
-        numbers = _NUMBER.findall(reply)
-        found = numbers[-1].replace(",", "") if numbers else None
-    return found is not None and _same_number(found, question.answer)
 
 
 def says_marked_number(question: Question, reply: str) -> bool:

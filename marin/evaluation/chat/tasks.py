@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from marin.data.conversation import turns
+from marin.data.documents import is_unicode
+from marin.errors import DataError
 from marin.evaluation.chat import datasets
 from marin.evaluation.chat.datasets import PlacedRow, Source
 from marin.evaluation.chat.grading import final_number, passes_tests, says_marked_number
@@ -68,11 +71,28 @@ def human_eval_question(row: PlacedRow) -> Question:
 
 
 def chat_conversation(row: PlacedRow) -> dict[str, Any]:
-    """A row with `messages`."""
+    """A row with `messages`, whose turns are as `marin.data.conversation` has them."""
     messages = row.fields.get("messages")
     if not isinstance(messages, list) or not messages:
         raise row.error(f"field `messages` is {messages!r:.60}, expected a list of messages")
-    return {"messages": messages}
+    return checked({"messages": messages}, row)
+
+
+def checked(conversation: dict[str, Any], row: PlacedRow) -> dict[str, Any]:
+    """The conversation that a row became.
+
+    Raises:
+        DataError: it is none, or a text is no Unicode; the message has the row's place.
+    """
+    try:
+        found = turns(conversation)
+    except DataError as error:
+        raise DataError(f"{row.where}: {error}: mend the row") from None
+    if not all(is_unicode(turn.text) for turn in found):
+        raise DataError(
+            f"{row.where}: a text holds a lone surrogate (\\ud800 to \\udfff), which is no text: mend the row"
+        )
+    return conversation
 
 
 # name: (where its questions are, how a row becomes one, the accuracy of guessing, how a reply is graded)

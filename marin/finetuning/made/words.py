@@ -1,4 +1,4 @@
-"""The words that made conversations are about: English ones from `words.txt`, and coined ones from syllables.
+"""The words that made conversations are about: English ones from stems (`stems.py`), and coined ones from syllables.
 
 Coined words ("bravelo") cannot be learned by heart, and there is no end of them: who spells them knows the letters of tokens.
 Whether a word is held out is decided by a hash of it alone, so that no training set of any size or seed has it.
@@ -7,8 +7,9 @@ Whether a word is held out is decided by a hash of it alone, so that no training
 import functools
 import hashlib
 import random
-from importlib import resources
 from typing import Literal
+
+from marin.finetuning.made.stems import inflected_words
 
 Split = Literal["train", "test"]
 _HELD_OUT_IN = 10
@@ -52,8 +53,8 @@ def is_held_out(subject: str) -> bool:
 
 @functools.cache
 def english_words() -> tuple[str, ...]:
-    """About 3,000 lower-case words of 3 to 10 letters, as the documentation of programs uses them."""
-    return tuple(resources.files("marin.finetuning.made").joinpath("words.txt").read_text().split())
+    """About 1,000 lower-case words of 3 to 10 letters, in the order of the alphabet."""
+    return tuple(sorted(word for word in inflected_words() if 3 <= len(word) <= 10))
 
 
 def draw_word(rng: random.Random, split: Split, *, coined: float = 0.5) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from marin.errors import ConfigError
 from marin.evaluation.chat import CHATCORE_TASKS, Question, TaskScore, chat_core, choice_question
-from marin.evaluation.chat.grading import code_in, human_eval_program, says_marked_number, says_number, says_text
+from marin.evaluation.chat.grading import code_in, human_eval_program, says_marked_number, says_text
 from marin.evaluation.proportion import wilson
 
 
@@ -48,22 +48,20 @@ def test_choice_question_puts_the_letter_behind_the_choice():
 
 
 @pytest.mark.parametrize(
-    ("reply", "marked", "said"),
+    ("reply", "right"),
     [
-        ("so 2+3 is 5\n#### 5", True, True),
-        ("#### 1,005", False, False),
-        ("#### 5.0", True, True),
-        ("It is 5.", False, True),
-        ("I had 3, now it is 5", False, True),
-        ("5 or 6", False, False),
-        ("#### 6, not 5", False, False),
-        ("five", False, False),
-        ("", False, False),
+        ("so 2+3 is 5\n#### 5", True),
+        ("#### 1,005", False),
+        ("#### 5.0", True),
+        ("It is 5.", False),
+        ("#### 6, not 5", False),
+        ("#### 1.2.3", False),
+        ("five", False),
+        ("", False),
     ],
 )
-def test_grading_of_numbers(reply, marked, said):
-    question = Question([], "5")
-    assert (says_marked_number(question, reply), says_number(question, reply)) == (marked, said)
+def test_grading_of_numbers(reply, right):
+    assert says_marked_number(Question([], "5"), reply) == right
 
 
 def test_grading_of_large_and_negative_numbers():

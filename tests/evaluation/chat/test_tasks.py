@@ -89,5 +89,14 @@ def test_missing_or_damaged_data_says_where_to_get_it(tmp_path):
     (tmp_path / "bad.jsonl").write_text('{"a": 1}\n{"a"\n')
     with pytest.raises(DataError, match=r"bad\.jsonl:2 is no JSON"):
         list(read_rows(tmp_path / "bad.jsonl"))
+    (tmp_path / "blank.jsonl").write_text('{"a": 1}\n\n[1]\n')
+    with pytest.raises(DataError, match=r"blank\.jsonl:3 is a list"):
+        list(read_rows(tmp_path / "blank.jsonl"))
+    (tmp_path / "nested.jsonl").write_text("[" * 100_000)
+    with pytest.raises(DataError, match=r"nested\.jsonl:1 is no JSON"):
+        list(read_rows(tmp_path / "nested.jsonl"))
+    put(tmp_path, "GSM8K", [], "rows.jsonl")
+    with pytest.raises(DataError, match=r"no rows in them: fetch the split `test`"):
+        public_task("GSM8K", tmp_path)
     with pytest.raises(DataError, match="`messages` is None"):
         chat_conversation(PlacedRow({}, "x"))
