@@ -24,6 +24,8 @@ COMMANDS = {  # name -> what it does, in one line; the module is marin.cli.<name
     "explain": "say why a step would run, or what differs between its versions",
     "diff": "compare two runs: settings, code, inputs, machine and results",
     "cache": "say what is in a token cache, and whether it is whole",
+    "experiment": "begin an experiment: a preregistration, and a file that runs as it stands",
+    "report": "write an experiment's report: verdict, curves, cost, and links to every step",
     "table": "print the results of a sweep as they are now",
     "serve": "serve a trained model to OpenAI's clients, with a page to chat on",
     "export": "write a run's model as a folder that transformers loads",
