@@ -9,7 +9,7 @@ UV_VERSION := 0.13.8
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-dev browser hello test torture lint types layers lock clean
+.PHONY: help venv venv-dev browser hello test torture docs lint types layers lock clean
 
 help:  ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ test: venv-dev browser  ## all tests but the long ones
 
 torture: venv-dev  ## kills, races and corruption: an hour or two
 	$(BIN)/python -m pytest -m torture -s $(PYTEST_ARGS)
+
+docs: venv-dev  ## the documentation site, in build/site
+	$(BIN)/python -m scripts.docs
 
 lint: venv-dev  ## style
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 import argparse
 import pathlib
+from collections.abc import Sequence
 
 HELP = """\
 Write the report of an experiment into docs/reports: the verdict on its hypothesis by the rule that was written down before,
@@ -31,10 +32,10 @@ def run(args: argparse.Namespace) -> int:
     prefix = resolve_prefix(args.prefix)
     found: list[Findings] = []
 
-    def use(steps: "list[ExecutorStep]") -> None:
+    def use(steps: Sequence[ExecutorStep]) -> None:
         found.append(gather(steps, prefix))
 
-    explain.with_steps_of(_module_of(script, root), use)  # type: ignore[arg-type]
+    explain.with_steps_of(str(script), use)
     inside = script.relative_to(root) if script.is_relative_to(root) else pathlib.Path(script.name)
     written = write_report(found[0], args.output or root / "docs" / "reports", inside.as_posix())
     results = found[0].results
@@ -69,10 +70,3 @@ def find_script(name: str, root: pathlib.Path) -> pathlib.Path:
         problem = "no experiment" if not found else f"{len(found)} experiments"
         raise ConfigError(f"there is {problem} called {word} below {folder}: there are {there}")
     return found[0]
-
-
-def _module_of(script: pathlib.Path, root: pathlib.Path) -> str:
-    """The module's name where Python finds it from here, so that its steps are those of `python -m`."""
-    if script.is_relative_to(root) and pathlib.Path.cwd() == root:
-        return ".".join(script.relative_to(root).with_suffix("").parts)
-    return str(script)

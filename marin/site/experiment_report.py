@@ -128,9 +128,9 @@ def rule_text(decision: Decision) -> str:
 
     pair = f"{arm(decision.candidate)} against {arm(decision.baseline)}"
     if decision.claim == "better":
-        what = f"{pair}, seed by seed: supported if the whole {decision.level:.0%} interval of the gain is above {decision.effect:g}, refuted if it is at or below"
+        what = f"{pair}, seed by seed: supported if the whole {100 * decision.level:g} % interval of the gain is above {decision.effect:g}, refuted if it is at or below"
     else:
-        what = f"{pair}, seed by seed: supported if the whole {decision.level:.0%} interval of the difference is within {decision.effect:g} of zero, refuted if it is outside"
+        what = f"{pair}, seed by seed: supported if the whole {100 * decision.level:g} % interval of the difference is within {decision.effect:g} of zero, refuted if it is outside"
     if decision.choose_with:
         what += (
             f"; open parameters are chosen by seed {', '.join(map(str, decision.choose_with))}, which does not compare"
@@ -166,7 +166,7 @@ def _claim(plan: Preregistration, verdict: Verdict, done: int, planned: int) -> 
         interval = (
             ""
             if verdict.low is None
-            else f", {plan.decision.level:.0%} interval {verdict.low:.4f} to {verdict.high:.4f}"
+            else f", {100 * plan.decision.level:g} % interval {verdict.low:.4f} to {verdict.high:.4f}"
         )
         lines += [
             "",
