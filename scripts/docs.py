@@ -101,7 +101,8 @@ def navigation(pages: Path) -> list[dict[str, Any]]:
         listed = [{title_of(names[name]): f"{part}/{name}.md"} for name in [*first, *rest]]
         if listed:
             nav.append({title: listed})
-    nav.append({"Developers": [{title_of(pages / f"{name}.md"): f"{name}.md"} for name in _DEVELOPERS]})
+    there = [name for name in _DEVELOPERS if (pages / f"{name}.md").is_file()]
+    nav.append({"Developers": [{title_of(pages / f"{name}.md"): f"{name}.md"} for name in there]})
     return nav
 
 
@@ -128,7 +129,7 @@ def build(root: Path, folder: Path, site: Path) -> None:
     stage(root, folder)
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", CONFIG]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode != 0 or "No issues found" not in done.stdout:
+    if done.returncode != 0 or "No issues found" not in done.stdout + done.stderr:
         raise ConfigError(f"Zensical did not build the pages in {folder / 'pages'}:\n{done.stdout}{done.stderr}")
     found = faults(folder / "site")
     if found:
@@ -201,7 +202,8 @@ def main() -> None:
     arguments = parser.parse_args()
     with clean_exit():
         build(ROOT, ROOT / "build" / "docs", arguments.output.resolve())
-        print(f"open {arguments.output / 'index.html'}; for search: python -m http.server -d {arguments.output}")
+        shown = os.path.relpath(arguments.output)
+        print(f"open {shown}/index.html; with search: python -m http.server --directory {shown}")
 
 
 if __name__ == "__main__":

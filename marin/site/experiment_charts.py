@@ -55,12 +55,12 @@ def arms_svg(values: Mapping[str, Sequence[float]], metric: str) -> str | None:
         found = spread_of(list(values[arm]), noise=None)
         means.append({"arm": arm, "mean": found.mean, "low": found.low or found.mean, "high": found.high or found.mean})
     y = alt.Y("arm:N", sort=arms, title=None, axis=alt.Axis(labelLimit=280))
-    scale = alt.Scale(zero=False)
+    scale, axis = alt.Scale(zero=False), alt.Axis(tickCount=8)
     rule = alt.Chart(alt.Data(values=means)).mark_rule(strokeWidth=2, color=drawing.LIGHT.accent)
     tick = alt.Chart(alt.Data(values=means)).mark_tick(thickness=3, size=18, color=drawing.LIGHT.accent)
     dots = alt.Chart(alt.Data(values=points)).mark_point(size=46, color=drawing.LIGHT.point, filled=True, opacity=0.8)
     layers = alt.layer(
-        rule.encode(y=y, x=alt.X("low:Q", title=metric, scale=scale), x2="high:Q"),
+        rule.encode(y=y, x=alt.X("low:Q", title=metric, scale=scale, axis=axis), x2="high:Q"),
         dots.encode(y=y, x=alt.X("value:Q", title=metric, scale=scale)),
         tick.encode(y=y, x=alt.X("mean:Q", title=metric, scale=scale)),
     )
@@ -72,7 +72,9 @@ def _colours(arms: Sequence[str]) -> alt.Scale:
 
 
 def _legend(arms: Sequence[str]) -> alt.Legend:
-    return alt.Legend(orient="bottom", title=None, columns=1 if max(map(len, arms)) > 34 else 2, labelLimit=600)
+    return alt.Legend(
+        orient="bottom", title=None, columns=1 if max(map(len, arms)) > 34 else 2, labelLimit=600, symbolOpacity=1
+    )
 
 
 def _svg(layered: Any, height: int) -> str:
