@@ -88,16 +88,17 @@ def report_text(findings: Findings, script: str, images: Sequence[str]) -> str:
     plan, verdict = findings.results.preregistration, findings.results.verdict
     parts = [
         _MARK,
-        f"# {plan.question}",
+        f"# {_plain(plan.question)}",
         _claim(plan, verdict, findings.results.num_done, len(findings.results.rows)),
-        *([f"> {plan.note}"] if plan.note else []),
+        *([f"> {_plain(plan.note)}"] if plan.note else []),
+        *edge_notes(findings),
         "## What was written down before",
         _list(
-            ("question", plan.question),
-            ("hypothesis", plan.hypothesis),
+            ("question", _plain(plan.question)),
+            ("hypothesis", _plain(plan.hypothesis)),
             ("metric", f"{plan.metric.name}, {'lower' if plan.metric.lower_is_better else 'higher'} is better"),
             ("rule", rule_text(plan.decision)),
-            ("stopping rule", plan.stopping_rule),
+            ("stopping rule", _plain(plan.stopping_rule)),
             ("code", f"[`{script}`](../../{script})"),
         ),
         "## Results",
@@ -118,6 +119,31 @@ def report_text(findings: Findings, script: str, images: Sequence[str]) -> str:
         _table(*_steps_table(findings)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def edge_notes(findings: Findings) -> list[str]:
+    """What is to be said where the chosen value of an open parameter is the least or the greatest that was tried."""
+    decision, verdict, notes = findings.results.preregistration.decision, findings.results.verdict, []
+    for fixed, arm in ((decision.candidate, verdict.candidate), (decision.baseline, verdict.baseline)):
+        for name, chosen in ({} if arm is None else arm.parameters).items():
+            rows = [row.parameters for row in findings.results.rows]
+            mine = [row for row in rows if all(row[key] == str(value) for key, value in fixed.items())]
+            tried = {value for row in mine if (value := _number(row[name])) is not None}
+            if name not in fixed and len(tried) > 1 and _number(chosen) in (min(tried), max(tried)):
+                which = "least" if _number(chosen) == min(tried) else "greatest"
+                label = ", ".join(f"{key} {value}" for key, value in fixed.items())
+                notes.append(
+                    f"> For {label} the {name} {chosen} was chosen, the {which} of the sweep: a better one may lie beyond it, "
+                    "and the comparison is with the best that was tried."
+                )
+    return notes
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def rule_text(decision: Decision) -> str:
@@ -145,7 +171,7 @@ def index_text(folder: Path) -> str:
         text = path.read_text(encoding="utf-8")
         title = next((line[2:] for line in text.splitlines() if line.startswith("# ")), path.stem)
         outcome = next((word for word, mark in _OUTCOMES.items() if mark in text), "")
-        rows.append([f"exp{_number_of(path)}", f"[{_cell(title)}]({path.name})", outcome])
+        rows.append([f"exp{_number_of(path)}", f"[{_title(title)}]({path.name})", outcome])
     table = _table(["experiment", "question", "hypothesis"], rows) if rows else "There are none yet."
     return (
         "# Reports\n\n"
@@ -155,13 +181,17 @@ def index_text(folder: Path) -> str:
     )
 
 
+def _title(heading: str) -> str:
+    return heading.replace("|", "\\|")
+
+
 def _number_of(path: Path) -> int:
     digits = path.stem.removeprefix("exp").partition("_")[0]
     return int(digits) if digits.isdigit() else 0
 
 
 def _claim(plan: Preregistration, verdict: Verdict, done: int, planned: int) -> str:
-    lines = [f"{plan.hypothesis}", "", f"{_OUTCOMES[verdict.outcome]} {_sentence(verdict.reason)}"]
+    lines = [_plain(plan.hypothesis), "", f"{_OUTCOMES[verdict.outcome]} {_sentence(verdict.reason)}"]
     if verdict.effect is not None and verdict.candidate and verdict.baseline:
         interval = (
             ""
@@ -276,8 +306,13 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([shown[0], "|" + "---|" * len(columns), *shown[1:]])
 
 
+def _plain(text: str) -> str:
+    """One line of text in which nothing begins a tag."""
+    return " ".join(text.split()).replace("<", "&lt;")
+
+
 def _cell(text: str) -> str:
-    return str(text).replace("\n", " ").replace("|", "\\|").replace("<", "&lt;")
+    return _plain(str(text)).replace("|", "\\|")
 
 
 def _shown(value: Any) -> str:
