@@ -9,7 +9,7 @@ UV_VERSION := 0.13.8
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-dev browser hello test torture eval lint types layers lock clean
+.PHONY: help venv venv-dev browser hello test torture docs eval lint types layers lock clean
 
 help:  ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ torture: venv-dev  ## kills, races and corruption: an hour or two
 eval:  ## tests of `marin eval`, in an environment of their own that has lm-eval
 	$(MAKE) VENV=.venv-eval .venv-eval/.installed-eval
 	.venv-eval/bin/python -m pytest tests/evaluation/test_harness.py $(PYTEST_ARGS)
+
+docs: venv-dev  ## the documentation site, in build/site
+	$(BIN)/python -m scripts.docs
 
 lint: venv-dev  ## style
 	$(BIN)/ruff check .

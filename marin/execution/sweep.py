@@ -126,13 +126,15 @@ class Sweep(Sequence[ExecutorStep]):
 
     def table(self, prefix: str, metrics: Mapping[str, str] | None = None) -> Table:
         """The results as they are under `prefix` now; see the module for what a metric is."""
-        return _table_now(self.points, Graph(self._steps, prefix), _checked(metrics or {}))
+        return _table_now(self.points, Graph(self._steps, prefix), checked_metrics(metrics or {}))
+
+    def outputs(self) -> list["PointOutputs"]:
+        """The points as a step's config refers to them."""
+        return [PointOutputs(dict(point.parameters), point.steps) for point in self.points]
 
     def table_step(self, name: str, metrics: Mapping[str, str] | None = None) -> ExecutorStep:
         """A step that needs all points and writes `table.csv`."""
-        config = SweepTableConfig(
-            [PointOutputs(dict(p.parameters), p.steps) for p in self.points], _checked(metrics or {})
-        )
+        config = SweepTableConfig(self.outputs(), checked_metrics(metrics or {}))
         return ExecutorStep(name, write_table, config, description=f"table of {len(self.points)} runs")
 
 
@@ -267,13 +269,21 @@ class SweepTableConfig:
 
 def write_table(config: SweepTableConfig) -> None:
     """Writes the table of a sweep whose points are all done, and prints it."""
-    rows = [
-        _row(point.parameters, Status.SUCCESS.value, point.outputs[-1], point.outputs, config.metrics)
-        for point in config.points
-    ]
-    table = Table(tuple(rows))
+    table = Table(done_rows(config.points, config.metrics))
     files.write_bytes(files.join(config.output_path, TABLE_NAME), table.to_csv().encode())
     table.show()
+
+
+def rows_now(points: Sequence[PointOutputs], graph: Graph, metrics: Mapping[str, str]) -> tuple[Row, ...]:
+    """The rows of points whose steps stand in `graph`, as things are under its prefix now."""
+    return _table_now([Point("", point.parameters, tuple(point.outputs)) for point in points], graph, metrics).rows
+
+
+def done_rows(points: Sequence[PointOutputs], metrics: Mapping[str, str]) -> tuple[Row, ...]:
+    """The rows of points that are all done, in a step that depends on them: `outputs` are paths."""
+    return tuple(
+        _row(point.parameters, Status.SUCCESS.value, point.outputs[-1], point.outputs, metrics) for point in points
+    )
 
 
 def tables_now(steps: Sequence[ExecutorStep], prefix: str) -> dict[str, Table]:
@@ -283,8 +293,7 @@ def tables_now(steps: Sequence[ExecutorStep], prefix: str) -> dict[str, Table]:
     for node in graph.nodes:
         if node.step.fn is write_table:
             config = node.step.config
-            points = [Point("", point.parameters, tuple(point.outputs)) for point in config.points]
-            found[node.name] = _table_now(points, graph, config.metrics)
+            found[node.name] = Table(rows_now(config.points, graph, config.metrics))
     return found
 
 
@@ -333,7 +342,10 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-def _checked(metrics: Mapping[str, str]) -> dict[str, str]:
+def checked_metrics(metrics: Mapping[str, str]) -> dict[str, str]:
+    """Raises:
+    ConfigError: a metric is not FILE:KEY.
+    """
     for name, source in metrics.items():
         file, _, key = source.partition(":")
         if not file or not key or not file.endswith((".json", ".jsonl")):

@@ -12,8 +12,10 @@ import numpy as np
 import optax
 import pytest
 
-from marin.data.documents import Document, write_documents
+from marin.data.cache import TokenCache
+from marin.data.documents import Document, read_documents, write_documents
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
+from marin.execution import Executor, ExecutorMainConfig
 from marin.models import LlamaConfig
 from marin.models.hf_export import export_hf
 
@@ -87,3 +89,33 @@ def test_first_experiment_of_the_tutorial_dry_runs(tmp_path: Path, plain_environ
     assert re.search(r"^would run +checkpoints/speedrun/hello_world: never ran$", done.stdout, re.MULTILINE)
     assert re.search(r"^would run +checkpoints/speedrun/tied_head: never ran$", done.stdout, re.MULTILINE)
     assert not (tmp_path / "store").exists()
+
+
+def test_dataset_of_the_tutorial_becomes_tokens_and_is_what_the_run_trains_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (script,) = _python_blocks("add-dataset.md")
+    monkeypatch.chdir(ROOT)  # it reads `docs`
+    module = types.ModuleType("notes_of_the_tutorial")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    (tmp_path / "main.py").write_text(script)
+    exec(compile(script, str(tmp_path / "main.py"), "exec"), vars(module))
+    prefix = str(tmp_path / "store")
+    executor = Executor(ExecutorMainConfig(prefix=prefix, run_only=("tokenized",)))
+    executor.run([module.notes_tokenized])
+    cache = TokenCache.open(executor.output_path(module.notes_tokenized))
+    corpus = Path(executor.output_path(module.notes))
+    train, held_out = (list(read_documents(str(corpus / f"{name}.jsonl.zst"))) for name in ("train", "heldout"))
+    pages = sorted((ROOT / "docs").rglob("*.md"))
+    assert len(train) + len(held_out) == len(pages) and 0 < len(held_out) < len(train)
+    assert cache.num_documents == len(train)
+    assert module.config.dataset.tokenizer is module.tokenizer and module.config.vocab_size == 512
+
+
+def test_gpu_example_of_the_tutorial_changes_the_hardware_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    (script,) = _python_blocks("train-on-a-gpu.md")
+    namespace: dict[str, object] = {"__name__": "on_gpu"}
+    exec(compile(script, "on_gpu.py", "exec"), namespace)
+    config = namespace["on_gpu"]
+    assert config.resources.platform == "gpu" and config.resources.num_chips == 1  # type: ignore[attr-defined]
+    assert config.train_config.num_train_steps == 460  # type: ignore[attr-defined]

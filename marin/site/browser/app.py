@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from marin.errors import MarinError
-from marin.site.browser import file_pages, rendering, run_pages
+from marin.site.browser import addresses, file_pages, rendering, run_pages
 from marin.site.browser.roots import Root
 from marin.site.browser.site import Site
 from marin.web.guard import Guard, loopback_hosts, policy, read_only
@@ -52,6 +52,7 @@ def build_app(folders: Sequence[Root], port: int) -> ASGIApp:
         route("/static/{name}", _static),
         *under("files", file_pages.show),
         *under("raw", file_pages.download),
+        route("/experiment", addresses.lead),
         *under("experiment", run_pages.experiment),
         *under("step", run_pages.step),
         *under("live/experiment", run_pages.experiment_live),

@@ -1,0 +1,131 @@
+"""The documentation site: it builds without a warning, every link in it leads somewhere, and no page asks anybody for anything."""
+
+import contextlib
+import functools
+import http.server
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts import docs
+
+ROOT = Path(__file__).resolve().parents[2]
+# The documents that the project was begun with, under their names.
+BEGINNINGS = [
+    *(f"tutorials/{name}" for name in ("installation", "first-experiment", "submitting-speedrun", "add-optimizer")),
+    *(
+        f"explanations/{name}"
+        for name in ("speedrun", "speedrun-flops-accounting", "marin-prefix", "experiments", "executor")
+    ),
+    "reports/index",
+]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole site, built as `make docs` does; a warning or a broken link ends it here."""
+    pytest.importorskip("zensical", reason="Zensical, which builds the site, is not installed")
+    folder = tmp_path_factory.mktemp("docs")
+    docs.build(ROOT, folder / "docs", folder / "site")
+    return folder / "site"
+
+
+def test_site_has_every_document_under_its_name(built: Path) -> None:
+    pages = {path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert set(BEGINNINGS) <= pages
+    assert [page for page in (*sorted(pages), "index", "CHANGELOG") if not (built / f"{page}.html").is_file()] == []
+    assert len(re.findall(r"<h1", (built / "tutorials" / "installation.html").read_text())) == 1
+
+
+def test_navigation_has_every_document_once() -> None:
+    def paths(node: Any) -> Iterator[str]:
+        if isinstance(node, str):
+            yield node
+        else:
+            for item in node.values() if isinstance(node, dict) else node:
+                yield from paths(item)
+
+    listed = [path for path in paths(docs.navigation(ROOT / "docs")) if path not in ("index.md", "CHANGELOG.md")]
+    assert sorted(listed) == sorted(
+        path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")
+    )
+
+
+def test_faults_of_pages_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(
+        '<a href="b.html#there">1</a><a href="b.html#gone">2</a><a href="c.html">3</a><a href="https://example.org">4</a>'
+        '<a href="../out.html">5</a><img src="missing.png"><script src="https://example.org/x.js"></script>'
+    )
+    (tmp_path / "b.html").write_text('<h2 id="there">x</h2><link rel="canonical" href="https://example.org/b.html">')
+    (tmp_path / "s.css").write_text("@import 'https://example.org/s.css'; a { background: url(//example.org/a.png) }")
+    found = docs.faults(tmp_path)
+    assert [fault.partition(": ")[2].split()[0] for fault in found] == ["b.html#gone", "c.html", "../out.html", "missing.png", "loads", "loads", "loads"]  # fmt: skip
+
+
+def test_links_that_leave_the_documents_lead_to_the_repository(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "docs" / "tutorials").mkdir(parents=True)
+    shutil.copy(ROOT / docs.CONFIG, root)
+    (root / "README.md").write_text("# Home\n[a](docs/tutorials/a.md#x) ![p](docs/p.png)\n")
+    (root / "CHANGELOG.md").write_text("# Changes\n")
+    for name in ("architecture", "changing", "coverage", "LOG"):
+        (root / "docs" / f"{name}.md").write_text("# Page\n")
+    page = "# A\n[code](../../marin/x.py) [home](../../README.md) [top](#a) [web](https://example.org)\n```\n[kept](../../y.py)\n```\n"
+    (root / "docs" / "tutorials" / "a.md").write_text(page)
+    docs.stage(root, tmp_path / "stage")
+    staged = (tmp_path / "stage" / "pages" / "tutorials" / "a.md").read_text()
+    assert (
+        "[code](https://github.com/marin-community/marin/blob/main/marin/x.py) [home](../index.md) [top](#a)" in staged
+    )
+    assert "[kept](../../y.py)" in staged
+    assert (tmp_path / "stage" / "pages" / "index.md").read_text().endswith("[a](tutorials/a.md#x) ![p](p.png)\n")
+
+
+# --- in a browser -------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _served(folder: Path) -> Iterator[str]:
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join(10)
+
+
+def test_pages_work_in_both_schemes_with_search_and_without_foreign_requests(built: Path) -> None:
+    sync_api = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium here")
+    asked: list[str] = []
+    with _served(built) as address, sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        backgrounds = {}
+        for scheme in ("light", "dark"):
+            page = browser.new_page(color_scheme=scheme, viewport={"width": 1280, "height": 800})
+            page.on("request", lambda request: asked.append(request.url))
+            page.goto(f"{address}/explanations/experiments.html")
+            backgrounds[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
+            page.keyboard.press("/")
+            page.keyboard.type("tokenizer")
+            page.wait_for_function("document.body.innerText.toLowerCase().includes('results')", timeout=20_000)
+            page.close()
+        narrow = browser.new_page(viewport={"width": 375, "height": 700})
+        narrow.goto(f"{address}/tutorials/add-dataset.html")
+        assert narrow.evaluate("document.documentElement.scrollWidth") <= 375
+        browser.close()
+    assert [url for url in asked if not url.startswith(("data:", "blob:", address))] == []
+    assert backgrounds["light"] != backgrounds["dark"]

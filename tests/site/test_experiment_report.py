@@ -1,0 +1,60 @@
+"""What a report says beside the verdict: where the sweep ends, and that texts of an experiment stay texts."""
+
+import dataclasses
+
+import pytest
+
+from marin.execution.sweep import Row
+from marin.site.experiment_report import edge_notes, report_text
+from marin.site.experiment_results import Findings, StepCost
+from marin.speedrun.experiment import results_of
+from marin.speedrun.preregistration import Decision, Metric, Preregistration
+
+PLAN = Preregistration(
+    7, "rates", "Which | is <b>better</b>?", "The second.", Metric("loss", "r.json:loss"), "Three seeds.",
+    Decision({"arm": "b"}, {"arm": "a"}, choose_with=(0,)),
+)  # fmt: skip
+
+
+def _findings(best: dict[str, str]) -> Findings:
+    """Three rates and three seeds an arm; in each arm the rate of `best` has the least loss."""
+    rows = [
+        Row({"arm": arm, "rate": rate, "seed": str(seed)}, "SUCCESS", "/store/x", {"loss": 1 + (rate != best[arm]) + 0.1 * seed**2 * (arm == "a")})
+        for arm in ("a", "b")
+        for rate in ("0.1", "0.2", "0.3")
+        for seed in range(3)
+    ]  # fmt: skip
+    steps = (StepCost("x", "/store/x|<i>-1", "SUCCESS", 3.0, 1e9, "0" * 40, True, None),)
+    return Findings(results_of(PLAN, rows), (), steps, "/store")
+
+
+@pytest.mark.parametrize(
+    ("best", "said"),
+    [
+        ({"a": "0.2", "b": "0.2"}, []),
+        ({"a": "0.1", "b": "0.2"}, ["For arm a the rate 0.1 was chosen, the least"]),
+        ({"a": "0.3", "b": "0.1"}, ["For arm b the rate 0.1 was chosen, the least", "For arm a the rate 0.3 was chosen, the greatest"]),
+    ],
+)  # fmt: skip
+def test_choice_at_the_edge_of_the_sweep_is_said(best: dict[str, str], said: list[str]) -> None:
+    notes = edge_notes(_findings(best))
+    assert [note.partition(" of the sweep")[0].removeprefix("> ") for note in notes] == said
+
+
+def test_texts_of_an_experiment_end_no_cell_and_begin_no_tag() -> None:
+    found = _findings({"a": "0.2", "b": "0.2"})
+    text = report_text(found, "experiments/exp7_rates.py", [])
+    rows = [line for line in text.splitlines() if line.startswith("| [")]
+    assert len(rows) == 1 and "<i>" not in rows[0] and rows[0].count(" | ") == 2
+    assert "with uncommitted changes" in text and "3 s" in text
+    assert "# Which | is &lt;b>better&lt;/b>?" in text
+
+
+def test_report_of_a_failed_run_has_an_empty_cell_and_no_verdict() -> None:
+    found = _findings({"a": "0.2", "b": "0.2"})
+    rows = [
+        dataclasses.replace(found.results.rows[0], status="FAILED", metrics={"loss": None}),
+        *found.results.rows[1:],
+    ]
+    text = report_text(dataclasses.replace(found, results=results_of(PLAN, rows)), "x.py", [])
+    assert "**Nothing is decided.**" in text and "| a | 0.1 | 0 | FAILED |  |" in text
