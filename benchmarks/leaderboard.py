@@ -127,11 +127,11 @@ def measure_builds(folder: pathlib.Path, count: int, machine: dict[str, Any]) ->
 
 @contextlib.contextmanager
 def serving(site: pathlib.Path) -> Iterator[str]:
-    from marin.site.browser import app
-    from marin.site.leaderboard.serve import make_server
+    from marin.site.leaderboard.serve import make_app
+    from marin.web.listen import bind, make_server, port_of
 
-    listener = app.bind(0)
-    server = make_server(site, listener)
+    listener = bind(0)
+    server = make_server(make_app(site, port_of(listener)))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started:

@@ -16,6 +16,8 @@
     ├── TrainingError                 a training run cannot go on
     │   ├── CheckpointError           a checkpoint is incomplete, corrupt, or of another model
     │   └── NonFiniteLossError        the loss or a gradient is NaN or infinite
+    ├── EndpointError                 a language model's endpoint gives no answers
+    ├── BudgetError                   what a paid service may cost is used up
     └── ResultsError                  a results file is malformed or inconsistent
 
 Errors that users cause are also `ValueError` or `OSError`, so that library callers can catch them by their usual kin.
@@ -91,6 +93,14 @@ class CheckpointError(TrainingError):
 
 class NonFiniteLossError(TrainingError):
     """The loss or a gradient is NaN or infinite."""
+
+
+class EndpointError(MarinError, RuntimeError):
+    """A language model's endpoint gives no answers."""
+
+
+class BudgetError(MarinError, RuntimeError):
+    """What a paid service may cost is used up."""
 
 
 class ResultsError(MarinError, ValueError):

@@ -24,13 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from marin.errors import ConfigError
-    from marin.site.browser.app import HOST, bind, make_server
+    from marin.site.browser.app import build_app
     from marin.site.browser.roots import make_roots
     from marin.storage import files
     from marin.storage.prefix import resolve_prefix
+    from marin.web.listen import address_of, answer_until_stopped, bind, port_of
 
-    if not 0 <= args.port <= 65535:
-        raise ConfigError(f"--port is {args.port}: use a number from 0 to 65535")
     prefix = resolve_prefix(args.prefix)
     for folder in (prefix, *args.root):
         if not files.is_local(folder):
@@ -39,12 +38,10 @@ def run(args: argparse.Namespace) -> int:
             )
     roots = make_roots([prefix, *args.root])
     listener = bind(args.port)
+    app = build_app(roots, port_of(listener))
     for root in roots:
         print(f"showing {root.path}")
-    print(f"open http://{HOST}:{listener.getsockname()[1]}  (Ctrl-C stops)", flush=True)
-    try:
-        make_server(roots, listener).run(sockets=[listener])
-    except KeyboardInterrupt:
-        pass
+    print(f"open {address_of(listener)}  (Ctrl-C stops)", flush=True)
+    answer_until_stopped(app, listener)
     print("stopped")
     return 0

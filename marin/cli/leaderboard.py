@@ -2,6 +2,7 @@
 
 import argparse
 import pathlib
+import socket
 
 HELP = (
     "Build the leaderboard's site from the speedrun_results.json files below a directory (`build`, which is also what happens "
@@ -44,15 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from marin.errors import ConfigError
+    from marin.web.listen import bind
 
     has_sources = bool(args.results_dir or args.rows)
     if args.verb == "build" and not has_sources:
         raise ConfigError("nothing to show: give --results-dir DIR, such as the prefix of your runs, or --rows FILE")
-    if not 0 <= args.port <= 65535:
-        raise ConfigError(f"--port is {args.port}: use a number from 0 to 65535")
+    listener = bind(args.port) if args.verb == "serve" else None
     if has_sources:
         _build(args)
-    return _serve(pathlib.Path(args.output), args.port) if args.verb == "serve" else 0
+    return _serve(pathlib.Path(args.output), listener) if listener is not None else 0
 
 
 def _build(args: argparse.Namespace) -> None:
@@ -74,17 +75,14 @@ def _build(args: argparse.Namespace) -> None:
     print(f"page: {summary.index}")
 
 
-def _serve(site: pathlib.Path, port: int) -> int:
-    from marin.site.browser.app import HOST, bind
-    from marin.site.leaderboard.serve import make_server
+def _serve(site: pathlib.Path, listener: socket.socket) -> int:
+    from marin.site.leaderboard.serve import make_app
+    from marin.web.listen import address_of, answer_until_stopped, port_of
 
-    listener = bind(port)
     try:
-        server = make_server(site, listener)
-        print(f"open http://{HOST}:{listener.getsockname()[1]}  (Ctrl-C stops)", flush=True)
-        server.run(sockets=[listener])
-    except KeyboardInterrupt:
-        pass
+        app = make_app(site, port_of(listener))
+        print(f"open {address_of(listener)}  (Ctrl-C stops)", flush=True)
+        answer_until_stopped(app, listener)
     finally:
         listener.close()
     print("stopped")

@@ -28,6 +28,7 @@ COMMANDS = {  # name -> what it does, in one line; the module is marin.cli.<name
     "report": "write an experiment's report: verdict, curves, cost, and links to every step",
     "table": "print the results of a sweep as they are now",
     "serve": "serve a trained model to OpenAI's clients, with a page to chat on",
+    "datashop": "curate a dataset from examples, a prompt or a target corpus",
     "export": "write a run's model as a folder that transformers loads",
     "eval": "evaluate a checkpoint on tasks of EleutherAI's lm-eval",
     "submit": "gather, check and place a finished run, and write its pull request",

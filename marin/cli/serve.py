@@ -47,18 +47,17 @@ def serve(loaded: object, args: argparse.Namespace) -> int:
     """Serves an opened model (`RunModel`) until Ctrl-C or SIGTERM."""
     import time
 
-    from marin.errors import ConfigError, Terminated
     from marin.inference import Engine
-    from marin.inference.server import Limits, Worker, bind, make_server
+    from marin.inference.server import Limits, Worker, build_app
     from marin.nn.precision import Precision
     from marin.training.compile_cache import use_compile_cache
     from marin.training.run_model import RunModel
+    from marin.web.guard import loopback_hosts
+    from marin.web.listen import address_of, answer_until_stopped, bind, port_of
 
     assert isinstance(loaded, RunModel)
-    if not 0 <= args.port <= 65535:
-        raise ConfigError(f"--port is {args.port}: use a number from 0 to 65535")
+    listener = bind(args.port, args.host)
     use_compile_cache()
-    listener = bind(args.host, args.port)
     precision = Precision(args.dtype) if args.dtype else loaded.precision
     max_length = args.max_length or loaded.config.max_seq_len
     engine = Engine(
@@ -71,12 +70,11 @@ def serve(loaded: object, args: argparse.Namespace) -> int:
     print(f"serving {name} in {precision.compute}: {max_length:,} tokens, {args.max_rows} samples at once", flush=True)
     print(f"compiled in {time.perf_counter() - start:.1f} s", flush=True)
     worker = Worker(engine, Limits(queue=args.max_queue, seconds=args.timeout))
-    host, port = listener.getsockname()[:2]
-    print(f"open http://{host}:{port}   OpenAI base URL: http://{host}:{port}/v1   (Ctrl-C stops)", flush=True)
+    address = address_of(listener)
+    hosts = loopback_hosts(port_of(listener)) if args.host.startswith("127.") or args.host == "localhost" else None
+    print(f"open {address}   OpenAI base URL: {address}/v1   (Ctrl-C stops)", flush=True)
     try:
-        make_server(worker, name, listener).run(sockets=[listener])
-    except (KeyboardInterrupt, Terminated):
-        pass
+        answer_until_stopped(build_app(worker, name, hosts), listener)
     finally:
         worker.close()
     print("stopped")

@@ -5,7 +5,6 @@ such as a copy of the template. Names do not say what a model computes, so one o
 `LlamaModel` of the same parameters, and refused if the two differ.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 from marin.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from marin.errors import ConfigError
 from marin.models.hf_config import CANNOT, llama_config_of, to_hf_config
-from marin.models.hf_files import CONFIG_FILE, MAX_SHARD_BYTES, Weight, refuse_occupied, write_folder
+from marin.models.hf_files import CONFIG_FILE, MAX_SHARD_BYTES, Weight, json_bytes, refuse_occupied, write_folder
 from marin.models.hf_layout import parameters_of, place_of
 from marin.models.llama import LlamaModel
 from marin.storage import files
@@ -84,7 +83,7 @@ def export_parameters(
     hf_config = to_hf_config(config, vocab_size) | {"torch_dtype": dtype}
     documents, special_ids = _tokenizer_documents(tokenizer_path, vocab_size, config.seq_len)
     hf_config |= special_ids
-    documents[CONFIG_FILE] = _json(hf_config)
+    documents[CONFIG_FILE] = json_bytes(hf_config)
     weights = [_weight(name, array, DTYPES[dtype]) for name, array in parameters.items()]
     write_folder(Path(folder), weights, documents, {"step": step}, max_shard_bytes)
 
@@ -177,8 +176,4 @@ def _tokenizer_documents(path: str, vocab_size: int, context_length: int) -> tup
     eos = eos.get("content") if isinstance(eos, dict) else eos
     if eos in tokenizer.special_tokens:
         special_ids["eos_token_id"] = tokenizer.special_tokens[eos]
-    return {TOKENIZER_FILE: files.read_bytes(where), TOKENIZER_CONFIG_FILE: _json(described)}, special_ids
-
-
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+    return {TOKENIZER_FILE: files.read_bytes(where), TOKENIZER_CONFIG_FILE: json_bytes(described)}, special_ids

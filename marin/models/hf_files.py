@@ -80,11 +80,11 @@ def write_folder(
             if len(shards) > 1:
                 index = {weight.name: name for name, shard in shards.items() for weight in shard}
                 total = {"total_size": sum(weight.num_bytes for weight in weights)}
-                (beside / INDEX_FILE).write_bytes(_json({"metadata": total, "weight_map": index}))
+                (beside / INDEX_FILE).write_bytes(json_bytes({"metadata": total, "weight_map": index}))
             for name, content in documents.items():
                 (beside / name).write_bytes(content)
             digests = {name: files.sha256_file(str(beside / name)) for name in shards}
-            (beside / RECORD_FILE).write_bytes(_json({**record, "files": digests}))
+            (beside / RECORD_FILE).write_bytes(json_bytes({**record, "files": digests}))
             files.sync_tree(str(beside))
             os.rename(beside, folder)
             files.sync_path(folder.parent)
@@ -127,7 +127,8 @@ def _write_shard(path: Path, shard: Sequence[Weight]) -> None:
         raise OSError(str(error)) from error
 
 
-def _json(value: Any) -> bytes:
+def json_bytes(value: Any) -> bytes:
+    """A JSON file as people can read it."""
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
@@ -143,9 +144,11 @@ class WeightFolder:
         self._places = places
 
     @staticmethod
-    def open(folder: Path) -> "WeightFolder":
+    def open(folder: Path, passed_over: Callable[[str], bool] = lambda name: False) -> "WeightFolder":
         """Reads the headers of all files, and checks the digests where the folder has them.
 
+        Args:
+            passed_over: says by name which entries are no weights, and may be in any format.
         Raises:
             CheckpointError: a file is missing, cut short or damaged, or the files do not hold what the index says.
         """
@@ -156,6 +159,8 @@ class WeightFolder:
         for path, expected in named.items():
             with _opened(path) as file:
                 for name in file.keys():  # noqa: SIM118 (it is no mapping)
+                    if passed_over(name):
+                        continue
                     header = file.get_slice(name)
                     if header.get_dtype() not in _FORMATS:
                         raise CheckpointError(
@@ -164,7 +169,7 @@ class WeightFolder:
                         )
                     shapes[name], places[name] = tuple(header.get_shape()), path
             for name in expected:
-                if places.get(name) != path:
+                if places.get(name) != path and not passed_over(name):
                     raise CheckpointError(f"{path} has no `{name}`, which {INDEX_FILE} says it holds: fetch both again")
         return WeightFolder(folder, shapes, places)
 

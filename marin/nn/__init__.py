@@ -9,17 +9,26 @@ from marin.nn.attention_reference import reference_attention
 from marin.nn.linear import Embedding, Linear
 from marin.nn.loss import cross_entropy, weighted_cross_entropy
 from marin.nn.mlp import ACTIVATIONS, GatedMlp
-from marin.nn.norm import RmsNorm, RmsNormConfig
+from marin.nn.norm import LayerNorm, RmsNorm, RmsNormConfig
 from marin.nn.precision import Precision
-from marin.nn.rotary import Llama3RotaryConfig, RotaryConfig, apply_rotary, rotary_angles, rotary_angles_at
+from marin.nn.rotary import (
+    Llama3RotaryConfig,
+    NtkRotaryConfig,
+    RotaryConfig,
+    apply_rotary,
+    rotary_angles,
+    rotary_angles_at,
+)
 
 __all__ = [
     "ACTIVATIONS",
     "AttentionBackend",
     "Embedding",
     "GatedMlp",
+    "LayerNorm",
     "Linear",
     "Llama3RotaryConfig",
+    "NtkRotaryConfig",
     "Precision",
     "RmsNorm",
     "RmsNormConfig",

@@ -60,6 +60,23 @@ class Llama3RotaryConfig(RotaryConfig):
         return position_T, frequency_C * (kept_C + (1.0 - kept_C) / self.factor)
 
 
+@dataclasses.dataclass(frozen=True)
+class NtkRotaryConfig(RotaryConfig):
+    """The scaling of the GTE encoders: slow rotations are stretched, the fastest by no more than `factor^(2/head_dim)`.
+
+    The frequency of pair i of a head of width C is `(theta * factor)^(-2i/C) / factor^(2/C)` (Su, 2023, kexue.fm/archives/9706).
+    """
+
+    theta: float = 500000
+    factor: float = 2.0
+
+    def scaled(
+        self, position_T: Float[Array, " T"], frequency_C: Float[Array, " half"]
+    ) -> tuple[Float[Array, " T"], Float[Array, " half"]]:
+        pairs = frequency_C.shape[0]
+        return position_T, frequency_C * self.factor ** (-(jnp.arange(pairs, dtype=jnp.float32) + 1.0) / pairs)
+
+
 def rotary_angles(
     config: RotaryConfig, num_positions: int, head_dim: int
 ) -> tuple[Float[Array, "T half"], Float[Array, "T half"]]:

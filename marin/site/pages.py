@@ -16,7 +16,9 @@ import jinja2
 _HERE = pathlib.Path(__file__).parent
 
 
-def environment(templates: pathlib.Path, filters: Mapping[str, Callable[..., Any]]) -> jinja2.Environment:
+def environment(
+    templates: pathlib.Path | Sequence[pathlib.Path], filters: Mapping[str, Callable[..., Any]]
+) -> jinja2.Environment:
     """A template engine that escapes, and in which a name that is not defined is an error."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates),

@@ -10,6 +10,9 @@ import urllib.parse
 import pytest
 from chat_server import NAME, endless, serving
 
+from marin.data.documents import Document
+from marin.data.shards import write_shards
+from marin.datashop.annotate import AnnotateConfig, annotate
 from marin.inference.options import SamplingOptions
 from marin.inference.prompting import chat_prompt
 from marin.inference.server import Limits
@@ -250,3 +253,30 @@ def test_an_engine_that_fails_tells_its_clients_and_goes_on(chat_tokenizer, chat
         monkeypatch.setattr(served.engine.programs, "burst", good)
         assert client.completions.create(model=NAME, prompt="a", max_tokens=20, temperature=0).choices
         assert "ZeroDivisionError" in caplog.text
+
+
+def test_annotation_by_a_model_that_knows_nothing_has_each_answer_and_no_labels(served, tmp_path):
+    documents = [Document(f"d{i}", "the cat sat on a mat. " * (1 if i < 5 else 100), "test") for i in range(6)]
+    documents = [Document(d.id, f"{i} {d.text}", d.source) for i, d in enumerate(documents)]
+    write_shards(str(tmp_path / "sample"), documents, stage="test", settings={})
+    config = AnnotateConfig(
+        sample=str(tmp_path / "sample"),
+        prompt="{example} Final Score:",
+        model=NAME,
+        max_tokens=8,
+        endpoint=served.url + "/v1",
+        concurrency=3,
+        max_unanswered_fraction=0.2,
+        cache=str(tmp_path / "cache"),
+        output_path=str(tmp_path / "labels"),
+    )
+    annotate(config)
+    rows = [
+        json.loads(line) for line in (tmp_path / "labels" / "labels.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    assert [row["id"] for row in rows] == [document.id for document in documents]
+    assert all(isinstance(row["answer"], str) and row["label"] is None for row in rows[:5])
+    assert rows[5]["answer"] is None and "HTTP 400" in rows[5]["why_null"]  # longer than the model's context
+    summary = json.loads((tmp_path / "labels" / "labels.json").read_text())
+    assert (summary["num_labelled"], summary["num_unparsed"], summary["tokens"]["requests"]) == (0, 6, 5)
+    assert 0 < summary["tokens"]["output"] <= 40 and summary["tokens"]["requests_without_usage"] == 0

@@ -3,20 +3,21 @@
 import contextlib
 import dataclasses
 import pathlib
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
 import jax
+from local_server import answering
 
 from marin.data.conversation import SPECIAL_TOKENS
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenizer
 from marin.inference import Engine
-from marin.inference.server import Limits, Worker, bind, make_server
+from marin.inference.server import Limits, Worker, build_app
 from marin.models import GptConfig
+from marin.web.guard import loopback_hosts
 
 CONFIG = GptConfig(seq_len=32, hidden_dim=32, num_layers=3, num_heads=4, num_kv_heads=2)  # windows of 8 keys
 NAME = "tiny"
@@ -70,16 +71,8 @@ def serving(tokenizer: Tokenizer, model: Any = None, **options: Any) -> Iterator
     engine = Engine(model, tokenizer, **{"max_length": 256, "max_rows": 4} | options)
     engine.warm_up()
     worker = Worker(engine, limits)
-    listener = bind("127.0.0.1", 0)
-    server = make_server(worker, NAME, listener)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
     try:
-        yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", engine, worker)
+        with answering(lambda port: build_app(worker, NAME, loopback_hosts(port))) as port:
+            yield Served(f"http://127.0.0.1:{port}", engine, worker)
     finally:
-        server.should_exit = True
-        thread.join(10)
         worker.close()
-        listener.close()

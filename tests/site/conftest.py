@@ -11,12 +11,12 @@ import json
 import os
 import pathlib
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from local_server import answering
 
 from marin.data.cache import write_cache
 from marin.data.documents import Document, write_documents
@@ -329,18 +329,9 @@ class BrowserClient:
 
 @contextlib.contextmanager
 def serving(*folders: pathlib.Path) -> Iterator[BrowserClient]:
-    listener = app.bind(0)
-    server = app.make_server(roots.make_roots([str(folder) for folder in folders]), listener)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
-        yield BrowserClient(listener.getsockname()[1])
-    finally:
-        server.should_exit = True
-        thread.join(10)
-        listener.close()
+    shown = roots.make_roots([str(folder) for folder in folders])
+    with answering(lambda port: app.build_app(shown, port)) as port:
+        yield BrowserClient(port)
 
 
 @pytest.fixture(scope="session")

@@ -7,15 +7,13 @@ import contextlib
 import pathlib
 import re
 import shutil
-import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from local_server import answering
 
-from marin.site.browser import app
-from marin.site.leaderboard.serve import make_server
+from marin.site.leaderboard.serve import make_app
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
 
@@ -26,18 +24,8 @@ Opens = Callable[..., contextlib.AbstractContextManager[tuple[Any, list[str]]]]
 
 @contextlib.contextmanager
 def _serving(site: pathlib.Path) -> Iterator[str]:
-    listener = app.bind(0)
-    server = make_server(site, listener)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
-    finally:
-        server.should_exit = True
-        thread.join(10)
-        listener.close()
+    with answering(lambda port: make_app(site, port)) as port:
+        yield f"http://127.0.0.1:{port}/"
 
 
 @pytest.fixture(scope="module")

@@ -149,7 +149,8 @@ def _sets(evaluation: Mapping[str, Path]) -> dict[str, str]:
         found = find_inputs([str(path)]).files
         for file in found:
             stem = posixpath.basename(file.name).split(".")[0]
-            full = name if file.path == str(path) else f"{name}/{stem}"
+            is_whole = posixpath.basename(file.path) == posixpath.basename(str(path))  # a file was named, and no folder
+            full = name if is_whole else f"{name}/{stem}"
             if full in sets:
                 raise ConfigError(f"two evaluation sets are called {full!r}, {sets[full]} and {file.path}: rename one")
             sets[full] = file.path

@@ -10,12 +10,10 @@ A request is checked in full before the engine sees it. When its client goes awa
 import asyncio
 import logging
 import secrets
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib import resources
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -28,10 +26,10 @@ from marin.inference import scheduler
 from marin.inference.options import SamplingOptions
 from marin.inference.prompting import chat_prompt, stop_strings
 from marin.inference.server.answers import Answer
-from marin.inference.server.guard import Guard, loopback_hosts
 from marin.inference.server.problems import ProblemError
 from marin.inference.server.protocol import ChatCompletion, CompletionBase, TextCompletion, parse
 from marin.inference.server.worker import Worker
+from marin.web.guard import Guard, Refusal, json_bodies, policy
 
 logger = logging.getLogger(__name__)
 _STATIC = {"chat.css": "text/css", "chat.js": "text/javascript"}
@@ -42,7 +40,7 @@ def build_app(worker: Worker, model_name: str, hosts: frozenset[str] | None = No
     """The app for a model by this name.
 
     Args:
-        hosts: see `Guard`.
+        hosts: names under which it answers, as `Guard` takes them; None for any.
     """
     service = _Service(worker, model_name)
     routes = [
@@ -57,42 +55,8 @@ def build_app(worker: Worker, model_name: str, hosts: frozenset[str] | None = No
         Route("/v1/completions", service.complete, methods=["POST"]),
     ]
     handlers: Any = {ProblemError: _explain, HTTPException: _explain_http, Exception: _apologize}
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), hosts)
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 is any free one.
-
-    Raises:
-        ConfigError: the address cannot be used.
-    """
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(512)
-    except OSError as error:
-        listener.close()
-        raise ConfigError(
-            f"{host}:{port} cannot be used ({error.strerror}): choose another with --port N (--port 0 takes any free one)"
-        ) from None
-    return listener
-
-
-def make_server(worker: Worker, model_name: str, listener: socket.socket) -> uvicorn.Server:
-    """The server for a socket of `bind`; `run(sockets=[listener])` answers until Ctrl-C or SIGTERM."""
-    host, port = listener.getsockname()[:2]
-    hosts = loopback_hosts(port) if host.startswith("127.") else None
-    config = uvicorn.Config(
-        build_app(worker, model_name, hosts),
-        access_log=False,
-        log_level=logging.WARNING,
-        lifespan="off",
-        proxy_headers=False,
-        server_header=False,
-        timeout_graceful_shutdown=2,
-    )
-    return uvicorn.Server(config)
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    return Guard(app, hosts, policy=policy(forms="'none'"), rules=[json_bodies], refuse=_refuse)
 
 
 class _Service:
@@ -298,6 +262,10 @@ async def _no_icon(request: Request) -> Response:
 
 def _file(name: str) -> str:
     return (resources.files("marin.inference.server") / "static" / name).read_text(encoding="utf-8")
+
+
+def _refuse(refusal: Refusal) -> Response:
+    return ProblemError(refusal.status, refusal.message).response()
 
 
 async def _explain(request: Request, problem: Exception) -> Response:

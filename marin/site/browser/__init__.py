@@ -1,7 +1,6 @@
 """The data browser: `marin browse`, a local web app over the folders of a prefix.
 
-    app        the routes, the error pages, and the server
-    security   what every request and answer must satisfy: host, method, headers
+    app        the routes and the error pages; marin/web has the server and what every request must satisfy
     roots      which paths may be opened, and opening them
     listing    directories
     kinds      what a file is, by its name

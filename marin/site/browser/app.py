@@ -1,17 +1,13 @@
-"""The routes, the error pages, and the server on the loopback address.
+"""The routes and the error pages.
 
 Paths are matched as they came, percent-encoded, and decoded once by `roots`. Handlers are plain functions that run in
 threads: they read files. An error that we did not foresee is logged where the server was started, and a person sees only
 that it happened.
 """
 
-import errno
-import logging
-import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -20,12 +16,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+<<<<<<< HEAD
 from marin.errors import ConfigError, MarinError
 from marin.site.browser import addresses, file_pages, rendering, run_pages, security
+=======
+from marin.errors import MarinError
+from marin.site.browser import file_pages, rendering, run_pages
+>>>>>>> b3887842f96af585faa25e38b2c00e4d14a98e89
 from marin.site.browser.roots import Root
 from marin.site.browser.site import Site
+from marin.web.guard import Guard, loopback_hosts, policy, read_only
 
-HOST = "127.0.0.1"
 Handler = Callable[[Site, Request], Response]
 
 _TITLES = {
@@ -64,45 +65,7 @@ def build_app(folders: Sequence[Root], port: int) -> ASGIApp:
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _explain(site), Exception: _apologize(site)})
     app.router.redirect_slashes = False
-    return security.Guard(_Undecoded(app), security.allowed_hosts(port))
-
-
-def bind(port: int) -> socket.socket:
-    """A socket on the loopback address; port 0 is any free one.
-
-    Raises:
-        ConfigError: the port is in use, or may not be used.
-    """
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((HOST, port))
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        if error.errno == errno.EADDRINUSE:
-            raise ConfigError(
-                f"port {port} on {HOST} is in use, perhaps by another `marin browse`: open http://{HOST}:{port}, or choose "
-                f"another port with --port N (--port 0 takes any free one)"
-            ) from None
-        raise ConfigError(
-            f"port {port} cannot be used ({error.strerror}): choose one above 1023 with --port N"
-        ) from None
-    return listener
-
-
-def make_server(folders: Sequence[Root], listener: socket.socket) -> uvicorn.Server:
-    """The server for a socket of `bind`; `run(sockets=[listener])` answers until Ctrl-C or SIGTERM."""
-    config = uvicorn.Config(
-        build_app(folders, listener.getsockname()[1]),
-        access_log=False,
-        log_level=logging.WARNING,
-        lifespan="off",
-        proxy_headers=False,
-        server_header=False,
-        timeout_graceful_shutdown=2,
-    )
-    return uvicorn.Server(config)
+    return Guard(_Undecoded(app), loopback_hosts(port), policy=policy(forms="'self'"), rules=[read_only])
 
 
 class _Undecoded:

@@ -9,11 +9,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from marin.site.browser import json_view, kinds, listing, rendering, roots, rows, security, shown, tables, text, tokens
+from marin.site.browser import json_view, kinds, listing, rendering, roots, rows, shown, tables, text, tokens
 from marin.site.browser.records import EXPERIMENTS
 from marin.site.browser.rendering import number_of, text_of, with_query
 from marin.site.browser.roots import Place
 from marin.site.browser.site import Site
+from marin.web.guard import FILE_POLICY
 
 _BLOCK = 1 << 18
 _SNIFFED = 8192
@@ -39,7 +40,7 @@ def download(site: Site, request: Request) -> Response:
     encoded = roots.url_of(place.root, place.parts[-1:] or (place.root.label,)).rpartition("/")[2]
     headers = {
         "content-disposition": f"attachment; filename=\"{ascii_name}\"; filename*=UTF-8''{encoded}",
-        "content-security-policy": security.FILE_POLICY,
+        "content-security-policy": FILE_POLICY,
         "content-length": str(length),
     }
     if request.method == "HEAD":

@@ -43,7 +43,7 @@ function replace(holder, text) {
   if (!part) return;
   const opened = new Set([...holder.querySelectorAll("details[open][data-key]")].map((item) => item.dataset.key));
   part.querySelectorAll("details[data-key]").forEach((item) => { item.open = opened.has(item.dataset.key); });
-  const focused = holder.contains(document.activeElement) ? [...holder.querySelectorAll("a, summary, [tabindex]")].indexOf(document.activeElement) : -1;
+  const focused = holder.contains(document.activeElement) ? [...holder.querySelectorAll("a, button, summary, [tabindex]")].indexOf(document.activeElement) : -1;
   const scrolls = [...holder.querySelectorAll(".output, .scroll")].map((item) => ({
     top: item.scrollTop, left: item.scrollLeft, end: item.scrollHeight - item.scrollTop - item.clientHeight < 8,
   }));
@@ -53,7 +53,7 @@ function replace(holder, text) {
     const before = scrolls[index];
     if (before && !(before.end && "follow" in item.dataset)) { item.scrollTop = before.top; item.scrollLeft = before.left; }
   });
-  if (focused >= 0) holder.querySelectorAll("a, summary, [tabindex]")[focused]?.focus({ preventScroll: true });
+  if (focused >= 0) holder.querySelectorAll("a, button, summary, [tabindex]")[focused]?.focus({ preventScroll: true });
 }
 
 async function follow(holder) {
@@ -76,7 +76,7 @@ async function follow(holder) {
       running = holder.firstElementChild.dataset.running === "yes";
       holder.dataset.running = running ? "yes" : "no";
     } catch {
-      note.textContent = "The data browser does not answer; what you see is from before. Trying again.";
+      note.textContent = "The server does not answer; what you see is from before. Trying again.";
       if (!note.isConnected) holder.before(note);
     }
   }

@@ -1,0 +1,1 @@
+"""Datashop runs: each file says what is wanted, and of which pool."""

@@ -1,0 +1,125 @@
+"""`marin datashop`: from a pool of documents and a wish to a filtered dataset."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from marin.execution.step import ExecutorStep
+
+HELP = """\
+Curate a dataset from examples, a prompt or a target corpus.
+
+  marin datashop                      the page: upload files, say what is wanted, watch, look at what was kept, download
+  marin datashop run CONFIG [FLAGS]   run CONFIG, a .py file or a module that defines `config` (a DatashopRunnerConfig) or
+                                      `steps`; a finished stage is not run again, an interrupted one goes on
+
+The page listens on this machine only. FLAGS are those of every experiment: --prefix, --dry_run, --force_run_failed,
+--run_only, --max_concurrent, --check."""
+
+DEFAULT_PORT = 8323
+_EXAMPLE = "experiments/datashop/graph_docs.py"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--prefix",
+        metavar="P",
+        help="of the page: the folder of outputs; default: MARIN_PREFIX, else local_store in this directory",
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=DEFAULT_PORT,
+        metavar="N",
+        help=f"of the page; 0 takes any free one; default: {DEFAULT_PORT}",
+    )
+    parser.add_argument(
+        "--data",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder whose files the page may name by path; may be given several times",
+    )
+    verbs = parser.add_subparsers(dest="verb", metavar="run CONFIG [FLAGS]")
+    run = verbs.add_parser("run", help="run a config file instead of showing the page", description=HELP,
+                           formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    run.add_argument("config", metavar="CONFIG", help=f"such as {_EXAMPLE}")
+    run.add_argument("flags", nargs=argparse.REMAINDER, metavar="FLAGS", help="see above")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.verb is None:
+        from marin.site.datashop.serving import serve
+
+        serve(args.prefix, args.port, args.data)
+        return 0
+    import sys
+
+    from marin.execution.executor import executor_main
+
+    steps, description = steps_of(args.config)
+    sys.argv = [f"marin datashop run {args.config}", *args.flags]
+    executor_main(steps=steps, description=description)
+    return 0
+
+
+def steps_of(name: str) -> "tuple[Sequence[ExecutorStep], str]":
+    """The steps that a .py file or a module defines, and what to call them.
+
+    Raises:
+        ConfigError: there is none, or it defines neither `config` nor `steps`.
+    """
+    from marin.datashop.config import DatashopRunnerConfig
+    from marin.errors import ConfigError
+    from marin.execution.step import ExecutorStep
+    from marin.site.datashop_report import run_steps
+
+    module = _imported(name)
+    config, steps = getattr(module, "config", None), getattr(module, "steps", None)
+    if isinstance(config, DatashopRunnerConfig):
+        return list(run_steps(config).values()), f"Datashop: {config.experiment_name}"
+    if isinstance(steps, dict):
+        steps = list(steps.values())
+    if isinstance(steps, list | tuple) and steps and all(isinstance(step, ExecutorStep) for step in steps):
+        return steps, f"Datashop: {name}"
+    found = "nothing of that name" if config is None and steps is None else f"{type(config or steps).__name__}"
+    raise ConfigError(
+        f"{name} defines neither `config`, a DatashopRunnerConfig, nor `steps` (found {found}): copy {_EXAMPLE}"
+    )
+
+
+def _imported(name: str) -> Any:
+    """The module; a file in a package below the working directory is that package's module, as `python -m` would name it."""
+    import importlib
+    import importlib.util
+    import os
+    import sys
+
+    from marin.errors import ConfigError
+
+    sys.path.insert(0, os.getcwd())
+    if not name.endswith(".py"):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is not None and not f"{name}.".startswith(f"{error.name}."):
+                raise
+            raise ConfigError(f"{name!r} is no .py file and no module: give a file such as {_EXAMPLE}") from None
+    if not os.path.isfile(name):
+        raise ConfigError(f"{name} is not there: give a file such as {_EXAMPLE}")
+    relative = os.path.relpath(name)
+    dotted = relative.removesuffix(".py").replace(os.sep, ".")
+    if all(part.isidentifier() for part in dotted.split(".")) and os.path.isfile(
+        os.path.join(os.path.dirname(relative), "__init__.py")
+    ):
+        return importlib.import_module(dotted)
+    stem = os.path.basename(name).removesuffix(".py")
+    spec = importlib.util.spec_from_file_location(stem, name)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[stem] = module  # so that functions of the file can be sent to other processes
+    sys.path.insert(0, os.path.dirname(os.path.abspath(name)))
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,318 @@
+"""How far a run is: its stages with their states, what each found, and what it printed last.
+
+Everything is read from the outputs: the executor's record of the run says which steps there are and where, their status files
+how they stand, and the files that each stage writes what came of it. A file that is missing, damaged or half there is left
+out, as the run may be writing it at this moment.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from marin.errors import ConfigError, DataError, StorageError
+from marin.site import wording
+from marin.site.browser import shown
+from marin.site.browser.records import LOG_NAME, Records, State
+from marin.site.datashop.runs import OUTPUT, RECORDS, Run
+
+ERROR_NAME = ".executor_error.txt"
+_TAIL_BYTES = 24_000
+_TAIL_LINES = 200
+_JSON_BYTES = 16_000_000
+TITLES = {
+    "pool": "Pool",
+    "annotator_data": "Documents to grade",
+    "prompt": "Prompt",
+    "sample": "Sample",
+    "labels": "Labels",
+    "classifier": "Classifier",
+    "scores": "Scores",
+    "filtered": "Filter",
+    "selection": "Samples to look at",
+    "deduplicated": "Repeated documents",
+    "decontaminated": "Evaluation sets",
+    "tokenizer": "Tokenizer",
+    "tokenized": "Token cache",
+    "card": "Dataset card",
+    "ablation": "Ablation",
+    "report": "Report",
+}
+WORDS = {
+    "draft": "not started",
+    "starting": "starting",
+    "running": "at work",
+    "stopping": "stopping",
+    "finished": "finished",
+    "failed": "a stage failed",
+    "stopped": "stopped",
+    "interrupted": "its process ended before the work did",
+}
+_CSS = {
+    "finished": "success",
+    "starting": "running",
+    "stopping": "interrupted",
+    "stopped": "interrupted",
+    "draft": "not-run",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One step of a run; `output` is its directory, `facts` are what it found, `done` the part that is done, if it says so."""
+
+    key: str
+    title: str
+    about: str
+    output: pathlib.Path
+    state: State
+    seconds: float | None
+    facts: tuple[tuple[str, str], ...]
+    done: float | None = None
+    warning: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """A run as a whole."""
+
+    word: str
+    stages: tuple[Stage, ...]
+    log: str
+    error: str
+
+    @property
+    def state(self) -> State:
+        return State(_CSS.get(self.word, self.word))
+
+    @property
+    def is_live(self) -> bool:
+        return self.word in ("starting", "running", "stopping")
+
+    @property
+    def num_done(self) -> int:
+        return sum(stage.state.word == "success" for stage in self.stages)
+
+    def stage(self, key: str) -> Stage | None:
+        """The stage, if its output is complete."""
+        return next((item for item in self.stages if item.key == key and item.state.word == "success"), None)
+
+
+def progress_of(run: Run, records: Records) -> Progress:
+    """How far the run is at this moment."""
+    stages = tuple(_stages(run, records))
+    word = _word(run, stages)
+    current = next((stage for stage in stages if stage.state.word in ("running", "failed", "interrupted")), None)
+    log = _tail(current.output / LOG_NAME) if current is not None else ""
+    error = _last_words(run.folder / OUTPUT) if word in ("failed", "interrupted") else ""
+    return Progress(word, stages, log, error)
+
+
+def _word(run: Run, stages: tuple[Stage, ...]) -> str:
+    if run.is_draft:
+        return "draft"
+    if run.is_alive:
+        return "stopping" if run.asked_to_stop else "running" if stages else "starting"
+    if stages and all(stage.state.word == "success" for stage in stages):
+        return "finished"
+    if run.asked_to_stop:
+        return "stopped"
+    has_failed = any(stage.state.word == "failed" for stage in stages) or not stages
+    return "failed" if has_failed else "interrupted"
+
+
+def _stages(run: Run, records: Records) -> Iterator[Stage]:
+    record = _newest_record(run)
+    for info in record.get("steps", []) if isinstance(record, dict) else []:
+        output = info.get("output_path") if isinstance(info, dict) else None
+        parts = records.relative(output)
+        if parts is None:
+            continue
+        state = records.state(parts)
+        path = pathlib.Path(records.root.path, *parts)
+        name = str(info.get("name") or parts[-1])
+        own = f"datashop/{run.wish.name}/"
+        key = name.removeprefix(own) if name.startswith(own) else name
+        facts, done, warning = _found(key, path) if state.word in ("success", "running") else ((), None, "")
+        if state.word == "failed":
+            warning = _reason(path)
+        yield Stage(
+            key=key,
+            title=TITLES.get(key, key),
+            about=str(info.get("description") or ""),
+            output=path,
+            state=state,
+            seconds=_seconds(path, state),
+            facts=tuple(facts),
+            done=done if state.word == "running" else None,
+            warning=warning,
+        )
+
+
+def _newest_record(run: Run) -> Any:
+    try:
+        found = [(path.stat().st_mtime, path) for path in (run.folder / RECORDS).glob("*.json")]
+    except OSError:
+        return None
+    return read_json(max(found)[1]) if found else None
+
+
+def _seconds(output: pathlib.Path, state: State) -> float | None:
+    info = read_json(output / ".executor_info")
+    if not isinstance(info, dict):
+        return None
+    if state.word == "running":
+        began = shown.timestamp(info.get("start_date"))
+        return None if began is None else max(0.0, time.time() - began)
+    seconds = info.get("seconds")
+    return float(seconds) if isinstance(seconds, int | float) else None
+
+
+# --- what each stage found ----------------------------------------------------------------------------------------------
+
+Facts = list[tuple[str, str]]
+
+
+def _found(key: str, output: pathlib.Path) -> tuple[Facts, float | None, str]:
+    """Facts, the part that is done, and a warning."""
+    read = _READERS.get(key)
+    try:
+        return read(output) if read is not None else _documents(output)
+    except (KeyError, TypeError, ValueError, AttributeError, StorageError, DataError, ConfigError):
+        return [], None, ""
+
+
+def _documents(output: pathlib.Path) -> tuple[Facts, float | None, str]:
+    manifest = read_json(output / "manifest.json")
+    if not isinstance(manifest, dict):
+        return [], None, ""
+    documents, size = manifest["documents"], manifest["bytes"]
+    facts = [("documents", f"{documents['kept']:,}"), ("text", shown.size(size["kept"]))]
+    for reason, count in list(manifest["dropped_by_reason"].items())[:3]:
+        facts.append((f"dropped: {reason}", f"{count:,}"))
+    return facts, None, ""
+
+
+def _labels(output: pathlib.Path) -> tuple[Facts, float | None, str]:
+    summary = read_json(output / "labels.json")
+    if summary is None:
+        return _labelling(read_json(output / "progress.json"))
+    facts = [("labelled", f"{summary['num_labelled']:,}")]
+    if summary["num_unparsed"]:
+        facts.append(("without a label", f"{summary['num_unparsed']:,}"))
+    facts.append(("histogram", ", ".join(f"{name}: {count:,}" for name, count in summary["histogram"].items())))
+    if summary.get("cost_dollars") is not None:
+        facts.append(("spent", f"${summary['cost_dollars']:,.2f}"))
+    return facts, None, str(summary.get("lopsided") or "")
+
+
+def _labelling(progress: Any) -> tuple[Facts, float | None, str]:
+    """How far an annotation is."""
+    if not isinstance(progress, dict):
+        return [], None, ""
+    done, of = progress["num_done"], progress["num_documents"]
+    tokens = progress["tokens_paid"]["input"] + progress["tokens_paid"]["output"]
+    facts = [("asked", f"{done:,} of {of:,}"), ("tokens", f"{tokens:,}")]
+    if progress["dollars_paid"] is not None:
+        budget = progress["budget_dollars"]
+        facts.append(("spent", f"${progress['dollars_paid']:,.4f}" + (f" of ${budget:,.2f}" if budget else "")))
+    if progress["num_unparsed"]:
+        facts.append(("without a label", f"{progress['num_unparsed']:,}"))
+    if progress["seconds_left"]:
+        facts.append(("left", str(wording.duration(progress["seconds_left"]))))
+    return facts, done / of if of else None, ""
+
+
+def _classifier(output: pathlib.Path) -> tuple[Facts, float | None, str]:
+    quality = read_json(output / "quality.json")
+    facts = [
+        ("AUC", _estimate(quality["auc"])),
+        ("average precision", f"{_estimate(quality['average_precision'])}; {quality['prior']:.3f} by chance"),
+        ("held-out documents", f"{quality['num_documents']:,}"),
+    ]
+    return facts, None, str(quality.get("lopsided") or "")
+
+
+def _estimate(value: Mapping[str, Any]) -> str:
+    if value["value"] is None:
+        return "not defined"
+    return f"{value['value']:.3f}" + (
+        f" ({value['low']:.3f} to {value['high']:.3f})" if value["low"] is not None else ""
+    )
+
+
+def _scores(output: pathlib.Path) -> tuple[Facts, float | None, str]:
+    return [("documents", f"{read_json(output / 'scores.json')['num_documents']:,}")], None, ""
+
+
+def _selection(output: pathlib.Path) -> tuple[Facts, float | None, str]:
+    found = read_json(output / "selection.json")
+    facts = [
+        ("kept", f"{found['num_kept']:,} of {found['num_documents']:,} ({found['kept_fraction']:.1%})"),
+        ("limit", f"{found['limit']:.4g}"),
+    ]
+    return facts, None, ""
+
+
+def _card(output: pathlib.Path) -> tuple[Facts, float | None, str]:
+    card = read_json(output / "card.json")
+    last = card["stages"][-1]
+    facts = [("documents", f"{last['documents_kept']:,}"), ("text", shown.size(last["bytes_kept"]))]
+    return facts + ([("tokens", f"{card['cache']['tokens']:,}")] if card["cache"] else []), None, ""
+
+
+def _nothing(output: pathlib.Path) -> tuple[Facts, float | None, str]:
+    return [], None, ""
+
+
+_READERS: dict[str, Callable[[pathlib.Path], tuple[Facts, float | None, str]]] = {
+    "labels": _labels,
+    "classifier": _classifier,
+    "scores": _scores,
+    "selection": _selection,
+    "card": _card,
+    "report": _nothing,
+    "tokenizer": _nothing,
+    "tokenized": _nothing,
+}
+
+
+# --- files --------------------------------------------------------------------------------------------------------------
+
+
+def read_json(path: pathlib.Path) -> Any:
+    """What the file holds; None where there is none that can be read."""
+    try:
+        with open(path, "rb") as stream:
+            return json.loads(stream.read(_JSON_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _reason(output: pathlib.Path) -> str:
+    """Why a stage failed: the last line of its error, which holds the message."""
+    lines = [line for line in _tail(output / ERROR_NAME).splitlines() if line.strip()]
+    return re.sub(r"^[\w.]*\b(\w+Error): ", r"\1: ", lines[-1]).rstrip(".") if lines else ""
+
+
+def _last_words(path: pathlib.Path) -> str:
+    """What a run printed at its end: from its error message on, if it ends with one."""
+    lines = _tail(path).splitlines()
+    first = max((number for number, line in enumerate(lines) if line.startswith("error: ")), default=len(lines) - 30)
+    return "\n".join(lines[max(first, 0) :])
+
+
+def _tail(path: pathlib.Path) -> str:
+    """The last lines of a file; "" where there is none."""
+    try:
+        with open(path, "rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - _TAIL_BYTES))
+            text = stream.read(_TAIL_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-_TAIL_LINES:])

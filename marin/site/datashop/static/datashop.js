@@ -1,0 +1,85 @@
+"use strict";
+// Uploads, which are sent as they are with their progress shown; and buttons that say that they are at work. All else is forms.
+
+const token = document.body.dataset.token;
+
+function send(file, area, report) {
+  const query = new URLSearchParams({
+    name: file.name,
+    text_field: area.querySelector(".text-field").value.trim(),
+    split: area.querySelector(".split").value,
+  });
+  return new Promise((resolve) => {
+    const request = new XMLHttpRequest();
+    const bar = document.createElement("progress");
+    bar.max = 1;
+    bar.setAttribute("aria-label", `Upload of ${file.name}`);
+    report.textContent = `${file.name}: sending `;
+    report.append(bar);
+    request.upload.addEventListener("progress", (event) => { if (event.lengthComputable) bar.value = event.loaded / event.total; });
+    request.upload.addEventListener("load", () => { report.textContent = `${file.name}: reading its documents…`; });
+    request.addEventListener("loadend", () => {
+      let answer = {};
+      try { answer = JSON.parse(request.responseText); } catch { /* no answer of ours */ }
+      if (request.status === 200) {
+        report.textContent = `${file.name}: ${answer.documents.toLocaleString("en")} documents`;
+        resolve(answer.id);
+      } else {
+        report.className = "wrong";
+        report.textContent = `${file.name} was refused: ${answer.problem ?? "the server did not answer; try again"}`;
+        resolve(null);
+      }
+    });
+    request.open("POST", `/uploads?${query}`);
+    request.setRequestHeader("x-token", token);
+    request.setRequestHeader("content-type", "application/octet-stream");
+    request.send(file);
+  });
+}
+
+// The files that were taken in become part of the form, which is saved, so that nothing that was typed is lost.
+function taken(area, ids) {
+  const form = area.closest("form");
+  if (!form) { location.reload(); return; }
+  for (const id of ids) {
+    const input = document.createElement("input");
+    Object.assign(input, { type: "hidden", name: area.dataset.role, value: id });
+    form.append(input);
+  }
+  form.requestSubmit(document.getElementById("save"));
+}
+
+async function uploadAll(area, files) {
+  const reports = area.querySelector(".reports");
+  const ids = [];
+  let refused = 0;
+  reports.replaceChildren();
+  for (const file of files) {
+    const id = await send(file, area, reports.appendChild(document.createElement("p")));
+    if (id) ids.push(id); else refused += 1;
+  }
+  if (ids.length && !refused) { taken(area, ids); return; }
+  if (ids.length) {
+    const more = reports.appendChild(document.createElement("button"));
+    more.type = "button";
+    more.textContent = `Go on with the ${ids.length} that were taken in`;
+    more.addEventListener("click", () => taken(area, ids));
+  }
+}
+
+function prepareUpload(area) {
+  const input = area.querySelector('input[type="file"]');
+  const drop = area.querySelector(".drop");
+  area.hidden = false;
+  const start = (files) => { if (files.length) uploadAll(area, [...files]).finally(() => { input.value = ""; }); };
+  input.addEventListener("change", () => start(input.files));
+  drop.addEventListener("dragover", (event) => { event.preventDefault(); drop.classList.add("over"); });
+  drop.addEventListener("dragleave", () => drop.classList.remove("over"));
+  drop.addEventListener("drop", (event) => { event.preventDefault(); drop.classList.remove("over"); start(event.dataTransfer.files); });
+}
+
+document.querySelectorAll(".upload").forEach(prepareUpload);
+document.querySelectorAll("form").forEach((form) => form.addEventListener("submit", (event) => {
+  if (["try", "write"].includes(event.submitter?.value)) event.submitter.textContent = "Asking…";
+}));
+document.getElementById("problems")?.focus();

@@ -1,0 +1,78 @@
+"""Listening: a socket that is bound before anything is announced, and a server on it until it is stopped.
+
+Binding comes first because of its errors, and because the port, where any free one was asked for, is part of the names that
+the guard accepts.
+"""
+
+import errno
+import logging
+import socket
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from marin.errors import ConfigError, Terminated
+
+HOST = "127.0.0.1"
+_BACKLOG = 512
+
+
+def bind(port: int, host: str = HOST) -> socket.socket:
+    """A listening socket; port 0 is any free one.
+
+    Raises:
+        ConfigError: the port is no port, is in use, or may not be used.
+    """
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"--port is {port}: use a number from 0 to 65535")
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(
+                f"port {port} on {host} is in use, perhaps by an earlier start of the same command: open "
+                f"http://{host}:{port}, or choose another port with --port N (--port 0 takes any free one)"
+            ) from None
+        raise ConfigError(
+            f"{host}:{port} cannot be used ({error.strerror}): choose a port above 1023 with --port N (--port 0 takes any "
+            f"free one), on an address of this machine"
+        ) from None
+    return listener
+
+
+def port_of(listener: socket.socket) -> int:
+    return int(listener.getsockname()[1])
+
+
+def address_of(listener: socket.socket) -> str:
+    """What a person opens."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{host}:{port}"
+
+
+def make_server(app: ASGIApp) -> uvicorn.Server:
+    """The server for an app; `run(sockets=[listener])` answers until Ctrl-C or SIGTERM."""
+    config = uvicorn.Config(
+        app,
+        access_log=False,
+        log_level=logging.WARNING,
+        lifespan="off",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
+    )
+    return uvicorn.Server(config)
+
+
+def answer_until_stopped(app: ASGIApp, listener: socket.socket) -> None:
+    """Serves until Ctrl-C or SIGTERM, then closes the socket."""
+    try:
+        make_server(app).run(sockets=[listener])
+    except (KeyboardInterrupt, Terminated):
+        pass
+    finally:
+        listener.close()

@@ -1,0 +1,375 @@
+"""Labels from a scripted endpoint: one for each document, through every fault, paid for once, within the budget."""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+import scripted_endpoint
+from scripted_endpoint import Received, Reply, ScriptedEndpoint, error, grader, serving
+
+from marin.data.documents import Document
+from marin.data.shards import write_shards
+from marin.datashop.annotate import AnnotateConfig, annotate, estimate_cost, try_prompt
+from marin.errors import BudgetError, DataError, EndpointError
+from marin.storage import files
+
+PROMPT = "How good is this {page}?\n\n{example}\n\nEnd with Final Score: and 0 to 5."
+
+
+def document(index: int) -> Document:
+    return Document(f"d{index}", f"Text {index} with quality={index % 6} in it. " + "word " * (index % 40), "test")
+
+
+@pytest.fixture
+def sample(tmp_path: pathlib.Path) -> str:
+    write_shards(
+        str(tmp_path / "sample"), [document(i) for i in range(60)], stage="test", settings={}, shard_bytes=2000
+    )
+    return str(tmp_path / "sample")
+
+
+def config_for(endpoint: ScriptedEndpoint, sample: str, tmp_path: pathlib.Path, **fields: Any) -> AnnotateConfig:
+    given = {"model": "grader", "prompt": PROMPT, "concurrency": 8, "timeout": 20.0, "cache": str(tmp_path / "cache")}
+    return AnnotateConfig(
+        **given | {"sample": sample, "endpoint": endpoint.url, "output_path": str(tmp_path / "labels")} | fields
+    )
+
+
+def rows_of(config: AnnotateConfig) -> list[dict[str, Any]]:
+    text = (pathlib.Path(config.output_path) / "labels.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def summary_of(config: AnnotateConfig) -> dict[str, Any]:
+    return dict(files.read_json(config.output_path + "/labels.json"))
+
+
+def check_one_right_label_each(config: AnnotateConfig, num_documents: int = 60) -> None:
+    found = [(row["id"], row["label"]) for row in rows_of(config)]
+    assert found == [(f"d{i}", float(i % 6)) for i in range(num_documents)]
+
+
+def test_every_document_gets_its_label_in_the_order_of_the_sample(sample: str, tmp_path: pathlib.Path) -> None:
+    with serving() as endpoint:
+        config = config_for(endpoint, sample, tmp_path)
+        annotate(config)
+    check_one_right_label_each(config)
+    assert set(endpoint.charged.values()) == {1} and len(endpoint.received) == 60
+    assert endpoint.most_in_flight <= 8
+    body = endpoint.received[0].body
+    assert {name: body[name] for name in ("model", "temperature", "max_tokens")} == {
+        "model": "grader",
+        "temperature": 0.1,
+        "max_tokens": 256,
+    }
+    assert PROMPT.replace("{example}", document(0).text) in [received.message for received in endpoint.received]
+    summary = summary_of(config)
+    assert summary["histogram"] == {str(value): 10 for value in range(6)}
+    assert (summary["num_documents"], summary["num_labelled"], summary["num_unparsed"]) == (60, 60, 0)
+    assert summary["tokens"]["output"] == 60 * 8 and summary["cost_dollars"] is None
+    assert summary["perhaps_paid"]["requests"] == 0
+
+
+def faults(received: Received) -> Reply:
+    """Each document's first tries meet one fault each, then it is graded."""
+    kind = int(received.key[:8], 16) % 10
+    if received.try_number >= (0 if kind > 7 else 1 if kind in (3, 7) else 2):
+        return grader(received)
+    good = grader(received)
+    return [
+        error(429, retry_after="0.05"),
+        error(500),
+        error(503),
+        Reply(good.text, fault="hang"),
+        Reply(good.text, fault="reset"),
+        Reply(good.text, fault="cut"),
+        Reply(
+            raw=[b"<html>", b'{"choices": []}', b'{"choices": [{"message": {"content": 5}}]}', b"\xff\0"][
+                received.number % 4
+            ]
+        ),
+        Reply(good.text, fault="drip"),
+    ][kind]
+
+
+def test_one_label_each_through_every_fault(
+    sample: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("marin.datashop.throttle._FIRST_WAIT", 0.01)
+    with serving(faults) as endpoint:
+        config = config_for(endpoint, sample, tmp_path, timeout=1.0, concurrency=32)
+        annotate(config)
+    check_one_right_label_each(config)
+    # What may have been charged beside the answers that were kept is counted, none left out.
+    lost = sum(endpoint.charged.values()) - 60
+    assert 0 < lost <= summary_of(config)["perhaps_paid"]["requests"]
+
+
+def test_answers_without_a_score_are_counted_and_not_guessed(sample: str, tmp_path: pathlib.Path) -> None:
+    def script(received: Received) -> Reply:
+        index = int(received.message.split("Text ")[1].split()[0])
+        return {0: Reply("It is fine."), 1: Reply("Final", finish_reason="length"), 2: Reply("")}.get(
+            index % 4, grader(received)
+        )
+
+    with serving(script) as endpoint:
+        config = config_for(endpoint, sample, tmp_path)
+        annotate(config)
+    rows = rows_of(config)
+    assert [row["label"] is None for row in rows] == [index % 4 < 3 for index in range(60)]
+    assert rows[0]["answer"] == "It is fine."
+    summary = summary_of(config)
+    assert (summary["num_labelled"], summary["num_unparsed"]) == (15, 45)
+    assert set(summary["unparsed"].values()) == {15}
+    assert "cut off" in rows[1]["why_null"] and "empty" in rows[2]["why_null"]
+
+
+def test_second_run_and_larger_sample_pay_only_for_what_is_new(sample: str, tmp_path: pathlib.Path) -> None:
+    write_shards(str(tmp_path / "larger"), [document(i) for i in range(70)], stage="test", settings={})
+    with serving() as endpoint:
+        annotate(config_for(endpoint, sample, tmp_path))
+        annotate(config_for(endpoint, sample, tmp_path, processor_type="medu"))  # only read in another way
+        assert len(endpoint.received) == 60
+        config = config_for(endpoint, str(tmp_path / "larger"), tmp_path)
+        annotate(config)
+        assert len(endpoint.received) == 70
+        check_one_right_label_each(config, 70)
+        annotate(config_for(endpoint, sample, tmp_path, temperature=0.0))  # another question
+        assert len(endpoint.received) == 130
+
+
+def test_documents_with_the_same_text_are_paid_for_once(tmp_path: pathlib.Path) -> None:
+    twins = [Document(f"t{i}", f"quality={i % 3}", "test") for i in range(12)]
+    write_shards(str(tmp_path / "sample"), twins, stage="test", settings={})
+    with serving() as endpoint:
+        config = config_for(endpoint, str(tmp_path / "sample"), tmp_path)
+        annotate(config)
+    assert [row["label"] for row in rows_of(config)] == [float(i % 3) for i in range(12)]
+    assert len(endpoint.received) == summary_of(config)["tokens"]["requests"] == 3
+
+
+def test_budget_in_tokens_is_never_passed_and_a_larger_one_goes_on(sample: str, tmp_path: pathlib.Path) -> None:
+    with serving() as endpoint:
+        config = config_for(endpoint, sample, tmp_path, budget_tokens=2000)
+        with pytest.raises(BudgetError, match=r"stopped at the budget: \d+ of 60 .* of `budget_tokens` 2,000"):
+            annotate(config)
+        spent = sum(len(received.message.split()) + 8 for received in endpoint.received)
+        first = len(endpoint.received)
+        assert spent <= 2000 and 0 < first < 60
+        assert 2000 - spent < 900  # no more is left than one question at its worst
+        assert not os.path.exists(config.output_path + "/labels.jsonl")
+        progress = files.read_json(config.output_path + "/progress.json")
+        assert (progress["state"], progress["num_done"], progress["budget_tokens"]) == ("stopped", first, 2000)
+        assert sum(progress["tokens_paid"].values()) == spent and progress["in_flight"] == 0
+        annotate(config_for(endpoint, sample, tmp_path, budget_tokens=100_000))
+    check_one_right_label_each(config)
+    assert len(endpoint.received) == 60
+
+
+def test_budget_in_dollars_counts_requests_that_may_have_been_paid(sample: str, tmp_path: pathlib.Path) -> None:
+    prices = {"dollars_per_million_input": 1000.0, "dollars_per_million_output": 5000.0, "timeout": 1.0}
+    with serving(lambda received: Reply("x", fault="hang") if received.number < 3 else grader(received)) as endpoint:
+        config = config_for(endpoint, sample, tmp_path, budget_dollars=10.0, concurrency=3, **prices)
+        with pytest.raises(BudgetError, match=r"[3-9] requests without an answer may have been paid"):
+            annotate(config)
+        answered = [received for received in endpoint.received if endpoint.delivered[received.key]]
+        paid = sum(len(received.message.split()) * 1000 + 8 * 5000 for received in answered) / 1e6
+        lost = 3 * (256 * 5000 + 100 * 1000) / 1e6
+        assert paid + lost < 10.0
+
+
+def test_budget_too_small_for_one_question_sends_none(sample: str, tmp_path: pathlib.Path) -> None:
+    with serving() as endpoint:
+        with pytest.raises(BudgetError, match="0 of 60 documents"):
+            annotate(config_for(endpoint, sample, tmp_path, budget_tokens=100))
+        assert not endpoint.received
+
+
+def test_usage_that_the_endpoint_does_not_state_counts_as_the_worst_case(sample: str, tmp_path: pathlib.Path) -> None:
+    with serving(lambda received: Reply("Final Score: 1", has_usage=False)) as endpoint:
+        config = config_for(endpoint, sample, tmp_path)
+        annotate(config)
+    tokens = summary_of(config)["tokens"]
+    assert tokens["requests_without_usage"] == 60 and tokens["output"] == 60 * 256
+    assert tokens["input"] >= sum(len(received.message) for received in endpoint.received)
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (
+            error(401, "Incorrect API key provided: sekret-key-1"),
+            r"HTTP 401 X: Incorrect API key provided: <hidden>: the key",
+        ),
+        (error(404, "model `grader` does not exist"), r"model `grader` does not exist: there is no such model"),
+        (error(429, "You exceeded your quota", code="insufficient_quota"), "no credit"),
+        (Reply(status=307, headers=(("location", "http://127.0.0.1:1/v1"),)), "answers elsewhere"),
+    ],
+)
+def test_endpoint_that_will_never_answer_ends_the_run_at_once(
+    reply: Reply, said: str, sample: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADER_KEY", "sekret-key-1")
+    with serving(lambda received: reply) as endpoint:
+        with pytest.raises(EndpointError, match=said) as raised:
+            annotate(config_for(endpoint, sample, tmp_path, api_key_env="GRADER_KEY"))
+        assert "sekret" not in str(raised.value)
+        assert len(endpoint.received) <= 8
+        assert endpoint.received[0].headers["authorization"] == "Bearer sekret-key-1"
+
+
+def test_endpoint_that_is_not_there_is_given_up_after_the_patience(
+    sample: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving() as endpoint:
+        pass
+    with pytest.raises((EndpointError, DataError), match=r"no connection to http://127.0.0.1:\d+/v1 \(Connect"):
+        annotate(config_for(endpoint, sample, tmp_path, patience=1.0, max_tries=100))
+
+
+def test_few_documents_without_an_answer_are_told_and_many_are_an_error(sample: str, tmp_path: pathlib.Path) -> None:
+    def script(received: Received) -> Reply:
+        return error(400, "too long") if "Text 7 " in received.message else grader(received)
+
+    with serving(script) as endpoint:
+        with pytest.raises(DataError, match=r"1 of 60 documents have no answer \(1 x HTTP 400 X: too long\)"):
+            annotate(config_for(endpoint, sample, tmp_path))
+        config = config_for(endpoint, sample, tmp_path, max_unanswered_fraction=0.05)
+        annotate(config)
+        assert len(endpoint.received) == 61  # the refused one is asked again, as it cost nothing
+    row = rows_of(config)[7]
+    assert row["label"] is None and row["why_null"] == "no answer: HTTP 400 X: too long"
+
+
+def test_endpoint_that_limits_its_rate_is_obeyed(sample: str, tmp_path: pathlib.Path) -> None:
+    turned_away = []
+
+    def script(received: Received) -> Reply:
+        if received.number in (5, 6, 7, 8, 9):
+            turned_away.append(received)
+            return error(429, "slow down", retry_after="1")
+        return grader(received)
+
+    with serving(script) as endpoint:
+        config = config_for(endpoint, sample, tmp_path, max_tries=1)  # being put off is no failure
+        annotate(config)
+    check_one_right_label_each(config)
+    assert len(turned_away) == 5 and len(endpoint.received) == 65
+    assert summary_of(config)["perhaps_paid"]["requests"] == 0
+
+
+CHILD = """
+import sys
+from marin.datashop.annotate import AnnotateConfig, annotate
+from marin.errors import clean_exit
+sample, url, cache, output = sys.argv[1:]
+with clean_exit():
+    annotate(AnnotateConfig(sample=sample, prompt={prompt!r}, model="grader", endpoint=url, cache=cache, output_path=output, concurrency=8))
+"""
+
+
+def start_child(config: AnnotateConfig) -> "subprocess.Popen[bytes]":
+    arguments = [str(config.sample), str(config.endpoint), str(config.cache), config.output_path]
+    command = [sys.executable, "-c", CHILD.format(prompt=PROMPT), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def test_kill_and_second_run_pay_for_nothing_twice_but_what_was_under_way(sample: str, tmp_path: pathlib.Path) -> None:
+    def slow(received: Received) -> Reply:
+        return Reply(grader(received).text, wait=0.1)
+
+    with serving(slow) as endpoint:
+        config = config_for(endpoint, sample, tmp_path)
+        child = start_child(config)
+        scripted_endpoint.until(lambda: len(endpoint.delivered) >= 20)
+        child.kill()
+        child.communicate()
+        assert child.returncode == -signal.SIGKILL
+        annotate(config)
+    check_one_right_label_each(config)
+    perhaps = summary_of(config)["perhaps_paid"]["requests"]
+    twice = [key for key, count in endpoint.charged.items() if count > 1]
+    assert len(twice) <= perhaps <= 8  # the bound that is stated is true, and no more than were in flight
+    assert len(endpoint.charged) == 60  # what an endpoint charges that honours the idempotency key
+    assert sum(endpoint.charged.values()) == 60 + len(twice)
+
+
+def run_and_kill(config: AnnotateConfig, endpoint: ScriptedEndpoint, chance: random.Random) -> None:
+    child = start_child(config)
+    limit = len(endpoint.received) + chance.randrange(1, 12)
+    scripted_endpoint.until(lambda: len(endpoint.received) >= limit or child.poll() is not None)
+    time.sleep(chance.uniform(0, 0.1))
+    child.kill()
+    child.communicate()
+
+
+@pytest.mark.slow
+def test_many_kills_at_random_points_pay_for_nothing_twice_but_what_was_under_way(
+    sample: str, tmp_path: pathlib.Path
+) -> None:
+    chance = random.Random(0)
+    with serving(lambda received: Reply(grader(received).text, wait=chance.uniform(0, 0.2))) as endpoint:
+        config = config_for(endpoint, sample, tmp_path)
+        for _ in range(8):
+            run_and_kill(config, endpoint, chance)
+        annotate(config)
+    check_one_right_label_each(config)
+    extra = sum(endpoint.charged.values()) - len(endpoint.charged)
+    assert len(endpoint.charged) == 60 and extra <= summary_of(config)["perhaps_paid"]["requests"] <= 8 * 8
+
+
+def test_second_run_at_the_same_time_waits_and_pays_nothing(sample: str, tmp_path: pathlib.Path) -> None:
+    with serving(lambda received: Reply(grader(received).text, wait=0.05)) as endpoint:
+        config = config_for(endpoint, sample, tmp_path)
+        child = start_child(config)
+        scripted_endpoint.until(lambda: len(endpoint.received) >= 5)
+        other = config_for(endpoint, sample, tmp_path, output_path=str(tmp_path / "other"))
+        annotate(other)
+        assert child.communicate(timeout=60)[0] is not None and child.returncode == 0
+    check_one_right_label_each(config)
+    check_one_right_label_each(other)
+    assert len(endpoint.received) == 60
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stop_by_signal_keeps_what_is_under_way(
+    number: signal.Signals, status: int, sample: str, tmp_path: pathlib.Path
+) -> None:
+    with serving(lambda received: Reply(grader(received).text, wait=0.3)) as endpoint:
+        config = config_for(endpoint, sample, tmp_path)
+        child = start_child(config)
+        scripted_endpoint.until(lambda: len(endpoint.delivered) >= 10)
+        child.send_signal(number)
+        said = child.communicate(timeout=60)[0].decode()
+        assert child.returncode == status, said
+        assert "waiting up to 10 s" in said and "run the same command again" in said and "Traceback" not in said
+        before = len(endpoint.received)
+        assert before < 60
+        annotate(config)
+    check_one_right_label_each(config)
+    assert len(endpoint.received) == 60 and set(endpoint.charged.values()) == {1}
+
+
+def test_trial_shows_answers_and_costs_and_is_not_paid_for_again(sample: str, tmp_path: pathlib.Path) -> None:
+    prices = {"dollars_per_million_input": 2.0, "dollars_per_million_output": 4.0}
+    with serving() as endpoint:
+        config = config_for(endpoint, sample, tmp_path, max_example_chars=24, **prices)
+        trials = try_prompt(config, (document(i) for i in range(100)))
+        assert [trial.label for trial in trials] == [float(i % 6) for i in range(10)]
+        again = try_prompt(config, [document(i) for i in range(10)])
+        assert len(endpoint.received) == 10
+    assert trials[3].example == document(3).text[:24] and "Final Score: 3" in str(trials[3].answer)
+    assert trials[0].seconds > 0 and again[0].seconds == 0
+    cost = sum(trial.input_tokens * 2.0 + trial.output_tokens * 4.0 for trial in trials) / 1e6
+    assert sum(trial.cost_dollars or 0.0 for trial in trials) == pytest.approx(cost)
+    estimate = estimate_cost(config, 1000, trials)
+    assert estimate.dollars is not None
+    expected, low, high = estimate.dollars
+    assert expected == pytest.approx(cost * 100) and low <= expected <= high

@@ -1,0 +1,122 @@
+"""What becomes of one question, for whatever an endpoint may do with it."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from scripted_endpoint import Received, Reply, error, serving
+
+from marin.datashop import endpoint as endpoint_module
+from marin.datashop.ask_config import AskConfig
+from marin.datashop.endpoint import Endpoint
+from marin.datashop.question import Answer, Busy, Failed, Outcome, Refused, question
+from marin.errors import ConfigError, EndpointError
+
+
+def outcome_of(reply: Reply, number: int = 0, **fields: Any) -> tuple[Outcome, Received]:
+    with serving(lambda received: reply) as served:
+        config = AskConfig(**{"model": "m", "endpoint": served.url, "timeout": 10.0} | fields)
+
+        async def send() -> Outcome:
+            async with Endpoint(config) as opened:
+                return await opened.send(question(config, "hello"), number)
+
+        return asyncio.run(send()), served.received[0]
+
+
+def completion(message: Any = None, **fields: Any) -> Reply:
+    body = {"choices": [{"message": message or {"content": "yes"}, "finish_reason": "stop"}]} | fields
+    return Reply(raw=json.dumps(body).encode())
+
+
+def test_answer_has_its_text_and_what_it_took() -> None:
+    found, received = outcome_of(completion(usage={"prompt_tokens": 7, "completion_tokens": 2}))
+    assert found == Answer("yes", False, 7, 2, False)
+    assert received.body["messages"] == [{"role": "user", "content": "hello"}]
+    assert "authorization" not in received.headers
+    assert outcome_of(Reply("yes", finish_reason="length"))[0] == Answer("yes", True, 1, 8, False)
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ({"content": None, "refusal": "I will not."}, "I will not."),
+        ({"content": None, "reasoning_content": "Final Score: 3"}, ""),  # it thought, and did not answer
+        ({"content": "half \ud800 a pair"}, "half ? a pair"),
+    ],
+)
+def test_answer_that_is_none_or_no_text_is_what_can_be_written_down(message: dict[str, Any], text: str) -> None:
+    found = outcome_of(completion(message))[0]
+    assert isinstance(found, Answer) and found.text == text
+
+
+@pytest.mark.parametrize("usage", [None, 5, {}, {"prompt_tokens": "7", "completion_tokens": 2}, {"prompt_tokens": -1, "completion_tokens": 2}, {"prompt_tokens": 7.5, "completion_tokens": 2}, {"prompt_tokens": 10**30, "completion_tokens": 1}])  # fmt: skip
+def test_usage_that_makes_no_sense_is_the_worst_case(usage: Any) -> None:
+    found = outcome_of(completion(usage=usage), max_tokens=99)[0]
+    assert isinstance(found, Answer) and found.is_estimated and (found.input_tokens, found.output_tokens) == (133, 99)
+
+
+@pytest.mark.parametrize("raw", [b"", b"null", b"[]", b"{}", b"<html>busy</html>", b"\xff\xfe", b'{"choices": [{}]}', b'{"choices": [{"message": {"content": 3}}]}', b"[" * 100_000])  # fmt: skip
+def test_body_that_is_no_answer_is_tried_again_and_may_be_paid(raw: bytes) -> None:
+    found = outcome_of(Reply(raw=raw))[0]
+    assert isinstance(found, Failed) and found.may_be_paid and found.is_whole
+    assert found.problem.startswith("what came is no answer") and found.problem.isprintable()
+
+
+def test_body_without_an_end_is_not_read_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_module, "_MOST_BYTES", 100_000)
+    found = outcome_of(Reply(raw=b" " * 5_000_000))[0]
+    assert found == Failed("an answer of more than 100,000 bytes", may_be_paid=True, is_whole=True)
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (error(429, retry_after="2"), Busy("HTTP 429 X: no", 2.0)),
+        (error(503, retry_after="2"), Busy("HTTP 503 X: no", 2.0)),
+        (error(503), Failed("HTTP 503 X: no", may_be_paid=False, is_whole=True)),
+        (error(500, retry_after="9"), Failed("HTTP 500 X: no", may_be_paid=False, is_whole=True, wait=9.0)),
+        (error(400, "too\nlong \x1b[31m"), Refused("HTTP 400 X: too long  [31m")),
+        (Reply(status=422, raw=b"[1]"), Refused("HTTP 422 X: [1]")),
+        (Reply(status=500, raw=b'{"error": "boom"}'), Failed("HTTP 500 X: boom", may_be_paid=False, is_whole=True)),
+        (Reply("yes", fault="hang"), Failed("no answer within 0.3 s", may_be_paid=True, is_whole=False)),
+        (Reply("yes", fault="drip"), Failed("no answer within 0.3 s", may_be_paid=True, is_whole=False)),
+    ],
+)
+def test_fault_is_told_from_another_by_what_to_do(reply: Reply, expected: Outcome) -> None:
+    assert outcome_of(reply, timeout=0.3 if reply.fault else 10.0)[0] == expected
+
+
+@pytest.mark.parametrize("fault", ["reset", "cut"])
+def test_broken_connection_may_be_paid(fault: str) -> None:
+    found = outcome_of(Reply("yes", fault=fault))[0]
+    assert (
+        isinstance(found, Failed) and found.may_be_paid and not found.is_whole and "connection broke" in found.problem
+    )
+
+
+def test_key_is_another_one_only_after_a_response() -> None:
+    first, again, other = (outcome_of(completion(), number)[1].key for number in (0, 0, 2))
+    assert first == again and other == f"{first}-2"
+
+
+def test_proxy_of_the_environment_is_for_other_hosts_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy:3128")
+    monkeypatch.setenv("https_proxy", "socks5://proxy:1080")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert endpoint_module._proxy_for("http://models.example/v1") == "http://proxy:3128"
+    assert endpoint_module._proxy_for("http://127.0.0.1:8000/v1") is None
+    with pytest.raises(ConfigError, match="no HTTP proxy: set HTTPS_PROXY"):
+        endpoint_module._proxy_for("https://models.example/v1")
+    monkeypatch.setenv("no_proxy", "models.example")
+    assert endpoint_module._proxy_for("https://models.example/v1") is None
+
+
+def test_key_in_the_environment_is_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", "k-12345")
+    found, received = outcome_of(error(400, "bad k-12345"), api_key_env="KEY")
+    assert found == Refused("HTTP 400 X: bad <hidden>") and received.headers["authorization"] == "Bearer k-12345"
+    with pytest.raises(EndpointError, match="access is denied"):
+        outcome_of(error(403))

@@ -1,0 +1,257 @@
+"""The datashop's page over a real server: whom it turns away, what hostile names do, and runs that outlive it."""
+
+import io
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from datashop_pages import Client, rows, shop_served
+from datashop_runner import HOSTILE, STAGES
+
+from marin.site.datashop.runs import Runs
+from marin.site.datashop.wishes import Wish
+
+
+@pytest.fixture
+def client(tmp_path: pathlib.Path) -> Iterator[Client]:
+    with shop_served(tmp_path) as opened:
+        yield opened
+
+
+def _started(client: Client, name: str = "math-docs") -> str:
+    """Address of a run that was filled in and started."""
+    pool = client.upload("pool.jsonl", rows(30))["id"]
+    examples = client.upload("examples.jsonl", rows(25, "wanted"))["id"]
+    _, headers, _ = client.post("/runs")
+    address = headers["location"]
+    client.post(address, action="review", name=name, pool=[pool], positives=[examples], way="examples")
+    assert "Start math-docs?" in client.get(f"{address}/review")
+    assert client.post(address, action="start")[1]["location"] == address
+    return address
+
+
+def _word(client: Client, address: str) -> str:
+    found = re.search(r'class="status"><span class="badge [a-z-]+">([^<]+)<', client.get(f"/live{address}"))
+    assert found is not None
+    return found[1]
+
+
+# --- who is let in ------------------------------------------------------------------------------------------------------
+
+
+def test_only_who_has_the_key_is_let_in(client: Client) -> None:
+    for cookie in ("", "marin_datashop_1=x", client.cookie[:-1], client.cookie.replace("=", "=x"), '\\"=;;'):
+        for path in ("/", "/files", "/runs/abcdefabcdef", "/live/runs/abcdefabcdef", "/uploads"):
+            status, headers, body = client.ask("GET", path, Cookie=cookie)
+            assert status == 401 and b"terminal" in body and "set-cookie" not in headers
+    assert client.ask("GET", "/?key=wrong", Cookie="")[0] == 401
+    assert client.ask("GET", "/?key=", Cookie="")[0] == 401
+    status, headers, _ = client.ask("GET", client.entry.removeprefix(client.url), Cookie="")
+    assert (status, headers["location"]) == (303, "/")
+    assert client.cookie in headers["set-cookie"]
+    assert "HttpOnly" in headers["set-cookie"] and "SameSite=strict" in headers["set-cookie"]
+    key = client.store / "datashop_page" / ".key"
+    assert key.stat().st_mode & 0o777 == 0o600 and client.shop.access.key not in client.get("/")
+
+
+def test_other_sites_and_forms_without_the_token_change_nothing(client: Client) -> None:
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    good = f"token={client.shop.access.token}".encode()
+    tries = [
+        (good, kind | {"Host": "evil.example"}, 421),
+        (good, kind | {"Origin": "http://evil.example"}, 403),
+        (good, kind | {"Origin": "null"}, 403),
+        (good, kind | {"Sec-Fetch-Site": "cross-site"}, 403),
+        (good, kind | {"Sec-Fetch-Site": "same-site"}, 403),
+        (good, {"Content-Type": "text/plain"}, 400),
+        (b"token=wrong", kind, 403),
+        (b"", kind, 403),
+        (b"token=" + b"x" * 1_100_000, kind, 413),
+        (good + b"&a" * 6000, kind, 400),
+        (b"\xff", kind, 400),
+    ]
+    for body, headers, status in tries:
+        assert client.ask("POST", "/runs", body, **headers)[0] == status, (body[:40], headers)
+    assert client.shop.runs.all() == []
+    for token in ("", "wrong"):
+        status, _, body = client.ask("POST", "/uploads?name=a.txt", b"text", **{"X-Token": token})
+        assert status == 403 and "reload" in json.loads(body)["problem"]
+    assert client.shop.uploads.all() == []
+    assert client.ask("GET", "/runs")[0] == 405 and client.ask("DELETE", "/runs/abcdefabcdef")[0] == 405
+    assert client.ask("POST", "/runs", good, **kind, Origin="null", **{"Sec-Fetch-Site": "same-origin"})[0] == 303
+
+
+def test_every_answer_carries_the_policy(client: Client) -> None:
+    for path in ("/", "/files", "/none", "/static/datashop.js", "/runs/abcdefabcdef"):
+        headers = client.ask("GET", path)[1]
+        assert (
+            "default-src 'none'" in headers["content-security-policy"]
+            and "unsafe" not in headers["content-security-policy"]
+        )
+        assert headers["x-content-type-options"] == "nosniff" and headers["cache-control"] == "no-store"
+
+
+# --- hostile input ------------------------------------------------------------------------------------------------------
+
+
+def test_hostile_uploads_are_refused_or_shown_as_text(client: Client) -> None:
+    for name, content, problem in (
+        ("../../../etc/cron.d/x.jsonl", b"no json", "no document"),
+        ("x.html", b"<script>", "should end in"),
+        ("", b"x", "should end in"),
+        ("a.parquet", b"PAR1", "no Parquet"),
+        ("a.txt", b"\0\0", "NUL"),
+        ("a.txt", b"", "empty"),
+    ):
+        assert problem in client.upload(name, content)["problem"]
+    kept = client.upload(f"..\\{HOSTILE}.txt", f"{HOSTILE}\0".encode().replace(b"\0", b"") + b"\n\n\xff\xfe\n")
+    page = client.get("/files")
+    assert "&lt;script&gt;" in page and "<script>document" not in page and "<img" not in page and "\\u202e" in page
+    assert "not_utf8 1" in page
+    (folder,) = (path for path in (client.store / "datashop_page" / "uploads").iterdir() if path.name != ".incoming")
+    assert folder.name == kept["id"] and all(re.fullmatch(r"[A-Za-z0-9.-]+", path.name) for path in folder.iterdir())
+    for wrong in ("..", "../runs", "", kept["id"][:-1], kept["id"] + "/x"):
+        client.post("/files/remove", id=wrong)
+    assert len(client.shop.uploads.all()) == 1
+    client.post("/files/remove", id=kept["id"])
+    assert client.shop.uploads.all() == []
+
+
+def test_addresses_that_name_nothing_of_the_page_are_not_found(client: Client) -> None:
+    address = _started(client)
+    client.go(*STAGES)
+    client.until(lambda: _word(client, address) == "finished")
+    (client.store / "secret.svg").write_text("the secret")
+    report = client.store / "datashop" / "math-docs" / "report-00000000"
+    (report / "link.svg").symlink_to(client.store / "secret.svg")
+    for path in (
+        "/runs/..", "/runs/%2e%2e", "/runs/zzzzzzzzzzzz", "/runs/../../secret.svg", f"{address}/report/../../../../secret.svg",
+        f"{address}/report/%2e%2e%2fsecret.svg", f"{address}/report/..%2f..%2f..%2fsecret.svg", f"{address}/report/link.svg",
+        f"{address}/report/.executor_info", f"{address}/report//etc/passwd", f"{address}/report/pictures", f"{address}/report/none.svg",
+        f"{address}/file/wish.json", f"{address}/file/..%2fprocess.json", f"{address}/samples?drawn=best", "/static/../app.py",
+        "/static/..%2fapp.py", "/live/runs/..", "/live/runs/abcdefabcdef",
+    ):  # fmt: skip
+        status, _, body = client.ask("GET", path)
+        assert status in (403, 404) and b"the secret" not in body and b"Traceback" not in body, path
+    assert client.ask("GET", f"{address}/report/pictures/labels-wide-light.svg")[0] == 200
+    assert client.post(address, action="explode")[0] == 400
+
+
+# --- runs ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_stopped_resumed_and_downloaded(client: Client) -> None:
+    address = _started(client)
+    client.go("pool")
+    client.until(lambda: "25 of 100" in client.get(f"/live{address}"))
+    page = client.get(f"/live{address}")
+    assert _word(client, address) == "at work" and "$0.1000 of $5.00" in page and "the log of labels" in page
+    assert client.ask("GET", f"{address}/dataset.zip")[0] == 404
+    first = json.loads((client.shop.runs.folder / address[6:] / "process.json").read_text())
+    client.post(address, action="resume")  # at work already: nothing is started
+    assert json.loads((client.shop.runs.folder / address[6:] / "process.json").read_text()) == first
+    assert client.post(address, action="remove")[0] == 400  # nor is it forgotten
+    client.post(address, action="stop")
+    client.until(lambda: _word(client, address) == "stopped")
+    (client.store / "fail-classifier").touch()
+    client.go("labels", "classifier")
+    client.post(address, action="resume")
+    client.until(lambda: _word(client, address) == "a stage failed")
+    assert "DataError: the reason" in client.get(f"/live{address}") and "error: 1 of 6" in client.get(f"/live{address}")
+    (client.store / "fail-classifier").unlink()
+    client.go(*STAGES)
+    client.post(address, action="resume")
+    client.until(lambda: _word(client, address) == "finished")
+    status, headers, body = client.ask("GET", f"{address}/dataset.zip")
+    assert status == 200 and headers["content-disposition"] == 'attachment; filename="math-docs.zip"'
+    with zipfile.ZipFile(io.BytesIO(body)) as packed:
+        assert packed.testzip() is None
+        assert packed.namelist() == ["math-docs/README.md", "math-docs/card.json", "math-docs/data/train.parquet"]
+        assert packed.read("math-docs/data/train.parquet") == bytes(range(256)) * 2000
+    assert f"# card\n{HOSTILE}".encode() in client.ask("GET", f"{address}/file/README.md")[2]
+    copy = client.post("/runs", **{"from": address[6:]})[1]["location"]
+    assert copy != address and 'value="math-docs"' in client.get(copy)
+    client.post(address, action="remove")
+    assert client.ask("GET", address)[0] == 404 and (client.store / "datashop" / "math-docs").is_dir()
+
+
+def test_a_server_that_starts_again_finds_runs_and_what_killed_ones_left(tmp_path: pathlib.Path) -> None:
+    with shop_served(tmp_path) as client:
+        address = _started(client)
+        client.until(lambda: _word(client, address) == "at work")
+        with shop_served(tmp_path) as other:  # knows nothing but the folder
+            assert other.shop.access.key == client.shop.access.key
+            assert _word(other, address) == "at work"
+            process = json.loads((other.shop.runs.folder / address[6:] / "process.json").read_text())
+            os.kill(process["pid"], signal.SIGKILL)
+            client.until(lambda: _word(client, address) != "at work")  # its parent, which ends the dead child
+            assert _word(other, address) == "its process ended before the work did"
+            other.go(*STAGES)
+            other.post(address, action="resume")
+            other.until(lambda: _word(other, address) == "finished")
+        assert _word(client, address) == "finished"
+
+
+def test_a_process_that_got_the_number_of_a_dead_one_is_not_taken_for_it(tmp_path: pathlib.Path) -> None:
+    runs = Runs(tmp_path / "runs", str(tmp_path), (sys.executable, "-c", "pass"))
+    run = runs.create(Wish(name="a"))
+    process = tmp_path / "runs" / run.id / "process.json"
+    process.write_text(json.dumps({"pid": os.getpid(), "created": 1.0, "started": time.time()}))
+    found = runs.get(run.id)
+    assert found is not None and not found.is_alive
+    runs.stop(found, at_once=True)  # would end this very process
+    for damaged in ("", "[]", "{", '{"wish": 1}'):
+        (tmp_path / "runs" / run.id / "wish.json").write_text(damaged)
+        assert runs.get(run.id) is None or damaged == '{"wish": 1}'
+    assert runs.get("../runs") is None
+
+
+def test_command_prints_the_address_and_refuses_what_it_cannot_show(tmp_path: pathlib.Path) -> None:
+    def marin(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "marin", "datashop", *arguments]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+
+    refused = {
+        "is not on this machine": marin("--prefix", "gs://bucket/x", "--port", "0"),
+        "there is no such folder": marin("--data", "nowhere", "--port", "0"),
+        "use a number from 0 to 65535": marin("--port", "70000"),
+        "is not there: give a file such as": marin("run", "none.py", "--prefix", "store"),
+    }
+    page = marin("--prefix", str(tmp_path / "store"), "--port", "0")
+    assert page.stdout is not None
+    lines = [page.stdout.readline(), page.stdout.readline()]
+    assert lines[0] == f"outputs below {tmp_path / 'store'}\n"
+    assert re.fullmatch(r"open http://127\.0\.0\.1:\d+/\?key=[\w-]{43}  \(Ctrl-C stops\)\n", lines[1])
+    port = re.findall(r":(\d+)/", lines[1])[0]
+    with socket.create_connection(("127.0.0.1", int(port)), timeout=20) as connection:
+        connection.sendall(f"GET / HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n".encode())
+        assert b"401 Unauthorized" in connection.recv(100)
+    page.send_signal(signal.SIGINT)
+    out, err = page.communicate(timeout=60)
+    assert (page.returncode, out, err) == (0, "stopped\n", "")
+    for message, process in refused.items():
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 2 and message in err and err.startswith("error: "), (message, err)
+
+
+def test_samples_are_read_page_by_page(client: Client) -> None:
+    address = _started(client)
+    client.go(*STAGES)
+    client.until(lambda: _word(client, address) == "finished")
+    scores: list[Any] = [
+        re.findall(r'class="score">([\d.]+)<', client.get(f"{address}/samples?page={n}")) for n in (1, 2, 3, 99, "x")
+    ]
+    assert scores[0][:2] == ["0.505", "0.515"] and scores[0][10:12] == ["0.49", "0.48"]
+    assert [len(page) for page in scores] == [20, 20, 4, 4, 20]
+    random = client.get(f"{address}/samples?drawn=random")
+    assert len(re.findall(r'class="score"', random)) == 16 and "Page" not in random

@@ -1,0 +1,168 @@
+"""What a person fills in: which mistakes are found, and that the config file says just what was meant."""
+
+import asyncio
+import pathlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from datashop_pages import rows
+
+from marin.cli.datashop import steps_of
+from marin.data.corpora.python_docs import python_docs_step
+from marin.datashop.config import DatashopRunnerConfig
+from marin.site.datashop import wishes
+from marin.site.datashop.uploads import Upload, Uploads
+from marin.site.datashop.wishes import Wish, check, config_text
+
+
+@pytest.fixture(scope="module")
+def uploads(tmp_path_factory: pytest.TempPathFactory) -> Uploads:
+    return Uploads(tmp_path_factory.mktemp("uploads"))
+
+
+async def _body(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+@pytest.fixture(scope="module")
+def files(uploads: Uploads) -> dict[str, Upload]:
+    return {
+        str(count): asyncio.run(uploads.receive(f"n{count}.jsonl", _body(rows(count)), size=None))
+        for count in (5, 30, 31)
+    }
+
+
+def _wish(files: dict[str, Upload], **changes: Any) -> Wish:
+    given = {"name": "math-docs", "pool": (files["31"].id,), "positives": (files["30"].id,)} | changes
+    return Wish(**{name: tuple(files[n].id if n in files else n for n in value) if isinstance(value, tuple) else value
+                   for name, value in given.items()})  # fmt: skip
+
+
+PROMPTED = {"way": "prompt", "model": "m", "endpoint": "http://127.0.0.1:1/v1"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "../up"}, "name"),
+        ({"name": "A B"}, "name"),
+        ({"name": "x" * 61}, "name"),
+        ({"pool": ()}, "pool"),
+        ({"pool": ("0123456789abcdef",)}, "pool"),
+        ({"pool": ("../../etc",)}, "pool"),
+        ({"pool_path": "/etc/passwd"}, "pool_path"),
+        ({"pool_path": "{data}/../secret.txt"}, "pool_path"),
+        ({"pool_path": "{data}/*/../../secret.txt"}, "pool_path"),
+        ({"pool_path": "{data}/link/secret.txt"}, "pool_path"),
+        ({"pool_path": "{data}/none.jsonl"}, "pool_path"),
+        ({"pool_path": "data/a.jsonl"}, "pool_path"),
+        ({"pool_path": "file:///etc/passwd"}, "pool_path"),
+        ({"pool_path": "{data}\0"}, "pool_path"),
+        ({"way": "guess"}, "way"),
+        ({"positives": ()}, "positives"),
+        ({"positives": ("5",)}, "positives"),
+        ({"negatives": ("30",)}, "negatives"),
+        (PROMPTED | {"way": "corpus"}, "corpus"),
+        (PROMPTED | {"prompt": "no place"}, "prompt"),
+        (PROMPTED | {"prompt": "{example}" + "x" * 60_000}, "prompt"),
+        (PROMPTED | {"processor_type": "words"}, "processor_type"),
+        (PROMPTED | {"model": ""}, "model"),
+        (PROMPTED | {"endpoint": ""}, "endpoint"),
+        (PROMPTED | {"endpoint": "file:///etc/passwd"}, "endpoint"),
+        (PROMPTED | {"endpoint": "http://user:secret@host/v1"}, "endpoint"),
+        (PROMPTED | {"sample_size": "many"}, "sample_size"),
+        (PROMPTED | {"sample_size": "3"}, "sample_size"),
+        (PROMPTED | {"price_input": "-1", "price_output": "1"}, "price_input"),
+        (PROMPTED | {"price_input": "1"}, "price_output"),
+        (PROMPTED | {"budget_dollars": "5"}, "budget_dollars"),
+        (PROMPTED | {"budget_tokens": "0"}, "budget_tokens"),
+        (PROMPTED | {"budget_tokens": "1.5"}, "budget_tokens"),
+        ({"keep_percent": "0"}, "keep_percent"),
+        ({"keep_percent": "nan"}, "keep_percent"),
+        ({"keep_percent": "100"}, "keep_percent"),
+        ({"keep": "threshold", "threshold": "1e999"}, "threshold"),
+        ({"deduplicate": "all"}, "deduplicate"),
+        ({"vocab_size": "12"}, "vocab_size"),
+    ],
+)
+def test_each_mistake_is_told_at_its_field(
+    uploads: Uploads,
+    files: dict[str, Upload],
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: Any,
+    field: str,
+) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    data = tmp_path / "data"
+    data.mkdir()
+    (tmp_path / "secret.txt").write_text("secret")
+    (data / "link").symlink_to(tmp_path)
+    filled = {
+        name: value.replace("{data}", str(data)) if name == "pool_path" else value for name, value in changes.items()
+    }
+    checked = check(_wish(files, **filled), uploads, [str(data)])
+    assert list(checked.problems) == [field] and len(checked.problems[field]) > 15
+
+
+NASTY = "Quotes ' \" \"\"\" '''\\ and \\n {example}\nlines\t\u2028 {0} %s \x1b[31m</textarea><script>"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"negatives": ("5",), "keep_percent": "12.5"},
+        PROMPTED
+        | {
+            "prompt": NASTY,
+            "model": NASTY.replace("\n", " "),
+            "price_input": "0.5",
+            "price_output": "1",
+            "budget_dollars": "2",
+        },
+        PROMPTED | {"way": "corpus", "corpus": ("5",), "sample_size": "1,500", "budget_tokens": "1000000"},
+        {"pool_path": '{data}/it\'s "odd"\\.jsonl', "keep": "threshold", "threshold": "0.5", "deduplicate": "fuzzy"},
+    ],
+)
+def test_config_file_says_what_the_form_says(
+    uploads: Uploads, files: dict[str, Upload], tmp_path: pathlib.Path, changes: Any
+) -> None:
+    (tmp_path / 'it\'s "odd"\\.jsonl').write_text("{}")
+    filled = {
+        name: value.replace("{data}", str(tmp_path)) if name == "pool_path" else value
+        for name, value in changes.items()
+    }
+    checked = check(_wish(files, **filled), uploads, [str(tmp_path)])
+    assert checked.problems == {}
+    path = tmp_path / f'odd """ \\ {NASTY[:5]}' / "config.py"
+    path.parent.mkdir()
+    path.write_text(config_text(checked.settings, str(path)))
+    found: dict[str, Any] = {}
+    exec(compile(path.read_text(), "config.py", "exec"), found)
+    assert found["config"] == DatashopRunnerConfig(**checked.settings)
+    steps, _ = steps_of(str(path))  # what `marin datashop run` makes of it
+    assert steps[-1].name == "datashop/math-docs/report"
+
+
+def test_built_in_text_is_the_embedded_corpus(uploads: Uploads, files: dict[str, Upload]) -> None:
+    checked = check(_wish(files, pool=(wishes.BUILT_IN, "31")), uploads, [])
+    found: dict[str, Any] = {}
+    exec(compile(config_text(checked.settings, "config.py"), "config.py", "exec"), found)
+    paths = found["config"].pretraining_data_path
+    assert paths[0] == str(files["31"].path)
+    assert paths[1].step.name == python_docs_step().name and paths[1].name == "train.jsonl.zst"
+
+
+def test_wish_is_kept_as_it_was_typed() -> None:
+    form = {
+        "name": [" a "],
+        "pool": ["x", "x", "y"],
+        "prompt": ["one\r\ntwo "],
+        "unknown": ["z"],
+        "keep_percent": ["ten"],
+    }
+    wish = Wish.from_form(form)
+    assert (wish.name, wish.pool, wish.prompt, wish.keep_percent) == ("a", ("x", "y"), "one\ntwo ", "ten")
+    assert Wish.from_json(wish.to_json() | {"of a later version": 1}) == wish
