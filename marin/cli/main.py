@@ -30,6 +30,7 @@ COMMANDS = {  # name -> what it does, in one line; the module is marin.cli.<name
     "serve": "serve a trained model to OpenAI's clients, with a page to chat on",
     "datashop": "curate a dataset from examples, a prompt or a target corpus",
     "export": "write a run's model as a folder that transformers loads",
+    "models": "list trained models with what made them, and publish one on the Hugging Face hub",
     "eval": "evaluate a checkpoint on tasks of EleutherAI's lm-eval",
     "submit": "gather, check and place a finished run, and write its pull request",
     "verify": "say how far a submission can be trusted, rung by rung, and why",

@@ -1,0 +1,115 @@
+"""The catalogue of the models below a prefix, and the card of one: what it is, and the code, commit and step that made it."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from marin.errors import ResultsError
+from marin.execution.status import read_info
+from marin.site.browser.records import Records
+from marin.site.browser.roots import make_roots
+from marin.storage import files
+from marin.tracking.run_record import RUN_FILE, RunRecord
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A finished training run.
+
+    Args:
+        step: its output below the prefix.
+        figures: what was measured last, by name.
+    """
+
+    step: str
+    directory: Path
+    model_class: str
+    num_parameters: int | None
+    num_steps: int
+    num_tokens: int
+    figures: Mapping[str, float]
+    fn_name: str | None
+    git_commit: str | None
+    git_dirty: bool | None
+    fingerprint: str | None
+
+
+def catalogue(prefix: str) -> list[Model]:
+    """The models of finished runs below a local prefix, by the paths of their steps."""
+    (root,) = make_roots([files.local_path(prefix).as_posix()])
+    index = Records(root)
+    found = []
+    for parts, step in sorted(index.steps().items()):
+        directory = Path(root.path, *parts)
+        if index.state(parts).word == "success" and (directory / RUN_FILE).is_file():
+            try:
+                found.append(read_model(directory, step.relative))
+            except ResultsError:  # a record that is being written, or that somebody changed
+                continue
+    return found
+
+
+def read_model(directory: Path, step: str | None = None) -> Model:
+    """The model of the run in a directory.
+
+    Raises:
+        ResultsError: there is no finished run.
+    """
+    record = RunRecord.open(directory)
+    if not record.is_complete:
+        raise ResultsError(f"the run in {directory} has not ended: run the same command again to continue it")
+    info = read_info(str(directory)) or {}
+    steps = record.steps()
+    return Model(
+        step=step or str(info.get("name") or directory.name),
+        directory=directory,
+        model_class=str(record.info.get("model_class") or "unknown"),
+        num_parameters=record.info.get("num_parameters"),
+        num_steps=len(steps),
+        num_tokens=sum(each["tokens"] for each in steps),
+        figures=_figures(directory, record),
+        fn_name=info.get("fn_name"),
+        git_commit=info.get("git_commit"),
+        git_dirty=info.get("git_dirty"),
+        fingerprint=info.get("fingerprint"),
+    )
+
+
+def card_text(model: Model, name: str) -> str:
+    """The card as the README of a repository on the hub, in Markdown with its metadata."""
+    commit = (
+        "not recorded"
+        if model.git_commit is None
+        else f"`{model.git_commit}`" + (" with uncommitted changes" if model.git_dirty else "")
+    )
+    facts = {
+        "model": f"`{model.model_class}`",
+        "parameters": "unknown" if model.num_parameters is None else f"{model.num_parameters:,}",
+        "trained on": f"{model.num_tokens:,} tokens in {model.num_steps:,} steps",
+        **{key: f"{value:.4f}" for key, value in model.figures.items()},
+        "made by step": f"`{model.step}`",
+        "function": f"`{model.fn_name or 'unknown'}`",
+        "fingerprint of its whole config": f"`{model.fingerprint or 'unknown'}`",
+        "commit of the code": commit,
+    }
+    lines = [f"- {key}: {value}" for key, value in facts.items()]
+    return (
+        "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- marin\n---\n\n"
+        f"# {name}\n\nTrained with [Marin](https://github.com/marin-community/marin). Written from the record of its run.\n\n"
+        + "\n".join(lines)
+        + f'\n\n```python\nfrom transformers import AutoModelForCausalLM\n\nmodel = AutoModelForCausalLM.from_pretrained("{name}")\n```\n'
+    )
+
+
+def _figures(directory: Path, record: RunRecord) -> dict[str, float]:
+    last = record.of("evaluation")[-1:] or [{}]
+    figures = {key: value for key, value in last[0].items() if key in ("bits_per_byte", "val_bpb")}
+    for name in ("result.json", "sft.json"):
+        if (directory / name).is_file():
+            content: dict[str, Any] = json.loads((directory / name).read_text())
+            figures |= {
+                key: content[key] for key in ("bits_per_byte", "val_bpb") if isinstance(content.get(key), float)
+            }
+    return {key.replace("_", " "): float(value) for key, value in figures.items()}
