@@ -35,7 +35,11 @@ preregistration = Preregistration(
 
 def make(classifier: str, seed: int) -> ExecutorStep:
     shared: dict[str, Any] = {**compared.shared, "seed": seed}
-    config = EncoderConfig(**shared, encoder=compared.encoder, **compared.size) if classifier == "encoder" else NgramConfig(**shared)
+    config = (
+        EncoderConfig(**shared, encoder=compared.encoder, **compared.size)
+        if classifier == "encoder"
+        else NgramConfig(**shared)
+    )
     return ExecutorStep("datashop/encoder_or_ngrams_seeds", train_classifier, config)
 
 

@@ -16,13 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-<<<<<<< HEAD
-from marin.errors import ConfigError, MarinError
-from marin.site.browser import addresses, file_pages, rendering, run_pages, security
-=======
 from marin.errors import MarinError
-from marin.site.browser import file_pages, rendering, run_pages
->>>>>>> b3887842f96af585faa25e38b2c00e4d14a98e89
+from marin.site.browser import addresses, file_pages, rendering, run_pages
 from marin.site.browser.roots import Root
 from marin.site.browser.site import Site
 from marin.web.guard import Guard, loopback_hosts, policy, read_only
