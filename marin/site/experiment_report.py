@@ -104,10 +104,7 @@ def report_text(findings: Findings, script: str, images: Sequence[str]) -> str:
         "## Results",
         _table(*_arms_table(findings)),
         *[f"![{_alternative(name, findings)}](images/{name})" for name in images],
-        "The line is the mean over the seeds, the band reaches from the least to the greatest; a bar is the 95 % interval of the"
-        " mean."
-        if images
-        else "No run is done, so there is nothing to draw.",
+        _caption(images),
         "### Every run",
         _table(*_runs_table(findings)),
         "## Cost",
@@ -188,6 +185,15 @@ def _title(heading: str) -> str:
 def _number_of(path: Path) -> int:
     digits = path.stem.removeprefix("exp").partition("_")[0]
     return int(digits) if digits.isdigit() else 0
+
+
+def _caption(images: Sequence[str]) -> str:
+    if not images:
+        return "No run is done, so there is nothing to draw."
+    curves = "A line is the mean over the seeds, its band reaches from the least to the greatest. "
+    return (
+        curves if len(images) > 1 else ""
+    ) + "A bar is the 95 % interval of the mean of the runs, which are the points."
 
 
 def _claim(plan: Preregistration, verdict: Verdict, done: int, planned: int) -> str:
