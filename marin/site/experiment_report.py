@@ -251,11 +251,12 @@ def _cost(findings: Findings) -> str:
     trained = [step for step in steps if step.flops is not None]
     flops = math.fsum(step.flops or 0.0 for step in trained)
     seconds = math.fsum(step.seconds or 0.0 for step in steps)
+    whole = _duration(seconds)
+    if not trained:
+        return _list(("wall time of all steps", whole), ("code", _commits(steps)))
+    training = _duration(math.fsum(step.seconds or 0.0 for step in trained))
     return _list(
-        (
-            "wall time of all steps",
-            f"{_duration(seconds)}, of which training {_duration(math.fsum(s.seconds or 0 for s in trained))}",
-        ),
+        ("wall time of all steps", f"{whole}, of which training {training}"),
         ("training", f"{len(trained)} runs, {flops:.3g} model FLOPs (three forward passes a token)"),
         ("code", _commits(steps)),
     )
