@@ -104,10 +104,7 @@ def report_text(findings: Findings, script: str, images: Sequence[str]) -> str:
         "## Results",
         _table(*_arms_table(findings)),
         *[f"![{_alternative(name, findings)}](images/{name})" for name in images],
-        "The line is the mean over the seeds, the band reaches from the least to the greatest; a bar is the 95 % interval of the"
-        " mean."
-        if images
-        else "No run is done, so there is nothing to draw.",
+        _caption(images),
         "### Every run",
         _table(*_runs_table(findings)),
         "## Cost",
@@ -190,6 +187,15 @@ def _number_of(path: Path) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
+def _caption(images: Sequence[str]) -> str:
+    if not images:
+        return "No run is done, so there is nothing to draw."
+    curves = "A line is the mean over the seeds, its band reaches from the least to the greatest. "
+    return (
+        curves if len(images) > 1 else ""
+    ) + "A bar is the 95 % interval of the mean of the runs, which are the points."
+
+
 def _claim(plan: Preregistration, verdict: Verdict, done: int, planned: int) -> str:
     lines = [_plain(plan.hypothesis), "", f"{_OUTCOMES[verdict.outcome]} {_sentence(verdict.reason)}"]
     if verdict.effect is not None and verdict.candidate and verdict.baseline:
@@ -245,11 +251,12 @@ def _cost(findings: Findings) -> str:
     trained = [step for step in steps if step.flops is not None]
     flops = math.fsum(step.flops or 0.0 for step in trained)
     seconds = math.fsum(step.seconds or 0.0 for step in steps)
+    whole = _duration(seconds)
+    if not trained:
+        return _list(("wall time of all steps", whole), ("code", _commits(steps)))
+    training = _duration(math.fsum(step.seconds or 0.0 for step in trained))
     return _list(
-        (
-            "wall time of all steps",
-            f"{_duration(seconds)}, of which training {_duration(math.fsum(s.seconds or 0 for s in trained))}",
-        ),
+        ("wall time of all steps", f"{whole}, of which training {training}"),
         ("training", f"{len(trained)} runs, {flops:.3g} model FLOPs (three forward passes a token)"),
         ("code", _commits(steps)),
     )

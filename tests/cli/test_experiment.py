@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from marin.errors import ConfigError
+from marin.cli.main import dispatch
+from marin.errors import ConfigError, MarinError
 from marin.speedrun.preregistration import check_slug
 
 Marin = Callable[..., subprocess.CompletedProcess[str]]
@@ -21,6 +22,24 @@ FIELDS = {
     "--stopping-rule": "Three seeds of each arm.",
 }
 FLAGS = [word for pair in FIELDS.items() for word in pair]
+
+
+@pytest.fixture
+def here(clone: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Marin:
+    """`marin` in this process, which spares each call the imports of a new one; the clone is the working directory."""
+    monkeypatch.chdir(clone)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        status, said = 2, ""
+        try:
+            status = dispatch(list(arguments))
+        except MarinError as error:
+            said = str(error)
+        out, err = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, status, out, err + said)
+
+    return run
+
 
 # An experiment whose runs need no training: a loss by arm and seed, and measurements on the way.
 RUNS = """
@@ -95,8 +114,8 @@ def test_skeleton_runs_at_processor_size_and_its_report_has_a_verdict(marin: Mar
     assert done.returncode == 0 and "6 of 6 runs are done" in done.stdout, done.stderr
 
 
-def test_new_experiment_without_a_field_names_its_flag(marin: Marin, clone: pathlib.Path) -> None:
-    done = marin("experiment", "new", "idea", *FLAGS[:4])
+def test_new_experiment_without_a_field_names_its_flag(here: Marin, clone: pathlib.Path) -> None:
+    done = here("experiment", "new", "idea", *FLAGS[:4])
     assert done.returncode == 2 and "--metric, --stopping-rule" in done.stderr and "Traceback" not in done.stderr
     assert list((clone / "experiments").glob("exp*")) == []
 
@@ -113,7 +132,7 @@ def test_new_experiment_with_a_bad_slug_ends_in_one_message(marin: Marin, clone:
     assert list((clone / "experiments").glob("exp*")) == []
 
 
-def test_slug_or_number_that_is_there_is_refused_and_kept(marin: Marin, clone: pathlib.Path) -> None:
+def test_slug_or_number_that_is_there_is_refused_and_kept(here: Marin, clone: pathlib.Path) -> None:
     path = clone / "experiments" / "exp5_idea.py"
     path.write_text("mine")
     for arguments, named in (
@@ -121,10 +140,10 @@ def test_slug_or_number_that_is_there_is_refused_and_kept(marin: Marin, clone: p
         (["other", "--number", "5"], "exp5_idea.py"),
         (["other", "--number", "0"], "--number"),
     ):
-        done = marin("experiment", "new", *arguments, *FLAGS)
+        done = here("experiment", "new", *arguments, *FLAGS)
         assert done.returncode == 2 and named in done.stderr
     assert path.read_text() == "mine" and len(list((clone / "experiments").glob("exp*"))) == 1
-    assert marin("experiment", "new", "other", *FLAGS, "--effect", "-1").returncode == 2
+    assert here("experiment", "new", "other", *FLAGS, "--effect", "-1").returncode == 2
 
 
 def test_what_no_flag_says_is_asked_for_on_a_terminal(clone: pathlib.Path, environment: dict[str, str]) -> None:
@@ -174,24 +193,24 @@ def test_report_has_verdict_pictures_cost_and_a_link_to_every_step(
 
 
 def test_report_of_unfinished_runs_decides_nothing_and_says_how_many_are_done(
-    marin: Marin, clone: pathlib.Path, environment: dict[str, str]
+    here: Marin, clone: pathlib.Path, environment: dict[str, str]
 ) -> None:
     assert _run(clone, environment, idea=1.5, failing=2) == 2
-    done = marin("report", "exp7_idea", "--prefix", "store")
+    done = here("report", "exp7_idea", "--prefix", "store")
     assert done.returncode == 0 and "4 of 6 runs" in done.stdout
     page = (clone / "docs" / "reports" / "exp7_idea.md").read_text()
     assert "**Nothing is decided.**" in page and "2 of the 6 runs that the rule needs are not done" in page
     assert page.count("| FAILED |") == 4  # in the table of runs and in that of steps
 
 
-def test_report_before_any_run_is_a_page_without_pictures(marin: Marin, clone: pathlib.Path) -> None:
+def test_report_before_any_run_is_a_page_without_pictures(here: Marin, clone: pathlib.Path) -> None:
     (clone / "experiments" / "exp7_idea.py").write_text(RUNS.format(idea=1.5, failing=9))
-    assert marin("report", "exp7", "--prefix", "store").returncode == 0
+    assert here("report", "exp7", "--prefix", "store").returncode == 0
     assert "No run is done" in (clone / "docs" / "reports" / "exp7_idea.md").read_text()
     assert not (clone / "docs" / "reports" / "images").exists() and not (clone / "store").exists()
 
 
-def test_report_refuses_what_is_no_experiment_and_a_page_of_a_person(marin: Marin, clone: pathlib.Path) -> None:
+def test_report_refuses_what_is_no_experiment_and_a_page_of_a_person(here: Marin, clone: pathlib.Path) -> None:
     (clone / "experiments" / "exp8_none.py").write_text(
         'from marin.execution.executor import executor_main\nif __name__ == "__main__":\n    executor_main(steps=[])\n'
     )
@@ -200,11 +219,11 @@ def test_report_refuses_what_is_no_experiment_and_a_page_of_a_person(marin: Mari
         ("exp8", "experiment_step"),
         ("../etc", "no experiment's name"),
     ):
-        done = marin("report", name, "--prefix", "store")
+        done = here("report", name, "--prefix", "store")
         assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
     (clone / "experiments" / "exp7_idea.py").write_text(RUNS.format(idea=1.5, failing=9))
     page = clone / "docs" / "reports" / "exp7_idea.md"
     page.parent.mkdir(parents=True)
     page.write_text("# Mine\n")
-    done = marin("report", "exp7", "--prefix", "store")
+    done = here("report", "exp7", "--prefix", "store")
     assert done.returncode == 2 and "was not made by" in done.stderr and page.read_text() == "# Mine\n"
