@@ -86,7 +86,7 @@ class AskConfig:
         if self.endpoint is not None:
             check_endpoint(self.endpoint)
 
-    def check_before_run(self) -> None:
+    def check_before_run(self, *, on_this_machine: bool) -> None:
         """Raises:
         ConfigError: it is not known which endpoint to ask.
         """

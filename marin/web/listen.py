@@ -58,6 +58,7 @@ def make_server(app: ASGIApp) -> uvicorn.Server:
     """The server for an app; `run(sockets=[listener])` answers until Ctrl-C or SIGTERM."""
     config = uvicorn.Config(
         app,
+        loop="asyncio",  # uvloop, where it happens to be installed, forks this process to start another
         access_log=False,
         log_level=logging.WARNING,
         lifespan="off",

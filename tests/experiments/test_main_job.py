@@ -111,7 +111,7 @@ def test_results_name_the_commit_of_the_experiment(run: dict[str, Any], finished
 
 def test_results_configs_leave_out_resources_and_hold_every_field(run: dict[str, Any]) -> None:
     assert "resources" not in run["train_config"]
-    assert run["resources"] == {"num_cpus": 2}
+    assert run["resources"] == {"num_cpus": 2, "num_hosts": 1}
     assert (run["train_config"]["train_batch_size"], run["train_config"]["num_train_steps"]) == (BATCH, STEPS)
     assert (run["train_config"]["learning_rate"], run["train_config"]["data_seed"]) == (0.01, 42)
     assert run["model_config"]["seq_len"] == SEQ_LEN
