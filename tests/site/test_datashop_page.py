@@ -167,7 +167,7 @@ def test_prompt_is_tried_on_ten_documents_and_its_cost_is_told_before_paying(
     client.upload("pool.jsonl", rows(40, HOSTILE))
     with _opened(browser, client) as (page, problems):
         page.get_by_role("button", name="New dataset").click()
-        assert not page.get_by_label("Prompt", exact=True).is_visible()
+        page.get_by_label("Prompt", exact=True).wait_for(state="hidden")
         page.get_by_text("A prompt", exact=True).click()
         page.get_by_label("Name of the dataset").fill("graded")
         _option(page, "The pool of documents", "pool.jsonl").click()
