@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 OFFLINE = re.compile(r"(?i)error sending request|dns error|failed to fetch|network|connection|offline|timed out")
-EXTRAS = {"cuda12", "cuda13", "tpu", "ray", "wandb", "tensorboard", "gcs", "s3", "eval", "dev", "corpus"}
+EXTRAS = {"cuda12", "cuda13", "tpu", "ray", "wandb", "tensorboard", "gcs", "s3", "eval", "dev", "corpus", "docs"}
 TARGETS = ["hello", "test", "torture", "lint", "types", "layers", "lock", "venv", "venv-dev"]
 
 
