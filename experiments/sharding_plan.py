@@ -20,6 +20,7 @@ from experiments.data_phases import Phase, phases_text
 from marin.errors import clean_exit
 from marin.execution import executor_main
 from marin.execution.step import ExecutorStep
+from marin.flags import Parser
 from marin.models.lm import LmConfig
 from marin.training.config import SimpleTrainConfig
 from marin.training.memory_plan import plan_memory
@@ -39,22 +40,20 @@ def main(
     step: ExecutorStep | None = None,
 ) -> None:
     """Prints the plan, and with `--train` runs `step` after it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     parser.add_argument("--devices", type=int, help="plan for so many devices in place of the config's")
     parser.add_argument(
         "--price_per_chip_hour", "--price-per-chip-hour", type=float, help="what an hour of one chip costs"
     )
     parser.add_argument("--train", action="store_true", help="train; further flags are the executor's")
-    args, others = parser.parse_known_args(arguments)
-    if others and not args.train:
-        parser.error(f"unrecognized arguments: {' '.join(others)}")
-    if args.devices is not None and args.devices < 1:
-        parser.error(f"argument --devices: at least 1 device is needed, not {args.devices}")
-    if args.price_per_chip_hour is not None and not args.price_per_chip_hour >= 0:
-        parser.error(f"argument --price_per_chip_hour: {args.price_per_chip_hour} is no price")
     with clean_exit():
+        args, others = parser.parse_known_args(arguments)
+        if others and not args.train:
+            parser.error(f"unrecognized arguments: {' '.join(others)}")
+        if args.devices is not None and args.devices < 1:
+            parser.error(f"argument --devices: at least 1 device is needed, not {args.devices}")
+        if args.price_per_chip_hour is not None and not args.price_per_chip_hour >= 0:
+            parser.error(f"argument --price_per_chip_hour: {args.price_per_chip_hour} is no price")
         started = time.perf_counter()
         print(cost_text(model, vocab_size, train, args.devices, args.price_per_chip_hour))
         if phases:

@@ -5,7 +5,6 @@ that leave `docs/` become links to the repository; then Zensical builds the site
 internal links and anchors lead somewhere, and no page loads anything from elsewhere. Nothing needs the network.
 """
 
-import argparse
 import importlib.util
 import os
 import posixpath
@@ -22,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 import yaml
 
 from marin.errors import ConfigError, clean_exit
+from marin.flags import Parser
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = "mkdocs.yml"
@@ -197,10 +197,10 @@ def _foreign_loads(site: Path, pages: Mapping[Path, _Page]) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = Parser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "site", help="default: build/site")
-    arguments = parser.parse_args()
     with clean_exit():
+        arguments = parser.parse_args()
         build(ROOT, ROOT / "build" / "docs", arguments.output.resolve())
         shown = os.path.relpath(arguments.output)
         print(f"open {shown}/index.html; with search: python -m http.server --directory {shown}")

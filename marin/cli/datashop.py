@@ -70,14 +70,20 @@ def steps_of(name: str) -> "tuple[Sequence[ExecutorStep], str]":
     """The steps that a .py file or a module defines, and what to call them.
 
     Raises:
-        ConfigError: there is none, or it defines neither `config` nor `steps`.
+        ConfigError: there is none, it fails, or it defines neither `config` nor `steps`.
     """
     from marin.datashop.config import DatashopRunnerConfig
-    from marin.errors import ConfigError
+    from marin.errors import ConfigError, MarinError
+    from marin.execution.explain import what_failed
     from marin.execution.step import ExecutorStep
     from marin.site.datashop_report import run_steps
 
-    module = _imported(name)
+    try:
+        module = _imported(name)
+    except MarinError:
+        raise
+    except Exception as error:
+        raise ConfigError(what_failed(name, error)) from error
     config, steps = getattr(module, "config", None), getattr(module, "steps", None)
     if isinstance(config, DatashopRunnerConfig):
         return list(run_steps(config).values()), f"Datashop: {config.experiment_name}"

@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import marin
 from marin.errors import clean_exit
+from marin.flags import Parser
 
 COMMANDS = {  # name -> what it does, in one line; the module is marin.cli.<name>
     "init": "start a speedrun of your own: copy the template and fill in the author",
@@ -40,10 +41,10 @@ COMMANDS = {  # name -> what it does, in one line; the module is marin.cli.<name
 }
 
 
-def _overview() -> argparse.ArgumentParser:
+def _overview() -> Parser:
     width = max(map(len, COMMANDS))
     commands = "\n".join(f"  {name:<{width}}  {line}" for name, line in COMMANDS.items())
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="marin",
         usage="marin COMMAND [ARGUMENTS]",
         description="An open lab for language-model training in one repository.",
@@ -54,8 +55,8 @@ def _overview() -> argparse.ArgumentParser:
     return parser
 
 
-def _command_parser(name: str, module: types.ModuleType) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _command_parser(name: str, module: types.ModuleType) -> Parser:
+    parser = Parser(
         prog=f"marin {name}",
         description=module.HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -14,6 +14,7 @@ import os
 import re
 import runpy
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -338,6 +339,10 @@ def with_steps_of(module: str, use: Callable[[Sequence[ExecutorStep]], None]) ->
     except SystemExit as ended:
         if not called and ended.code not in (None, 0):
             raise ConfigError(f"{module} ended with {ended.code!r} before it called executor_main") from None
+    except Exception as error:
+        if called or isinstance(error, MarinError):
+            raise
+        raise ConfigError(what_failed(module, error)) from error
     finally:
         executor.intercept.reset(token)
     if not called:
@@ -345,6 +350,18 @@ def with_steps_of(module: str, use: Callable[[Sequence[ExecutorStep]], None]) ->
             f'{module} never calls executor_main: give an experiment that ends with `if __name__ == "__main__": '
             "executor_main(steps=[...])`"
         )
+
+
+def what_failed(name: str, error: Exception) -> str:
+    """One line on an error that a user's own .py file or module has raised while it was read."""
+    if isinstance(error, SyntaxError):
+        place, line, text = error.filename, error.lineno, error.msg
+    else:
+        frames = traceback.extract_tb(error.__traceback__)
+        last = [frame for frame in frames if "importlib" not in frame.filename][-1]  # which looks for modules
+        place, line, text = last.filename, last.lineno, str(error)
+    start = name if name.endswith(".py") else f"-m {name}"
+    return f"{name} fails: {type(error).__name__} in {place}, line {line}: {text}; `python {start}` shows how it came to that"
 
 
 def is_experiment(name: str) -> bool:

@@ -6,9 +6,9 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from typing import NoReturn
 
 from marin.errors import ConfigError
+from marin.flags import Parser
 
 RUNNERS = ("local", "ray")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -60,7 +60,7 @@ def parse_flags(arguments: Sequence[str], description: str | None = None) -> Exe
     Raises:
         ConfigError: an unknown flag, or a value that a flag does not take.
     """
-    parser = _Parser(description=description, allow_abbrev=False)
+    parser = Parser(description=description, allow_abbrev=False)
     default_of = {field.name: field.default for field in dataclasses.fields(ExecutorMainConfig)}
 
     def add(name: str, help_text: str, **options: object) -> None:
@@ -87,11 +87,6 @@ def parse_flags(arguments: Sequence[str], description: str | None = None) -> Exe
     add("runner", "where steps run: local, or ray for the cluster at $RAY_ADDRESS (default: $MARIN_RUNNER, then local)")
     add("check", "run finished steps once more into scratch directories, and name the first differing bytes", **boolean)
     return ExecutorMainConfig(**vars(parser.parse_args(list(arguments))))
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; --help lists the flags")
 
 
 def _parse_boolean(text: str) -> bool:

@@ -17,6 +17,7 @@ _TPU_CHIPS_A_HOST = 4
 # What a node shows of a special kind of device is taken in a small part by each task, so that many fit.
 _A_LITTLE = 0.001
 _PROBE_SECONDS = 60.0
+_ANSWER_SECONDS = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +59,8 @@ def connect() -> Any:
             f"RAY_ADDRESS is {address}, where jobs are submitted: start this as a job,"
             " `python marin/run/ray_run.py -- python -m ...`, or name the cluster itself, as in head:6379"
         )
+    if address:
+        check_listens(address)
     try:
         ray.init(address=address or "local", logging_level="error", include_dashboard=False if not address else None)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
@@ -66,6 +69,24 @@ def connect() -> Any:
             " RAY_ADDRESS to start one here"
         ) from None
     return ray
+
+
+def check_listens(address: str) -> None:
+    """Refuses an address where nothing answers, on which Ray itself would wait for minutes.
+
+    Raises:
+        ConfigError: with what to do.
+    """
+    host, _, port = address.rpartition("://")[2].strip("/").rpartition(":")
+    if not host or not port.isdecimal():  # such as `auto`, which Ray looks up on this machine
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"nothing answers at {address} ({error}): start a cluster with `ray start --head`, or unset RAY_ADDRESS to start"
+            " one on this machine"
+        ) from None
 
 
 def alive_nodes(ray: Any) -> list[dict[str, Any]]:

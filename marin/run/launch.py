@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from marin.errors import ConfigError, clean_exit
+from marin.flags import Parser
 
 _POLL = 0.2
 _GRACE = 60.0  # seconds from asking a process to stop to killing it
@@ -67,8 +68,8 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments[:place], [*module, *(rest[1:] if rest[:1] == ["--"] else rest)]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m marin.run.launch",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

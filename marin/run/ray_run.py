@@ -21,15 +21,16 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__" and str(ROOT) not in sys.path:  # started by its path, with or without an installed package
     sys.path[0] = str(ROOT)
 
 from marin.errors import ConfigError, ExecutionError, clean_exit  # noqa: E402
-from marin.execution.ray_cluster import import_ray  # noqa: E402
+from marin.execution.ray_cluster import check_listens, import_ray  # noqa: E402
 from marin.execution.redaction import redact  # noqa: E402
+from marin.flags import Parser  # noqa: E402
 
 # What no job needs, beside what .gitignore names.
 _LEFT_OUT = (".git", ".venv", "local_store", ".env", "**/__pycache__", "**/*.so", "**/node_modules")
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         ExecutionError: the cluster could not start the command.
     """
     options, command = _parse(list(arguments))
-    import_ray()
+    ray = import_ray()
     logging.getLogger("ray").setLevel(logging.ERROR)  # its own notes would stand between the lines of the job
     from ray.job_submission import JobSubmissionClient
 
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
                 runtime_env=runtime_environment(options, is_here=is_here),
                 metadata={"command": " ".join(redact(command))},
             )
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise ConfigError(
                 f"the cluster at {address} does not take the job ({error}): is RAY_ADDRESS right, and its dashboard reachable?"
             ) from None
@@ -111,13 +112,8 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     return options, command
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; --help lists the flags, and the command comes after `--`")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python marin/run/ray_run.py",
         usage="%(prog)s [--no_wait] [-e NAME VALUE]... [--pip_deps PACKAGES] [--address ADDRESS] -- COMMAND ...",
         description=__doc__,
@@ -146,6 +142,7 @@ def _cluster(address: str | None, *, keep: bool) -> Iterator[str]:
     """The address to submit to; a cluster of this process where there is none."""
     address = address or os.environ.get("RAY_ADDRESS")
     if address:
+        check_listens(address)
         yield address
         return
     if keep:

@@ -43,8 +43,14 @@ def write_report(findings: Findings, folder: Path, script: str) -> Written:
         folder: `docs/reports` of the checkout.
         script: the experiment's file below the checkout, for the link to it.
     Raises:
-        ConfigError: a page of this name is there that this command did not make.
+        ConfigError: no run is done, or a page of this name is there that this command did not make.
     """
+    if not findings.results.num_done:
+        module = script.removesuffix(".py").replace("/", ".")
+        raise ConfigError(
+            f"none of the {len(findings.results.rows)} runs is done, so there is nothing to report, and nothing was written:"
+            f" run `python -m {module}` first, or name the prefix where its outputs lie with --prefix"
+        )
     name = findings.results.preregistration.name
     page = folder / f"{name}.md"
     if page.exists() and _MARK not in page.read_text(encoding="utf-8"):

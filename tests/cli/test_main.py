@@ -46,6 +46,14 @@ def test_unknown_command_names_the_closest_and_exits_2(typed: str, meant: str, m
     assert meant in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("arguments", [["power"], ["models", "list", "--nope"], ["experiment", "new"]])
+def test_wrong_flags_end_in_one_line(arguments: list[str], marin: Marin) -> None:
+    done = marin(*arguments)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("error: ") and done.stderr.endswith("; --help lists the flags\n")
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("statement", ["import marin", "import marin.cli.main as m; m.dispatch(['--help'])"])
 def test_start_imports_no_heavy_package_and_takes_under_300_ms(statement: str) -> None:
     heavy = (

@@ -190,6 +190,8 @@ def test_dry_run_writes_nothing(folder: pathlib.Path, plain_environment: dict[st
     [
         (None, "is not there"),
         ("x = 1\n", "defines neither `config`"),
+        ("\nx = (\n", "wrong.py, line 2: '(' was never closed"),
+        ("import json\n\nimport nothing_of_that_name\n", "wrong.py, line 3: No module named 'nothing_of_that_name'"),
         (CONFIG.replace('positives=("wanted.jsonl",),', ""), "exactly one of the three ways"),
         (CONFIG.replace('"pool.jsonl"', '"nowhere.jsonl"'), "nowhere.jsonl"),
     ],

@@ -216,6 +216,7 @@ def test_explain_lists_recorded_versions_newest_first_with_what_differs(experime
         (["no.such.module", "train"], "no module"),
         (["silent.py", "train"], "never calls executor_main"),
         (["broken.py", "train"], "before it called executor_main"),
+        (["failing.py", "train"], r"ZeroDivisionError in .*failing.py, line 2: division by zero; `python failing.py`"),
     ],
 )
 def test_explain_of_what_is_not_there_is_refused_with_what_is(
@@ -223,6 +224,7 @@ def test_explain_of_what_is_not_there_is_refused_with_what_is(
 ) -> None:
     experiment()
     pathlib.Path("silent.py").write_text("x = 1\n")
+    pathlib.Path("failing.py").write_text("def half():\n    1 / 0\nhalf()\n")
     pathlib.Path("broken.py").write_text("import sys\nsys.exit('no')\n")
     with pytest.raises(ConfigError, match=message):
         explained(*arguments)

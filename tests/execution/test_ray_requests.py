@@ -1,9 +1,11 @@
 """What steps ask a cluster for, without a cluster."""
 
+import socket
+
 import pytest
 
-from marin.errors import HardwareError
-from marin.execution.ray_cluster import check_fits, request_for
+from marin.errors import ConfigError, HardwareError
+from marin.execution.ray_cluster import check_fits, check_listens, request_for
 from marin.resources import CpuOnlyConfig, GpuConfig, TpuPodConfig
 
 
@@ -62,3 +64,14 @@ def test_what_fits_no_node_is_refused_unless_the_cluster_grows():
     check_fits("a", request_for(CpuOnlyConfig(64), GPU_NODES), GPU_NODES, grows=False)
     with pytest.raises(HardwareError, match="asks for 3 nodes, and the cluster has 2"):
         check_fits("a", request_for(GpuConfig(24, "H100"), GPU_NODES), GPU_NODES[1:], grows=False)
+
+
+def test_an_address_where_nothing_answers_is_refused_at_once():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"nothing answers at 127.0.0.1:{port}"):
+            check_listens(f"127.0.0.1:{port}")
+        listening.listen()
+        for address in (f"127.0.0.1:{port}", f"http://127.0.0.1:{port}", f"ray://127.0.0.1:{port}/", "auto"):
+            check_listens(address)

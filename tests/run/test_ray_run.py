@@ -1,9 +1,11 @@
 """`python marin/run/ray_run.py`: a command as a job of a real Ray cluster on this machine."""
 
+import http.server
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -47,7 +49,7 @@ def run(
         (["-e", "NAME", "a", "b", "--", "true"], "is no variable: write `-e NAME VALUE`"),
         (["-e", "NOT-ONE", "a", "--", "true"], "is no variable"),
         (["--no_wait", "--", "true"], "`--no_wait` needs a cluster that stays"),
-        (["--address", "http://127.0.0.1:9", "--", "true"], "the cluster at http://127.0.0.1:9 does not take the job"),
+        (["--address", "http://127.0.0.1:9", "--", "true"], "nothing answers at http://127.0.0.1:9"),
     ],
 )
 def test_wrong_arguments_are_refused_with_what_to_write(arguments, message, monkeypatch):
@@ -55,6 +57,15 @@ def test_wrong_arguments_are_refused_with_what_to_write(arguments, message, monk
     with pytest.raises(ConfigError) as refused:
         ray_run.main(arguments)
     assert message in str(refused.value)
+
+
+def test_a_server_that_is_no_cluster_is_refused():
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        with pytest.raises(ConfigError, match=f"the cluster at {address} does not take the job"):
+            ray_run.main(["--address", address, "--", "true"])
+        server.shutdown()
 
 
 def test_a_secret_of_the_command_line_is_not_shown(monkeypatch):

@@ -222,6 +222,7 @@ def test_command_prints_the_address_and_refuses_what_it_cannot_show(tmp_path: pa
     refused = {
         "is not on this machine": marin("--prefix", "gs://bucket/x", "--port", "0"),
         "there is no such folder": marin("--data", "nowhere", "--port", "0"),
+        "cannot be made (": marin("--prefix", "/dev/null/store", "--port", "0"),
         "is not there: give a file such as": marin("run", "none.py", "--prefix", "store"),
     }
     page = marin("--prefix", str(tmp_path / "store"), "--port", "0")

@@ -1,11 +1,13 @@
 """What a report says beside the verdict: where the sweep ends, and that texts of an experiment stay texts."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
+from marin.errors import ConfigError
 from marin.execution.sweep import Row
-from marin.site.experiment_report import edge_notes, report_text
+from marin.site.experiment_report import edge_notes, report_text, write_report
 from marin.site.experiment_results import Findings, StepCost
 from marin.speedrun.experiment import results_of
 from marin.speedrun.preregistration import Decision, Metric, Preregistration
@@ -58,3 +60,14 @@ def test_report_of_a_failed_run_has_an_empty_cell_and_no_verdict() -> None:
     ]
     text = report_text(dataclasses.replace(found, results=results_of(PLAN, rows)), "x.py", [])
     assert "**Nothing is decided.**" in text and "| a | 0.1 | 0 | FAILED |  |" in text
+
+
+def test_report_of_no_finished_run_overwrites_none(tmp_path: Path) -> None:
+    found = _findings({"a": "0.2", "b": "0.2"})
+    written = write_report(found, tmp_path, "experiments/exp7_rates.py")
+    before = {path: path.read_bytes() for path in (written.page, *written.images, written.index)}
+    rows = [dataclasses.replace(row, status="never ran", metrics={}) for row in found.results.rows]
+    nothing = dataclasses.replace(found, results=results_of(PLAN, rows))
+    with pytest.raises(ConfigError, match="none of the 18 runs is done.*python -m experiments.exp7_rates"):
+        write_report(nothing, tmp_path, "experiments/exp7_rates.py")
+    assert {path: path.read_bytes() for path in before} == before

@@ -5,6 +5,7 @@ import os
 import pathlib
 from collections.abc import Mapping, Sequence
 
+from marin.errors import StorageError
 from marin.site.browser.records import Records
 from marin.site.browser.roots import Root
 from marin.site.datashop.access import Access
@@ -40,11 +41,17 @@ def open_shop(prefix: str, folders: Sequence[str], port: int, command: Sequence[
 
     Args:
         command: see `Runs`.
+    Raises:
+        StorageError: the folder cannot be made.
     """
-    os.makedirs(prefix, exist_ok=True)
     real = os.path.realpath(prefix)
     own = pathlib.Path(real, FOLDER)
-    own.mkdir(exist_ok=True)
+    try:
+        own.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"{own} cannot be made ({error.strerror}): give a folder that you may write to, with --prefix DIR"
+        ) from None
     return Shop(
         real,
         tuple(dict.fromkeys([real, *map(os.path.realpath, folders)])),
