@@ -8,6 +8,13 @@ weights=mixture_weights(PHASES, 4096)             [(0, {...}), (643730, {...})]
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from experiments.marin_models import marin_tokenizer
+from marin.data.mixture import Mixture
+from marin.execution.step import ExecutorStep, InputName, this_output_path
+from marin.models.lm import LmConfig
+from marin.training.config import SimpleTrainConfig, TrainLmConfig
+from marin.training.loop import train_lm
+
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
@@ -51,6 +58,29 @@ def mixture_weights(phases: Sequence[Phase], seq_len: int) -> list[tuple[int, Ma
 def component_names(phases: Sequence[Phase]) -> list[str]:
     """All caches that any phase reads, in the order of their first use."""
     return list(dict.fromkeys(name for phase in phases for name in phase.mixture))
+
+
+def phased_step(
+    name: str, model: LmConfig, vocab_size: int, train: SimpleTrainConfig, phases: Sequence[Phase]
+) -> ExecutorStep:
+    """A step that trains on the phases one after the other, from token caches below the prefix, at `tokenized/NAME`."""
+    mixture = Mixture(
+        components={cache: InputName.hardcoded(f"tokenized/{cache}") for cache in component_names(phases)},
+        weights=mixture_weights(phases, model.max_seq_len),
+    )
+    return ExecutorStep(
+        name=name,
+        fn=train_lm,
+        config=TrainLmConfig(
+            model=model,
+            train=train,
+            data=mixture,
+            tokenizer=marin_tokenizer,
+            vocab_size=vocab_size,
+            output_path=this_output_path(),
+        ),
+        resources=train.resources,
+    )
 
 
 def phases_text(phases: Sequence[Phase], seq_len: int) -> str:

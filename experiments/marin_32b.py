@@ -7,19 +7,14 @@ retrospective (marin-community/marin, docs/reports/marin-32b-retro.md). Simplifi
 came after 80,000 steps of loss spikes), one batch size, and no return to an earlier checkpoint.
 """
 
-from experiments.data_phases import Phase, batch_sizes, component_names, first_steps, mixture_weights
+from experiments.data_phases import Phase, batch_sizes, first_steps, phased_step
 from experiments.llama import llama3_tokenizer_vocab_size
-from experiments.marin_models import marin_tokenizer
 from experiments.sharding_plan import main
 from experiments.simple_train_config import SimpleTrainConfig
-from marin.data.mixture import Mixture
-from marin.execution.step import ExecutorStep, InputName, this_output_path
 from marin.models.llama import LlamaConfig
 from marin.nn import RmsNormConfig, RotaryConfig
 from marin.optim import AdamConfig
 from marin.resources import TpuPodConfig
-from marin.training.config import TrainLmConfig
-from marin.training.loop import train_lm
 
 VOCAB_SIZE = llama3_tokenizer_vocab_size
 
@@ -107,24 +102,7 @@ train_config = SimpleTrainConfig(
     skip_bad_steps=True,
 )
 
-mixture = Mixture(
-    components={name: InputName.hardcoded(f"tokenized/{name}") for name in component_names(PHASES)},
-    weights=mixture_weights(PHASES, marin_32b.seq_len),
-)
-
-train_step = ExecutorStep(
-    name="checkpoints/marin_32b",
-    fn=train_lm,
-    config=TrainLmConfig(
-        model=marin_32b,
-        train=train_config,
-        data=mixture,
-        tokenizer=marin_tokenizer,
-        vocab_size=VOCAB_SIZE,
-        output_path=this_output_path(),
-    ),
-    resources=train_config.resources,
-)
+train_step = phased_step("checkpoints/marin_32b", marin_32b, VOCAB_SIZE, train_config, PHASES)
 
 if __name__ == "__main__":
     main(marin_32b, VOCAB_SIZE, train_config, phases=PHASES, step=train_step)
