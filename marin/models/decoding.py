@@ -68,8 +68,8 @@ _Attend = Callable[[int, Array, Array, Array], Array]
 
 
 def can_decode(model: Any) -> bool:
-    """Whether the functions here know the model."""
-    return isinstance(model, Gpt | LlamaModel)
+    """Whether the functions here know the model, whose own methods they do not call: a subclass may have changed them."""
+    return type(model) in (Gpt, LlamaModel)
 
 
 def init_cache(model: Any, batch_size: int, max_length: int, dtype: Any = None) -> KvCache:

@@ -275,15 +275,20 @@ class Gpt(eqx.Module):
     def logit_softcap(self) -> float | None:
         return self.config.logit_softcap
 
+    def embedded(self, tokens_BT: Int[Array, "B T"], segment_ids_BT: Int[Array, "B T"] | None) -> Float[Array, "B T D"]:
+        """What the first block takes; an experiment that embeds more than the token itself defines it anew."""
+        x_BTD = norm(self.embedding(tokens_BT))
+        if self.smear_gate_I is None or self.smear_scale is None:
+            return x_BTD
+        return _smeared(x_BTD, self.smear_gate_I, self.smear_scale, segment_ids_BT)
+
     def activations(
         self, tokens_BT: Int[Array, "B T"], segment_ids_BT: Int[Array, "B T"] | None
     ) -> Float[Array, "B T D"]:
         config = self.config
         rows, tokens = tokens_BT.shape
         angles = rotary_angles(config.rope, tokens, config.head_dim)
-        x_BTD = norm(self.embedding(tokens_BT))
-        if self.smear_gate_I is not None and self.smear_scale is not None:
-            x_BTD = _smeared(x_BTD, self.smear_gate_I, self.smear_scale, segment_ids_BT)
+        x_BTD = self.embedded(tokens_BT, segment_ids_BT)
         input_BTD, middle_BTD = x_BTD, x_BTD
 
         def run(block: GptBlock, x_BTD: Array, value_BTKC: Array | None) -> Array:

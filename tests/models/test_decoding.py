@@ -21,6 +21,7 @@ from marin.models.decoding import (
     repeat_rows,
     resize,
 )
+from marin.models.gpt import Gpt
 from marin.nn import RmsNormConfig
 
 VOCAB, LENGTH = 61, 40
@@ -156,5 +157,13 @@ def test_a_model_of_another_kind_is_refused_with_what_to_do():
     class Other(eqx.Module):
         pass
 
-    with pytest.raises(ConfigError, match="Other cannot be decoded with a cache.*marin export"):
-        init_cache(Other(), 1, 8)
+    class Changed(Gpt):  # the cache would know nothing of what it changes
+        def embedded(self, tokens_BT, segment_ids_BT):
+            return 2 * super().embedded(tokens_BT, segment_ids_BT)
+
+    gpt = model_of(GPT)
+    changed = Changed(**{field.name: getattr(gpt, field.name) for field in dataclasses.fields(gpt)})
+    for model in (Other(), changed):
+        with pytest.raises(ConfigError, match=f"{type(model).__name__} cannot be decoded with a cache.*marin export"):
+            init_cache(model, 1, 8)
+    assert np.abs(whole(changed, TOKENS) - whole(gpt, TOKENS)).max() > 1e-3
