@@ -107,6 +107,10 @@ class Endpoint:
             return Busy(self._shown(f"no connection to {self.base} ({why})"), None, is_there=False)
         except aiohttp.InvalidURL:
             raise ConfigError(f"the endpoint {self.base!r} is no address: give a base URL") from None
+        except (
+            aiohttp.ClientHttpProxyError
+        ) as error:  # before the question was sent; its text shows the proxy's password
+            return Busy(self._shown(f"the proxy refuses ({error.status} {error.message})"), None, is_there=False)
         except (aiohttp.ClientError, OSError) as error:
             return Failed(self._shown(f"the connection broke ({error or type(error).__name__})"), True, is_whole=False)
 

@@ -114,6 +114,27 @@ def test_proxy_of_the_environment_is_for_other_hosts_only(monkeypatch: pytest.Mo
     assert endpoint_module._proxy_for("https://models.example/v1") is None
 
 
+def test_password_of_a_proxy_that_refuses_is_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async def send() -> Outcome:
+        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            monkeypatch.setenv("https_proxy", f"http://user:sekret@127.0.0.1:{port}")
+            config = AskConfig(model="m", endpoint="https://models.example/v1", timeout=10.0)
+            async with Endpoint(config) as opened:
+                return await opened.send(question(config, "hello"))
+
+    assert asyncio.run(send()) == Busy("the proxy refuses (407 Proxy Authentication Required)", None, is_there=False)
+
+
 def test_key_in_the_environment_is_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY", "k-12345")
     found, received = outcome_of(error(400, "bad k-12345"), api_key_env="KEY")
