@@ -233,8 +233,14 @@ class _Journal:
                 os.fsync(self._file)
         elif self._waiting:
             lines, self._waiting = self._waiting, []
+            try:
+                files.write_bytes(files.join(self._folder, f"rows-{self._num_batches + 1:08}.jsonl"), b"".join(lines))
+            except (
+                BaseException
+            ):  # the answers among them were paid for: the next flush tries again, under the same name
+                self._waiting[:0] = lines  # in one go, as another thread may be adding
+                raise
             self._num_batches += 1
-            files.write_bytes(files.join(self._folder, f"rows-{self._num_batches:08}.jsonl"), b"".join(lines))
 
     def read(self, offset: int, length: int) -> bytes:
         return os.pread(self._file, length, offset)

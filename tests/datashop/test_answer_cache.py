@@ -106,6 +106,26 @@ def test_full_disk_leaves_whole_rows(tmp_path: pathlib.Path, monkeypatch: pytest
         assert "a" in cache and "b" not in cache and "c" in cache
 
 
+def test_write_that_failed_on_another_store_is_made_up_for(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = f"memory://failing-{tmp_path.name}"
+    with AnswerCache(folder, FAMILY) as cache:
+        fill(cache, "a")
+        with monkeypatch.context() as patched:
+
+            def gone(path: str, data: bytes) -> None:
+                raise StorageError(f"{path} cannot be written: the store is gone")
+
+            patched.setattr("marin.storage.files.write_bytes", gone)
+            with pytest.raises(StorageError, match="the store is gone"):
+                fill(cache, "b")
+        cache.sending(asked("c"))
+        cache.keep(asked("c"), answer())
+    with AnswerCache(folder, FAMILY) as cache:
+        assert "a" in cache and "b" in cache and "c" in cache and cache.perhaps_paid.requests == 0
+
+
 def test_one_process_at_a_time_writes(tmp_path: pathlib.Path) -> None:
     with AnswerCache(str(tmp_path), FAMILY) as cache:
         with pytest.raises(LeaseHeldError):
