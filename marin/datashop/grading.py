@@ -3,9 +3,10 @@
     finalscore0-5   "Final Score: 3", also "3/5", "**3**" and "<3>"          -> 0 to 5
     medu            "Final Score: Great", Good, Okay, Poor or Useless        -> 5 to 1
 
-Upper and lower case, and marks around the score, make no difference. What a model thought aloud (`<think>`) is no answer.
-An answer with two different scores, a score between two numbers, one off the scale, or the list of all the words repeated
-from the prompt has no label: nothing is guessed. (The public pipeline takes the first score that it finds, and of
+Upper and lower case, and marks around the score, make no difference. What a model thought aloud (`<think>`, also where the
+prompt's template has opened it) is no answer. An answer with two different scores, a score between two numbers or in a sum,
+one off the scale or with a decimal comma, or the list of all the words repeated from the prompt has no label: nothing is
+guessed. (The public pipeline takes the first score that it finds, and of
 "Final score: 50" the 5.)
 """
 
@@ -27,13 +28,14 @@ OFF_SCALE = "the score is off the scale"
 
 _SCALES: dict[str, tuple[float, float]] = {"finalscore0-5": (0.0, 5.0), "medu": (1.0, 5.0)}
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
+_THOUGHT_BEFORE = re.compile(r"\A.*</think>", re.DOTALL | re.IGNORECASE)
 _MARKS = r"[\s*_`\"'(<\[{$\\]*"
 _LEAD = rf"final\s+score[*_`]*\s*:{_MARKS}"
 _ENDS = r"[*_`\"')>\]}$]*"
 _NUMBER = re.compile(
-    rf"{_LEAD}(?P<value>-?\d+(?:\.\d+)?){_ENDS}"
-    rf"(?:\s*(?:/|out\s+of)\s*(?P<most>\d+))?"
-    rf"(?P<range>\s*(?:-|–|to|or)\s*\d)?",
+    rf"{_LEAD}(?P<value>-?\d+(?:\.\d+)?)(?P<decimals>,\d)?{_ENDS}"
+    rf"(?:\s*(?:/|out\s+of)\s*(?P<most>\d+))?{_ENDS}"
+    rf"(?P<range>\s*(?:(?:-|–|to|or)\s*|(?:[+=×]|plus\b){_MARKS})\d)?",
     re.IGNORECASE,
 )
 _WORD = re.compile(
@@ -87,7 +89,7 @@ def grade(processor_type: str, answer: str, *, was_cut_off: bool = False) -> Gra
 
 def without_thoughts(answer: str) -> str:
     """An answer without what the model thought aloud before it."""
-    return _THOUGHT.sub("", answer)
+    return _THOUGHT_BEFORE.sub("", _THOUGHT.sub("", answer))
 
 
 def _numbers(said: str, high: float) -> set[float] | str:
@@ -96,7 +98,7 @@ def _numbers(said: str, high: float) -> set[float] | str:
         if match["range"]:
             return SEVERAL
         value = float(match["value"])
-        if value != int(value) or float(match["most"] or high) > high:
+        if match["decimals"] or value != int(value) or float(match["most"] or high) > high:
             return OFF_SCALE
         values.add(value)
     return values
