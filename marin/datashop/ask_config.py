@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 from marin.errors import ConfigError
 from marin.execution.step import InputName, placement, this_output_path
 
+_LIMITS = ("max_tokens", "max_completion_tokens")
+
 ANSWER_CACHE = "datashop/answers"
 """Below the prefix: answers that were paid for, shared by all annotations."""
 
@@ -22,7 +24,7 @@ class AskConfig:
         temperature: of sampling.
         max_tokens: of an answer.
         request: further fields of the request's body; None as a value leaves a field out, so
-            `{"max_tokens": None, "max_completion_tokens": 256}` renames one.
+            `{"max_tokens": None, "max_completion_tokens": 256}` renames one. With a budget one of these two must stay.
         output_path: of the step.
         endpoint: an OpenAI-compatible base URL, which ends in `/v1` for most servers; None is the environment's
             `OPENAI_BASE_URL`.
@@ -78,6 +80,7 @@ class AskConfig:
         for name in ("budget_tokens", "budget_dollars"):
             if getattr(self, name) is not None:
                 _check_positive(name, getattr(self, name), ", or None for no limit")
+                self._check_answers_have_an_end(name)
         if self.budget_dollars is not None and not self.has_prices:
             raise ConfigError(
                 "config field `budget_dollars` needs the prices: set `dollars_per_million_input` and "
@@ -85,6 +88,20 @@ class AskConfig:
             )
         if self.endpoint is not None:
             check_endpoint(self.endpoint)
+
+    def _check_answers_have_an_end(self, budget: str) -> None:
+        """A budget holds only if no answer can be longer than it is counted."""
+        sent = {name: limit for name, limit in self._limits.items() if limit is not None}
+        if not sent:
+            raise ConfigError(
+                f"config field `request` leaves out `max_tokens`, so an answer could go beyond `{budget}`: limit it by"
+                " `max_completion_tokens`, a whole number"
+            )
+        for name, limit in sent.items():
+            if type(limit) is not int or limit < 1:
+                raise ConfigError(
+                    f"`{name}` of the request is {limit!r}: with `{budget}` use a whole number of at least 1, such as 256"
+                )
 
     def check_before_run(self, *, on_this_machine: bool) -> None:
         """Raises:
@@ -110,8 +127,12 @@ class AskConfig:
     @property
     def most_answer_tokens(self) -> int:
         """The longest answer that a request allows."""
-        limits = [self.request.get(name) for name in ("max_tokens", "max_completion_tokens")]
-        return max([self.max_tokens, *(limit for limit in limits if isinstance(limit, int))])
+        return max([self.max_tokens, *(limit for limit in self._limits.values() if isinstance(limit, int))])
+
+    @property
+    def _limits(self) -> dict[str, Any]:
+        """The fields of a request that limit an answer; None for one that is left out."""
+        return {"max_tokens": self.max_tokens} | {name: self.request[name] for name in _LIMITS if name in self.request}
 
     @property
     def has_prices(self) -> bool:

@@ -57,6 +57,23 @@ def test_usage_that_makes_no_sense_is_the_worst_case(usage: Any) -> None:
     assert isinstance(found, Answer) and found.is_estimated and (found.input_tokens, found.output_tokens) == (133, 99)
 
 
+@pytest.mark.parametrize(
+    "request_fields",
+    [{"max_tokens": None}, {"max_tokens": 1e4}, {"max_completion_tokens": 256.0}, {"max_completion_tokens": True}, {"max_tokens": 0}],
+)  # fmt: skip
+@pytest.mark.parametrize("budget", ["budget_tokens", "budget_dollars"])
+def test_budget_that_an_answer_could_pass_is_refused(request_fields: dict[str, Any], budget: str) -> None:
+    prices = {"dollars_per_million_input": 1.0, "dollars_per_million_output": 1.0}
+    AskConfig(model="m", request=request_fields)  # without a budget there is nothing to pass
+    with pytest.raises(ConfigError, match=rf"max_(completion_)?tokens.*{budget}.*whole number"):
+        AskConfig(model="m", request=request_fields, **{budget: 100.0}, **prices)
+
+
+def test_longest_answer_of_a_budget_is_the_limit_under_either_name() -> None:
+    renamed = {"max_tokens": None, "max_completion_tokens": 900}
+    assert AskConfig(model="m", request=renamed, budget_tokens=5000).most_answer_tokens == 900
+
+
 @pytest.mark.parametrize("raw", [b"", b"null", b"[]", b"{}", b"<html>busy</html>", b"\xff\xfe", b'{"choices": [{}]}', b'{"choices": [{"message": {"content": 3}}]}', b"[" * 100_000])  # fmt: skip
 def test_body_that_is_no_answer_is_tried_again_and_may_be_paid(raw: bytes) -> None:
     found = outcome_of(Reply(raw=raw))[0]
