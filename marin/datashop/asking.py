@@ -5,8 +5,8 @@ way, so the budget cannot be passed, whatever comes back. Where it does not fit,
 has come back for less than its worst case; when nothing is under way and it still does not fit, asking stops.
 
 An answer counts when it is on the disk: answers that come in together are flushed together, in a thread of their own.
-Ctrl-C, SIGTERM and an endpoint that will answer nothing more (no credit left) send nothing more and give what is under way some
-seconds to come back.
+Ctrl-C, SIGTERM, an endpoint that will answer nothing more (no credit left) and whatever else ends asking, such as questions
+that cannot be read, send nothing more and give what is under way some seconds to come back.
 """
 
 import asyncio
@@ -123,36 +123,36 @@ class _Asking:
             raise self._stop
 
     async def _until_done(self, workers: "asyncio.Future[list[None]]", watcher: "asyncio.Task[None]") -> None:
-        """Returns when the workers have ended, or the time after a stop is up.
-
-        Raises:
-            Exception: what a worker or the watcher raised first.
-        """
+        """Returns when the workers have ended, or the time after a stop is up."""
         while not workers.done():
-            waited_for: list[asyncio.Future[Any]] = [workers, watcher]
+            waited_for: list[asyncio.Future[Any]] = [workers] if watcher.done() else [workers, watcher]
             await asyncio.wait(waited_for, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
-            if watcher.done():
-                watcher.result()
+            if watcher.done() and (error := watcher.exception()) is not None:
+                self._stop_for(error)
             if self._stop is not None and (time.monotonic() >= self._stop_at or not self._under_way):
                 return
         workers.result()
 
     async def _work(self) -> None:
-        for question in self._questions:
-            if self._stop is not None:
-                return
-            if question.digest in self._seen or question.digest in self._cache:
-                self._standing.known += 1
-                continue
-            self._seen.add(question.digest)
-            try:
+        try:
+            for question in self._questions:
+                if self._stop is not None:
+                    return
+                if question.digest in self._seen or question.digest in self._cache:
+                    self._standing.known += 1
+                    await asyncio.sleep(0)  # a long row of known questions lets signals and the watcher in
+                    continue
+                self._seen.add(question.digest)
                 await self._answer(question)
                 self._check_that_any_is_answered()
-            except EndpointError as error:  # what is under way beside it may have been paid for, and may still come
-                if self._stop is None:
-                    self._stop, self._stop_at = error, time.monotonic() + _GRACE
-                    self._returned.set()
-                return
+        except Exception as error:  # raised at the end of `run`
+            self._stop_for(error)
+
+    def _stop_for(self, error: BaseException) -> None:
+        """Sends nothing more, for the first error; what is under way may have been paid for, and may still come."""
+        if self._stop is None:
+            self._stop, self._stop_at = error, time.monotonic() + _GRACE
+            self._returned.set()
 
     async def _answer(self, question: Question) -> None:
         """Asks until there is an answer, or it is clear that there will be none."""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +18,10 @@ from scripted_endpoint import Received, Reply, ScriptedEndpoint, error, grader, 
 from marin.data.documents import Document
 from marin.data.shards import write_shards
 from marin.datashop.annotate import AnnotateConfig, annotate, estimate_cost, try_prompt
-from marin.errors import BudgetError, DataError, EndpointError
+from marin.datashop.answer_cache import open_cache
+from marin.datashop.asking import Standing, ask
+from marin.datashop.question import Answer, Question, grading_question
+from marin.errors import BudgetError, DataError, EndpointError, StorageError
 from marin.storage import files
 
 PROMPT = "How good is this {page}?\n\n{example}\n\nEnd with Final Score: and 0 to 5."
@@ -237,6 +241,49 @@ def test_credit_that_ends_loses_nothing_of_what_is_under_way(sample: str, tmp_pa
         annotate(config)
         assert len(endpoint.received) == 61 and set(endpoint.charged.values()) == {1}
     check_one_right_label_each(config)
+
+
+@pytest.mark.parametrize("fault", ["questions", "answer", "every second"])
+def test_fault_of_this_side_loses_nothing_of_what_is_under_way(fault: str, sample: str, tmp_path: pathlib.Path) -> None:
+    looks: list[None] = []
+
+    def questions() -> Iterator[Question]:
+        yield from (grading_question(config, PROMPT, document(index).text) for index in range(5))
+        if fault == "questions":
+            raise DataError("the second shard is damaged")
+
+    def on_answer(question: Question, answer: Answer) -> None:
+        if fault == "answer":
+            raise StorageError("the disk is full")
+
+    def every_second() -> None:
+        looks.append(None)
+        if fault == "every second" and len(looks) == 2:
+            raise StorageError("the disk is full")
+
+    wait = 1.4 if fault == "every second" else 0.1
+    with serving(lambda received: Reply(grader(received).text, wait=wait + 0.1 * received.number)) as endpoint:
+        config = config_for(endpoint, sample, tmp_path)
+        with open_cache(config, PROMPT) as cache:
+            with pytest.raises((DataError, StorageError), match="damaged|full"):
+                ask(config, questions(), cache, Standing(), on_answer, every_second)
+            assert (cache.paid.requests, cache.perhaps_paid.requests) == (5, 0)
+
+
+def test_resumed_run_can_be_stopped_while_it_passes_what_is_known(sample: str, tmp_path: pathlib.Path) -> None:
+    def questions() -> Iterator[Question]:
+        for index in range(20_000):
+            if index == 10:
+                signal.raise_signal(signal.SIGINT)
+            yield known
+
+    standing = Standing()
+    with serving() as endpoint:
+        config = config_for(endpoint, sample, tmp_path)
+        known = grading_question(config, PROMPT, document(0).text)
+        with open_cache(config, PROMPT) as cache, pytest.raises(KeyboardInterrupt):
+            ask(config, questions(), cache, standing)
+    assert standing.known < 10_000
 
 
 def test_endpoint_that_is_not_there_is_given_up_after_the_patience(
