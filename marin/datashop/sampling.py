@@ -10,7 +10,7 @@ By example, in this order, the role standing before each id:
     pool/...       else documents of the pool, drawn as above, that stand in for what is not wanted
 
 A document whose text stands in the sample before is left out, so that no text is both learned from and measured on, and no
-positive example comes back as a negative one. Some of the pool's documents may be wanted; labels from examples are as good
+positive example comes back as a negative one; others of the pool take its place, and it is said if the pool has too few. Some of the pool's documents may be wanted; labels from examples are as good
 as the wanted ones are rare.
 """
 
@@ -35,7 +35,7 @@ from marin.storage import files
 
 Path = str | InputName | ExecutorStep
 POSITIVE, NEGATIVE, POOL = "positive", "negative", "pool"
-_EXTRA = 64  # more are drawn than asked for, to take the place of those whose text is there already
+_EXTRA = 64  # more are drawn at first than asked for, to take the place of those whose text is there already
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class PoolConfig(ImportConfig):
 class DrawConfig:
     """Args:
     documents: a document set.
-    size: documents to draw; all, if there are fewer.
+    size: documents to draw, of different texts; all, if there are fewer.
     sources: draw only documents of these sources; empty for all.
     num_workers: processes; 0 is one a processor.
     """
@@ -128,14 +128,13 @@ def make_pool(config: PoolConfig) -> None:
 
 
 def draw_documents(config: DrawConfig) -> None:
-    """Writes the drawn documents, in the order of the pool.
+    """Writes the drawn documents, by their hashes, the smallest first.
 
     Raises:
         DataError: the documents cannot be read, or none is of the sources.
     """
     source = DocumentSet.open(str(config.documents))
-    drawn = _drawn(source, config.size + _EXTRA, config.seed, config.sources, config.num_workers)
-    kept = itertools.islice(_distinct(drawn, set()), config.size)
+    kept = _drawn_distinct(source, config.size, set(), config.seed, config.sources, config.num_workers)
     settings = {"size": config.size, "seed": config.seed, "sources": list(config.sources), "of": source.digest}
     write_shards(config.output_path, kept, stage="draw", settings=settings)
 
@@ -202,9 +201,8 @@ def _examples(config: ExamplesConfig) -> Iterator[Document]:
     else:
         size = max(round(config.negatives_per_positive * num_positives), 1)
         pool = DocumentSet.open(str(config.pool))
-        drawn = _drawn(pool, size + num_positives + _EXTRA, config.seed, (), config.num_workers)
-        named = (dataclasses.replace(document, id=f"{POOL}/{document.id}") for document in drawn)
-        others = itertools.islice(_distinct(named, seen), size)
+        drawn = _drawn_distinct(pool, size, seen, config.seed, (), config.num_workers)
+        others = (dataclasses.replace(document, id=f"{POOL}/{document.id}") for document in drawn)
     for document in others:
         num_others += 1
         yield document
@@ -246,7 +244,30 @@ def text_digest(text: str) -> bytes:
 # --- drawing ----------------------------------------------------------------------------------------------------------
 
 
-def _drawn(source: DocumentSet, size: int, seed: int, sources: Sequence[str], num_workers: int) -> Iterator[Document]:
+def _drawn_distinct(
+    source: DocumentSet, size: int, seen: set[bytes], seed: int, sources: Sequence[str], num_workers: int
+) -> list[Document]:
+    """The `size` documents with the smallest hashes among those whose texts differ and are not in `seen`.
+
+    Says so if there are fewer.
+    """
+    asked = size + len(seen) + _EXTRA
+    while True:
+        drawn = _drawn(source, asked, seed, sources, num_workers)
+        kept = list(itertools.islice(_distinct(iter(drawn), set(seen)), size))
+        if len(kept) == size:
+            return kept
+        if len(drawn) < asked:
+            other = " other than the examples" if seen else ""
+            print(
+                f"warning: {source.path} has {len(kept):,} texts{other}, {size:,} were to be drawn: all are", flush=True
+            )
+            return kept
+        # As many as the same share of repeated texts needs, and a quarter more: each draw reads the pool twice.
+        asked = max(2 * asked, 5 * asked * size // (4 * max(len(kept), 1)))
+
+
+def _drawn(source: DocumentSet, size: int, seed: int, sources: Sequence[str], num_workers: int) -> list[Document]:
     """The `size` documents with the smallest hashes, the smallest first."""
     smallest = functools.partial(_smallest, size, seed, frozenset(sources))
     found = dict(run_in_processes(smallest, source.shards, num_workers))
@@ -261,7 +282,7 @@ def _drawn(source: DocumentSet, size: int, seed: int, sources: Sequence[str], nu
         for row, document in enumerate(shard.documents()):
             if (not sources or document.source in sources) and (value := _hash(seed, document.id)) <= limit:
                 chosen.append((value, (index << 40) + row, document))
-    return (document for _, _, document in sorted(chosen, key=lambda entry: entry[:2]))
+    return [document for _, _, document in sorted(chosen, key=lambda entry: entry[:2])]
 
 
 def _smallest(size: int, seed: int, sources: frozenset[str], shard: Shard) -> UInt64[np.ndarray, " n"]:

@@ -51,6 +51,27 @@ def test_sample_of_more_than_there_is_holds_every_distinct_text_once(tmp_path: p
     assert len(texts) == len(set(texts)) == 40
 
 
+def test_repeated_texts_leave_no_sample_too_small_unless_the_pool_is(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copies = [Document(f"copy-{number}", "the same boilerplate", "web") for number in range(400)]
+    write_shards(str(tmp_path / "pool"), [*copies, *made_documents(60)], stage="made", settings={})
+    pool = str(tmp_path / "pool")
+    assert len(drawn(pool, 40, tmp_path / "small")) == 40 and "warning" not in capsys.readouterr().out
+    large = drawn(pool, 61, tmp_path / "large")
+    assert len(large) == 61 and "warning" not in capsys.readouterr().out
+    assert drawn(pool, 40, tmp_path / "again") == large[:40]
+    assert drawn(pool, 62, tmp_path / "all") == large
+    assert "has 61 texts, 62 were to be drawn: all are" in capsys.readouterr().out
+    (tmp_path / "good.jsonl").write_text('{"text": "the same boilerplate"}\n')
+    for wanted, said in ((50, False), (70, True)):
+        found = examples(
+            pool, [str(tmp_path / "good.jsonl")], tmp_path / f"s{wanted}", negatives_per_positive=float(wanted)
+        )
+        assert len(found) == 1 + min(wanted, 60)
+        assert ("60 texts other than the examples, 70 were" in capsys.readouterr().out) == said
+
+
 def test_sample_of_some_sources_has_only_those(pool: DocumentSet, tmp_path: pathlib.Path) -> None:
     found = drawn(pool.path, 30, tmp_path / "rust", sources=("rust",))
     assert len(found) == 30 and {document.source for document in found} == {"rust"}
