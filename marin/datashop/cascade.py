@@ -92,8 +92,8 @@ def train_cascade(config: CascadeConfig) -> None:
     folders = {name: files.join(config.output_path, name) for name in (CHEAP, DEAR)}
     # A larger part of the same order of hashes: the cascade's held-out documents and more.
     unseen = config.held_out_fraction + config.selection_fraction
-    cheap = _trained(config.cheap, config, folders[CHEAP], unseen)
-    dear = _trained(config.dear, config, folders[DEAR], config.held_out_fraction)
+    cheap = _trained(config.cheap, config, folders[CHEAP], unseen, sample.scale)
+    dear = _trained(config.dear, config, folders[DEAR], config.held_out_fraction, sample.scale)
     ids = [document.id for document in sample.documents]
     selects = held_out(ids, unseen, config.seed) & ~sample.is_held_out
     wanted = selects & (sample.labels >= threshold)
@@ -176,7 +176,24 @@ def limit_for_recall(wanted_scores: Float64[np.ndarray, " n"], recall: float) ->
     return float(np.sort(wanted_scores)[::-1][needed - 1])
 
 
-def _trained(stage: Stage, config: CascadeConfig, folder: str, held_out_fraction: float) -> Classifier:
+def _copy_whole(source: str, folder: str) -> None:
+    """Copies a local folder under another name, and gives it its own when all is there."""
+    target = files.local_path(folder)
+    for name in files.list_dir(str(target.parent)):  # what a kill in the middle of copying has left
+        if name.startswith(f".{target.name}.") and name.endswith(".tmp"):
+            files.remove_tree(str(target.parent / name))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    copy = target.with_name(files.temporary_name(target.name))
+    with files.explained(folder, "written"):
+        shutil.copytree(files.local_path(source), copy)
+        files.sync_tree(str(copy))
+        files.remove_tree(folder)
+        copy.rename(target)
+
+
+def _trained(
+    stage: Stage, config: CascadeConfig, folder: str, held_out_fraction: float, scale: tuple[float, float]
+) -> Classifier:
     """The classifier of a stage, trained into `folder` or copied there, that the cascade's folder is whole by itself."""
     if files.exists(files.join(folder, CLASSIFIER)):
         return load_classifier(folder)
@@ -199,6 +216,10 @@ def _trained(stage: Stage, config: CascadeConfig, folder: str, held_out_fraction
                 f" {found.get('held_out_fraction')}, the cascade has {config.seed} and {held_out_fraction:g}: use the same, or"
                 " it would be measured on documents that it has learned from"
             )
-        files.remove_tree(folder)
-        shutil.copytree(files.local_path(str(stage)), files.local_path(folder))
+        if tuple(found["scale"]) != scale:
+            raise ConfigError(
+                f"`dear` of the cascade was trained on labels from {found['scale'][0]:g} to {found['scale'][1]:g}, the cascade's"
+                f" go from {scale[0]:g} to {scale[1]:g}: use labels of the same scale, or train `dear` with the cascade"
+            )
+        _copy_whole(str(stage), folder)
     return load_classifier(folder)

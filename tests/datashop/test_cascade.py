@@ -1,6 +1,8 @@
 """The cascade: what passes, in which order scores lie, and what its folder holds."""
 
+import functools
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +111,47 @@ def test_trained_dear_classifier_is_copied_if_it_holds_out_the_same(tmp_path: Pa
     assert (tmp_path / "good" / "dear" / "weights.npz").is_file()
     with pytest.raises(ConfigError, match="learned from"):
         CascadeConfig(**options, dear=folders[0.1], output_path=str(tmp_path / "bad")).train()
+
+
+def test_kill_in_the_middle_of_copying_leaves_no_half_classifier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    fields = write_labelled(tmp_path, *fruit_documents(300))
+    NgramConfig(**fields, held_out_fraction=0.2, output_path=str(tmp_path / "dear")).train()
+    config = CascadeConfig(
+        **fields, held_out_fraction=0.2, dear=str(tmp_path / "dear"), output_path=str(tmp_path / "cascade")
+    )
+    real = shutil.copy2
+    with monkeypatch.context() as patched:
+
+        def dies_before_the_weights(source: str, target: str, **options: object) -> str:
+            if source.endswith("weights.npz"):
+                raise Killed
+            return real(source, target)
+
+        patched.setattr(shutil, "copytree", functools.partial(shutil.copytree, copy_function=dies_before_the_weights))
+        with pytest.raises(Killed):
+            config.train()
+    assert not (tmp_path / "cascade" / "dear").exists()
+    config.train()
+    assert {path.name for path in (tmp_path / "cascade").iterdir()} == {
+        "cheap", "dear", "classifier.json", "quality.json",
+    }  # fmt: skip
+    load_classifier(str(tmp_path / "cascade"))
+
+
+def test_dear_classifier_of_another_scale_is_refused(tmp_path: Path) -> None:
+    documents, labels = fruit_documents(300)
+    for name in ("graded", "examples"):
+        (tmp_path / name).mkdir()
+    examples = write_labelled(tmp_path / "examples", documents, labels)
+    graded = write_labelled(tmp_path / "graded", documents, [5.0 * label for label in labels], (0, 5))
+    NgramConfig(**graded, output_path=str(tmp_path / "dear")).train()
+    with pytest.raises(ConfigError, match="labels from 0 to 5, the cascade's go from 0 to 1"):
+        CascadeConfig(**examples, dear=str(tmp_path / "dear"), output_path=str(tmp_path / "cascade")).train()
 
 
 @pytest.mark.parametrize(
