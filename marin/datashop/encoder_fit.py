@@ -92,7 +92,7 @@ def train_encoder(config: EncoderConfig) -> None:
         num_steps = trainer.num_steps
         encoder, head, found = trainer.run(output, frozen)
         tried += found
-    best = max(tried, key=lambda each: (each["macro_f1"], -each["squared_error"]))
+    best = kept_look(tried)
 
     # ---- the folder --------------------------------------------------------------------------------------------------
     files.remove_tree(str(output / ENCODER))
@@ -154,6 +154,11 @@ def choice_key(
     rounded = np.rint(np.clip(scores, *scale)).astype(int)
     macro = f1_score(np.rint(labels).astype(int), rounded, average="macro", zero_division=0.0)
     return float(macro), -float(np.mean((scores - labels) ** 2))
+
+
+def kept_look(tried: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The look whose weights `FineTuner` keeps: the first of the best ones, as float32 sees them, in which it compares."""
+    return max(tried, key=lambda each: (np.float32(each["macro_f1"]), -np.float32(each["squared_error"])))
 
 
 class FineTuner:
