@@ -66,6 +66,7 @@ def train_encoder(config: EncoderConfig) -> None:
     """
     output = Path(files.local_path(config.output_path))
     if (output / CLASSIFIER).is_file():
+        _remove_leftovers(output)  # of an attempt that was killed between its last file and here
         return
     use_compile_cache()
     started = time.perf_counter()
@@ -117,8 +118,7 @@ def train_encoder(config: EncoderConfig) -> None:
         **origin_of(folder),
     }
     finish_classifier(config, EncoderClassifier(encoder, head), sample, threshold, record)
-    for name in ("checkpoints", _VECTORS):
-        files.remove_tree(str(output / name))
+    _remove_leftovers(output)
 
 
 def fit_head(
@@ -274,6 +274,11 @@ class FineTuner:
             best = jax.tree.map(jnp.copy, state["weights"])
             state = {**state, "best": best, "best_key": jnp.asarray(key, jnp.float32)}
         return state
+
+
+def _remove_leftovers(output: Path) -> None:
+    for name in ("checkpoints", _VECTORS):
+        files.remove_tree(str(output / name))
 
 
 def _selection(sample: LabelledSample, config: EncoderConfig) -> Bool[np.ndarray, " N"]:

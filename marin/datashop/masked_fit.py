@@ -88,6 +88,7 @@ def pretrain(config: PretrainEncoderConfig) -> None:
     """Writes the encoder's folder; goes on where a killed attempt stopped."""
     output = Path(files.local_path(config.output_path))
     if (output / ENCODER / ORIGIN_FILE).is_file():
+        _remove_leftovers(output)  # of an attempt that was killed between its last file and here
         return
     use_compile_cache()
     started = time.perf_counter()
@@ -177,13 +178,17 @@ def pretrain(config: PretrainEncoderConfig) -> None:
     documents_of_folder = {**tokenizer.files, ORIGIN_FILE: (json.dumps(pretraining, indent=2) + "\n").encode()}
     encoder = eqx.combine(state["weights"], static)["encoder"]
     save_encoder(output / ENCODER, encoder, documents_of_folder, tokenizer.pad_id)
-    for name in ("checkpoints", _TOKENIZER, _TOKENS):
-        files.remove_tree(str(output / name))
+    _remove_leftovers(output)
     print(
         f"masked prediction: {pretraining['held_out_nats']:.3f} nats a hidden token on held-out windows; frequencies alone"
         f" {unigram:.3f} ({CPU_SIZE})",
         flush=True,
     )
+
+
+def _remove_leftovers(output: Path) -> None:
+    for name in ("checkpoints", _TOKENIZER, _TOKENS):
+        files.remove_tree(str(output / name))
 
 
 def _windows(
