@@ -11,7 +11,7 @@ from marin.evaluation import EvalSet, bits_per_byte
 from marin.models.llama import LlamaConfig
 from marin.models.lm import count_parameters
 from marin.nn import RmsNormConfig
-from marin.nn.precision import Precision
+from marin.nn.precision import Precision, compute_on
 from marin.optim import MuonConfig
 from marin.parallel import distributed
 from marin.parallel.mesh import ambient, run_mesh
@@ -92,7 +92,7 @@ def training_config(config: AblationRunConfig) -> TrainLmConfig:
             data_seed=config.seed,
             seed=config.seed,
             # Named, as a processor would else choose by what it measures, and arms could differ.
-            precision=Precision("f32" if config.resources.platform == "cpu" else "bf16"),
+            precision=Precision(compute_on(config.resources.platform)),
             steps_per_hf_export=-1,
             checkpoint_interval=config.checkpoint_interval,
             watch=WatchConfig(watch_targets=[]),

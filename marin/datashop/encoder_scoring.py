@@ -22,7 +22,7 @@ from marin.data.tokenizer.for_encoders import EncoderTokenizer
 from marin.errors import ConfigError, DataError, StorageError
 from marin.models.encoder import Encoder, pooled
 from marin.models.encoder_files import load_encoder
-from marin.nn.precision import Precision
+from marin.nn.precision import Precision, compute_on
 from marin.storage import files
 
 _BUCKETS = (32, 64, 128, 256, 384, 512, 1024, 2048, 4096, 8192)
@@ -67,7 +67,7 @@ class TextEncoder:
             raise ConfigError(
                 f"the tokenizer has {tokenizer.vocab_size:,} tokens, the encoder {rows:,}: use the encoder's own tokenizer"
             )
-        precision = Precision(compute or ("f32" if jax.default_backend() == "cpu" else "bf16"))
+        precision = Precision(compute or compute_on(jax.default_backend()))
         weights, static = eqx.partition(encoder, eqx.is_array)
         return TextEncoder(weights, static, tokenizer, pooling, max_tokens, precision)
 

@@ -32,7 +32,7 @@ from marin.models.encoder import EncoderModelConfig, MaskedHead
 from marin.models.encoder_files import save_encoder
 from marin.models.lm import count_parameters
 from marin.nn import RotaryConfig
-from marin.nn.precision import Precision
+from marin.nn.precision import Precision, compute_on
 from marin.optim import AdamConfig
 from marin.storage import files
 from marin.training.compile_cache import use_compile_cache
@@ -120,7 +120,7 @@ def pretrain(config: PretrainEncoderConfig) -> None:
         gated=config.rotary,
         num_token_types=0 if config.rotary else 2,
     )
-    precision = Precision(config.compute or ("f32" if jax.default_backend() == "cpu" else "bf16"))
+    precision = Precision(config.compute or compute_on(jax.default_backend()))
     encoder_key, head_key = jax.random.split(jax.random.key(config.seed))
     whole = {
         "encoder": model.build(tokenizer.vocab_size, key=encoder_key),

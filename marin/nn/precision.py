@@ -14,6 +14,11 @@ _COMPUTE_TYPES = {"f32": jnp.float32, "float32": jnp.float32, "bf16": jnp.bfloat
 _PRODUCTS = (None, "fp8", "int8")
 
 
+def compute_on(platform: str) -> str:
+    """What to compute in where nobody says: "f32" on a processor ("cpu"), which is slow in bfloat16, else "bf16"."""
+    return "f32" if platform == "cpu" else "bf16"
+
+
 @dataclasses.dataclass(frozen=True)
 class Precision:
     """Parameters and optimizer state are float32.

@@ -11,7 +11,7 @@ from typing import Any
 from marin.data.batch_schedule import BatchSchedule
 from marin.errors import ConfigError
 from marin.execution.step import placement
-from marin.nn.precision import Precision
+from marin.nn.precision import Precision, compute_on
 from marin.optim import AdamConfig, OptimizerConfig
 from marin.optim.config import OMIT_DEFAULT
 from marin.parallel.mesh import Parallelism, default_parallelism
@@ -238,7 +238,7 @@ class SimpleTrainConfig:
     @property
     def run_precision(self) -> Precision:
         """What is asked for, int8 products included."""
-        asked = self.precision or Precision("f32" if self.resources.platform == "cpu" else "bf16")
+        asked = self.precision or Precision(compute_on(self.resources.platform))
         return dataclasses.replace(asked, products="int8") if self.int8 else asked
 
     @property
