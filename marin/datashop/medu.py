@@ -111,21 +111,28 @@ class MeduConfig(AskConfig):
             raise ConfigError(f"config field `max_corpus_tokens` is {self.max_corpus_tokens}: use at least 1")
 
 
-def medu_prompt_step(
-    name: str, corpus: Sequence[str | InputName | ExecutorStep], settings: Mapping[str, Any]
-) -> ExecutorStep:
-    """A step that writes the prompt, beside the annotation that will use it.
+def medu_config(
+    corpus: Sequence[str | InputName | ExecutorStep], settings: Mapping[str, Any], **own: Any
+) -> MeduConfig:
+    """The config of the prompt that an annotation with these settings will use.
 
     Args:
         settings: the annotation's; whatever says which model is asked and what it may cost holds for the prompt too. The budget is
-            one for each of the two.
+            one for each of the two. How long an answer may be is another matter for descriptions.
+        own: further fields of the prompt's config.
     """
     shared = {field.name for field in dataclasses.fields(AskConfig)} - {"max_tokens", "output_path"}
-    fields = {key: value for key, value in settings.items() if key in shared}
+    return MeduConfig(corpus=corpus, **own, **{key: value for key, value in settings.items() if key in shared})
+
+
+def medu_prompt_step(
+    name: str, corpus: Sequence[str | InputName | ExecutorStep], settings: Mapping[str, Any]
+) -> ExecutorStep:
+    """A step that writes the prompt, beside the annotation that will use it; `settings` are those of `medu_config`."""
     return ExecutorStep(
         name=name,
         fn=write_medu_prompt,
-        config=MeduConfig(corpus=list(corpus), **fields),
+        config=medu_config(list(corpus), settings),
         description="a grading prompt from a corpus",
     )
 

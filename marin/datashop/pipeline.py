@@ -26,11 +26,10 @@ from marin.datashop.ablation import ablation_step
 from marin.datashop.agreement import AgreementConfig, write_agreement
 from marin.datashop.annotate import annotate
 from marin.datashop.annotate_config import AnnotateConfig
-from marin.datashop.ask_config import AskConfig
 from marin.datashop.card import CardConfig, write_card
 from marin.datashop.classifier import train_classifier
 from marin.datashop.config import AblationConfig, DatashopRunnerConfig
-from marin.datashop.medu import PROMPT_FILE, MeduConfig, write_medu_prompt
+from marin.datashop.medu import PROMPT_FILE, medu_config, write_medu_prompt
 from marin.datashop.sampling import (
     DrawConfig,
     ExampleLabelsConfig,
@@ -50,7 +49,6 @@ from marin.resources import Resources, TpuPodConfig
 __all__ = ["AblationConfig", "DatashopRunnerConfig", "datashop_steps", "last_documents"]
 
 Path = str | InputName | ExecutorStep
-_ASKED = frozenset(field.name for field in dataclasses.fields(AskConfig))
 _LABELLER_STAGES = ("prompt", "labels", "second_labels", "classifier", "scores")
 _DOCUMENT_STAGES = ("pool", "filtered", "deduplicated", "decontaminated")
 
@@ -139,9 +137,7 @@ class _Maker:
         }
         grading = {"sample": self.steps["sample"], **asked, **config.dataset_output_processor_config_kwargs}
         if config.corpus_content_paths:
-            # Both ask the same model in the same way; how long an answer may be is another matter for descriptions.
-            shared = {name: value for name, value in asked.items() if name in _ASKED and name != "max_tokens"}
-            medu = _made(MeduConfig, {"corpus": config.corpus_content_paths, "text_key": config.text_key, **shared})
+            medu = medu_config(config.corpus_content_paths, asked, text_key=config.text_key)
             prompt = self._add("prompt", write_medu_prompt, medu, "a grading prompt from a target corpus")
             grading = {"processor_type": "medu", **grading, "prompt_path": prompt / PROMPT_FILE}
         else:
