@@ -19,7 +19,7 @@ from marin.execution.step import ExecutorStep, InputName, placement, this_output
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainEncoderConfig:
-    """The default is a GTE-like encoder of 3 million parameters.
+    """The default is a GTE-like encoder of 1.9 million parameters, embeddings included.
 
     Args:
         documents: the pool, a document set or a `.jsonl.zst` path.
