@@ -8,7 +8,7 @@ noted with the next answer, so a kill can lose such notes. A row is one of
 
     {"sent": digest, "tokens": [read, written]}     about to be sent; the tokens are its worst case
     {"unpaid": digest}                              what was sent last was turned away without an answer
-    {"answer": digest, "text": ..., "cut_off": ..., "tokens": [read, written], "estimated": ...}
+    {"answer": digest, "text": ..., "cut_off": ..., "tokens": [read, written], "estimated": ..., "crc32": of all before it}
 
 An answer counts when its row is on the disk. What was sent and neither answered nor turned away may have been paid for:
 such a request was under way when its process was killed, or its time was up, or its connection broke. A last row without
@@ -20,6 +20,7 @@ import json
 import os
 import re
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -35,6 +36,7 @@ from marin.storage.prefix import resolve_prefix
 
 ABOUT, JOURNAL = "about.json", "answers.jsonl"
 _BATCH = re.compile(r"rows-\d{8}\.jsonl")
+_OLDER_FIELDS = {"answer", "text", "cut_off", "tokens", "estimated"}
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -213,7 +215,7 @@ class _Journal:
 
     def append(self, row: Mapping[str, Any]) -> tuple[int, int]:
         """Adds a row and gives its place."""
-        line = (_encode(row) + "\n").encode()
+        line = _line(row)
         offset, rest = self._size, memoryview(line)
         with files.explained(self._path, "written"):
             try:
@@ -266,6 +268,14 @@ def _cut_torn_line(file: int) -> None:
         os.ftruncate(file, end)
 
 
+def _line(row: Mapping[str, Any]) -> bytes:
+    """A row as it stands in the journal; an answer with its checksum at the end."""
+    encoded = _encode(row).encode()
+    if "answer" not in row:
+        return encoded + b"\n"
+    return b'%b,"crc32":%d}\n' % (encoded[:-1], zlib.crc32(encoded))
+
+
 def _parse(line: bytes, where: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
@@ -276,6 +286,10 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
         if kind == "answer":
             is_whole &= isinstance(row["text"], str) and all(
                 type(row[name]) is bool for name in ("cut_off", "estimated")
+            )
+            # A row without a checksum is an older one, and is read. With one, the row must be what would be written, bit by bit.
+            is_whole &= row.keys() == _OLDER_FIELDS or line == _line(
+                {name: row[name] for name in row if name != "crc32"}
             )
         if is_whole:
             return dict(row)

@@ -85,6 +85,28 @@ def test_row_that_is_damaged_is_named_and_not_passed_over(bad: str, tmp_path: pa
         assert "a" in cache
 
 
+def test_answer_with_any_bit_turned_is_damaged(tmp_path: pathlib.Path) -> None:
+    with AnswerCache(str(tmp_path), FAMILY) as cache:
+        cache.keep(asked("a"), answer())
+        journal = pathlib.Path(cache.folder) / "answers.jsonl"
+    whole = journal.read_bytes()
+    for place in range(0, len(whole) - 1, 5):
+        turned = bytearray(whole)
+        turned[place] ^= 1 << place % 7
+        journal.write_bytes(turned)
+        with pytest.raises(DataError, match=r"answers\.jsonl:1 is no row"):
+            AnswerCache(str(tmp_path), FAMILY)
+
+
+def test_answer_without_a_checksum_is_an_older_one_and_counts(tmp_path: pathlib.Path) -> None:
+    with AnswerCache(str(tmp_path), FAMILY) as cache:
+        journal = pathlib.Path(cache.folder) / "answers.jsonl"
+    row = {"answer": "a", "text": "Final Score: 3", "cut_off": False, "tokens": [10, 5], "estimated": False}
+    journal.write_text(json.dumps(row) + "\n")
+    with AnswerCache(str(tmp_path), FAMILY) as cache:
+        assert cache.get("a") == Answer("Final Score: 3", False, 10, 5, False)
+
+
 def test_full_disk_leaves_whole_rows(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
