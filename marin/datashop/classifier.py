@@ -9,6 +9,10 @@ it is trained or loaded, so an n-gram classifier runs where there is none.
 """
 
 import importlib
+import io
+import math
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -18,7 +22,7 @@ from jaxtyping import Float64
 
 from marin.datashop.labels import LabelledSample, read_labelled
 from marin.datashop.quality import Quality, measure_quality
-from marin.errors import ConfigError, DataError
+from marin.errors import ConfigError, DataError, StorageError
 from marin.execution.step import ExecutorStep, InputName, this_output_path
 from marin.storage import files
 
@@ -99,7 +103,7 @@ def read_record(folder: str) -> dict[str, Any]:
     """What `classifier.json` in a folder says.
 
     Raises:
-        DataError: there is none, or it names no known kind.
+        DataError: there is none, or it names no known kind or no scale.
     """
     path = files.join(folder, CLASSIFIER)
     if not files.exists(path):
@@ -108,7 +112,42 @@ def read_record(folder: str) -> dict[str, Any]:
     kind = record.get("kind") if isinstance(record, dict) else None
     if kind not in _KINDS:
         raise DataError(f"{path}: `kind` is {kind!r}, expected one of {', '.join(_KINDS)}: train the classifier again")
+    scale = record.get("scale")
+    if not (
+        isinstance(scale, list) and len(scale) == 2 and all(_is_finite(end) for end in scale) and scale[0] < scale[1]
+    ):
+        raise DataError(
+            f"{path}: `scale` is {scale!r}, expected the lowest and the highest label: train the classifier again"
+        )
     return dict(record)
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def read_arrays(path: str) -> dict[str, np.ndarray]:
+    """The arrays of an `.npz` file that a classifier's training wrote.
+
+    Raises:
+        DataError: the file is not there or damaged.
+    """
+    try:
+        with np.load(io.BytesIO(files.read_bytes(path)), allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        EOFError,
+        zipfile.BadZipFile,
+        zlib.error,
+        StorageError,
+    ) as error:
+        raise DataError(
+            f"{path} holds no arrays ({error or type(error).__name__}): train the classifier again"
+        ) from None
 
 
 def read_sample(config: TrainClassifierConfig) -> tuple[LabelledSample, float]:

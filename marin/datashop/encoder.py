@@ -128,12 +128,22 @@ def encoder_folder(path: str) -> Path:
 
 
 def origin_of(folder: Path) -> dict[str, Any]:
-    """Where an encoder comes from, for `classifier.json` and reports; with `note` where its size limits what it shows."""
+    """Where an encoder comes from, for `classifier.json` and reports; with `note` where its size limits what it shows.
+
+    Raises:
+        DataError: its record is damaged.
+    """
     path = folder / ORIGIN_FILE
     weights = {each.name: files.sha256_file(str(each)) for each in sorted(folder.glob("*.safetensors"))}
     if not path.is_file():
         return {"origin": folder.resolve().name, "origin_weights": weights, "note": None}
-    pretraining = json.loads(path.read_bytes())
+    try:
+        pretraining = dict(json.loads(path.read_bytes()))
+    except (ValueError, TypeError) as error:
+        raise DataError(
+            f"{path} is no record of a pretraining ({error}): restore it, run the step that pretrains the encoder again, or"
+            " remove the file if the encoder comes from elsewhere"
+        ) from None
     return {
         "origin": "masked prediction on the pool",
         "origin_weights": weights,

@@ -60,7 +60,7 @@ def train_encoder(config: EncoderConfig) -> None:
     """Writes the classifier's folder; goes on where a killed attempt stopped.
 
     Raises:
-        DataError: sample and labels do not belong together, or the labels cannot be learned from.
+        DataError: sample and labels do not belong together, the labels cannot be learned from, or the encoder's record is damaged.
         ConfigError: the encoder is not there, or does not take `max_tokens`.
         CheckpointError: the encoder's folder is damaged or of another architecture.
     """
@@ -71,6 +71,7 @@ def train_encoder(config: EncoderConfig) -> None:
     use_compile_cache()
     started = time.perf_counter()
     folder = encoder_folder(str(config.encoder))
+    origin = origin_of(folder)  # first, as a damaged record must not be found after hours of training
     sample, threshold = read_sample(config)
     encoder = open_text_encoder(folder, config.pooling, config.max_tokens, config.compute)
     texts, labels = sample.part(held_out=False)
@@ -115,7 +116,7 @@ def train_encoder(config: EncoderConfig) -> None:
         "training_seconds": round(time.perf_counter() - started, 1),
         "compute": encoder.precision.compute,
         "num_processes": 1,  # JAX uses all processors, or the accelerator, from one
-        **origin_of(folder),
+        **origin,
     }
     finish_classifier(config, EncoderClassifier(encoder, head), sample, threshold, record)
     _remove_leftovers(output)

@@ -19,7 +19,8 @@ from jaxtyping import Float32, Float64, Int32
 
 from marin.data.prefetch import Prefetcher
 from marin.data.tokenizer.for_encoders import EncoderTokenizer
-from marin.errors import ConfigError, DataError, StorageError
+from marin.datashop.classifier import read_arrays
+from marin.errors import ConfigError, DataError
 from marin.models.encoder import Encoder, pooled
 from marin.models.encoder_files import load_encoder
 from marin.nn.precision import Precision, compute_on
@@ -188,12 +189,12 @@ class RegressionHead:
         """Raises:
         DataError: the file is not there or not one that `save` wrote.
         """
+        arrays = read_arrays(path)
         try:
-            with np.load(io.BytesIO(files.read_bytes(path)), allow_pickle=False) as stored:
-                return RegressionHead(stored["weight_D"].astype(np.float64), float(stored["bias"]))
-        except (OSError, ValueError, KeyError, StorageError) as error:
+            return RegressionHead(arrays["weight_D"].astype(np.float64), float(arrays["bias"]))
+        except (ValueError, TypeError, KeyError) as error:
             raise DataError(
-                f"{path} is no head of an encoder classifier ({error}): train the classifier again"
+                f"{path} is no head of an encoder classifier ({error!r}): train the classifier again"
             ) from None
 
 

@@ -12,7 +12,6 @@ Long documents are judged by their first `max_chars` characters.
 """
 
 import io
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,7 +20,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from marin.data.words import words_of
-from marin.datashop.classifier import TrainClassifierConfig, finish_classifier, read_sample
+from marin.datashop.classifier import TrainClassifierConfig, finish_classifier, read_arrays, read_sample
 from marin.errors import ConfigError, DataError
 from marin.storage import files
 
@@ -100,9 +99,9 @@ def load(folder: str, record: dict[str, Any]) -> "NgramClassifier":
         DataError: record or weights are damaged.
     """
     path = files.join(folder, WEIGHTS)
+    arrays = read_arrays(path)
     try:
-        with np.load(io.BytesIO(files.read_bytes(path)), allow_pickle=False) as arrays:
-            weights, bias = arrays["weights"], float(arrays["bias"][0])
+        weights, bias = arrays["weights"], float(arrays["bias"][0])
         low, high = record["ngrams"]
         assert weights.shape == (record["num_hashes"],)
         return NgramClassifier(
@@ -113,7 +112,7 @@ def load(folder: str, record: dict[str, Any]) -> "NgramClassifier":
             record["link"] == "logistic",
             tuple(record["scale"]),
         )
-    except (KeyError, ValueError, TypeError, OSError, AssertionError, zipfile.BadZipFile) as error:
+    except (LookupError, ValueError, TypeError, AssertionError) as error:
         raise DataError(
             f"{path} holds no weights of an n-gram classifier ({error!r}): train the classifier again"
         ) from None

@@ -15,7 +15,7 @@ import pytest
 from marin.data.documents import Document, write_documents
 from marin.data.shards import DocumentSet, write_shards
 from marin.data.tokenizer.for_encoders import EncoderTokenizer
-from marin.datashop import fitting, masked_fit
+from marin.datashop import encoder_fit, fitting, masked_fit
 from marin.datashop.classifier import load_classifier
 from marin.datashop.config import DatashopRunnerConfig
 from marin.datashop.encoder import CPU_SIZE, EncoderConfig
@@ -23,7 +23,7 @@ from marin.datashop.encoder_fit import FineTuner, fit_head
 from marin.datashop.fitting import Fit, fit
 from marin.datashop.masked import PretrainEncoderConfig, pretrain_encoder, pretrain_encoder_step
 from marin.datashop.pipeline import datashop_steps
-from marin.datashop.scoring import read_scores
+from marin.datashop.scoring import folder_digest, read_scores
 from marin.errors import ConfigError, DataError, NonFiniteLossError
 from marin.execution.executor import Executor
 from marin.execution.flags import ExecutorMainConfig
@@ -174,6 +174,34 @@ def test_run_with_an_encoder_keeps_the_asked_fraction(made: dict[str, str], tmp_
     assert np.array_equal(found, expected)
 
 
+@pytest.mark.parametrize("kind", ["classifier", "encoder"])
+def test_kill_after_the_last_file_leaves_nothing_behind(
+    kind: str, made: dict[str, str], trained: dict[str, Path], tmp_path: Path
+) -> None:
+    source = trained["frozen"] if kind == "classifier" else Path(made["encoder"])
+    folder = shutil.copytree(source, tmp_path / "copy")
+    digest = folder_digest(str(folder))
+    (folder / "checkpoints" / "step-00000010").mkdir(parents=True)
+    (folder / "checkpoints" / "step-00000010" / "arrays").write_bytes(b"x")
+    if kind == "classifier":
+        (folder / "vectors").mkdir()
+        (folder / "vectors" / "block-00000.npy").write_bytes(b"x")
+        config_of(made, folder, fine_tune=False).train()
+    else:
+        (folder / "tokens.npy").write_bytes(b"x")
+        pretrain_encoder(dataclasses.replace(PRETRAINING, documents=made["sample"], output_path=str(folder)))
+    assert folder_digest(str(folder)) == digest and not (folder / "checkpoints").exists()
+
+
+def test_look_that_is_named_is_the_one_whose_weights_are_kept() -> None:
+    """0.1 is larger as float32 than as float64, so a comparison in float64 would name the later one of two equal looks."""
+    later = float(np.float32(0.1))
+    tried = [{"step": 0, "macro_f1": 0.1, "squared_error": 0.3}, {"step": 8, "macro_f1": later, "squared_error": 0.3}]
+    assert encoder_fit.kept_look(tried)["step"] == 0
+    better = {"step": 16, "macro_f1": later, "squared_error": 0.2}
+    assert encoder_fit.kept_look([*tried, better, {**better, "step": 24}])["step"] == 16
+
+
 def test_finished_folder_is_not_trained_again(made: dict[str, str], trained: dict[str, Path]) -> None:
     before = (trained["frozen"] / "head.npz").stat().st_mtime_ns
     config_of(made, trained["frozen"], fine_tune=False).train()
@@ -230,9 +258,22 @@ def test_encoder_that_is_not_there_or_too_short_is_refused(made: dict[str, str],
 
 def test_damaged_classifier_is_refused(trained: dict[str, Path], tmp_path: Path) -> None:
     folder = shutil.copytree(trained["frozen"], tmp_path / "copy")
-    (folder / "head.npz").write_bytes(b"PK")
-    with pytest.raises(DataError, match="train the classifier again"):
-        load_classifier(str(folder))
+    whole = (folder / "head.npz").read_bytes()
+    for damaged in (b"PK", b"", whole[:-30], whole[:100], np.random.default_rng(0).bytes(300)):
+        (folder / "head.npz").write_bytes(damaged)
+        with pytest.raises(DataError, match=r"head\.npz.*train the classifier again"):
+            load_classifier(str(folder))
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", "\xff"])
+def test_damaged_record_of_the_encoder_is_found_before_training(
+    made: dict[str, str], tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = shutil.copytree(made["encoder"], tmp_path / "encoder")
+    (copied / "encoder" / "pretraining.json").write_bytes(content.encode("latin-1"))
+    monkeypatch.setattr(encoder_fit, "open_text_encoder", lambda *given: pytest.fail("it begins"))
+    with pytest.raises(DataError, match=r"pretraining\.json is no record .*run the step"):
+        config_of({**made, "encoder": str(copied)}, tmp_path / "out").train()
 
 
 # --- masked prediction ------------------------------------------------------------------------------------------------

@@ -86,12 +86,15 @@ def test_long_documents_are_judged_by_their_beginning(labelled: Labelled, tmp_pa
     assert same[0] == same[1]
 
 
-@pytest.mark.parametrize("damage", ["weights.npz", "classifier.json", "shape"])
+@pytest.mark.parametrize("damage", ["weights.npz", "classifier.json", "shape", "scale"])
 def test_damaged_classifiers_are_refused_with_their_place(
     labelled: Labelled, tmp_path: pathlib.Path, damage: str
 ) -> None:
     folder = pathlib.Path(trained(labelled, tmp_path / "c"))
-    if damage == "shape":
+    if damage == "scale":
+        record = json.loads((folder / "classifier.json").read_text())
+        (folder / "classifier.json").write_text(json.dumps({key: record[key] for key in record if key != "scale"}))
+    elif damage == "shape":
         record = json.loads((folder / "classifier.json").read_text())
         (folder / "classifier.json").write_text(json.dumps(record | {"num_hashes": 2 * SMALL}))
     else:
