@@ -10,6 +10,7 @@ from marin.datashop.asking import Standing
 from marin.datashop.grading import grade
 from marin.datashop.question import Answer, Question
 from marin.storage import files
+from marin.tracking.console import duration
 
 PROGRESS = "progress.json"
 _FIRST_INTERVAL, _LONGEST_INTERVAL = 2.0, 30.0
@@ -88,7 +89,7 @@ class AnnotateProgress:
         if self._per_second > 0:
             parts.append(f"{self._per_second:.1f}/s")
         if self._seconds_left:
-            parts.append(f"{_duration(self._seconds_left)} left")
+            parts.append(f"{duration(self._seconds_left)} left")
         if self._num_unparsed:
             parts.append(f"{self._num_unparsed:,} unparsed")
         if standing.unanswered:
@@ -133,9 +134,3 @@ class AnnotateProgress:
 
 def _tokens_of(tokens: Tokens) -> int:
     return tokens.input + tokens.output
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
