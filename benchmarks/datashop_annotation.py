@@ -26,6 +26,7 @@ import tempfile
 import time
 from typing import ClassVar
 
+from benchmarks.data import print_figure
 from marin.data.documents import Document
 from marin.data.shards import write_shards
 from marin.datashop.annotate import AnnotateConfig, annotate
@@ -153,26 +154,13 @@ def main() -> None:
         server.kill()
         server.wait()
     overheads = [wall / own - 1 for wall, own, _ in found]
-    line = {
-        "name": "annotation_overhead",
-        "value": round(100 * statistics.median(overheads), 2),
-        "unit": "% over the endpoint's own time",
-        "n": args.repetitions,
-        "context": {
-            "target": "<= 5",
-            "in_flight": IN_FLIGHT,
-            "documents": args.documents,
-            "endpoint_seconds": args.seconds,
-            "all": [round(100 * value, 2) for value in overheads],
-            "processor_ms_per_document": round(
-                1000 * statistics.median(spent for *_, spent in found) / args.documents, 3
-            ),
-            "load": os.getloadavg()[0],
-            "machine": platform.processor() or platform.machine(),
-            "cpus": os.cpu_count(),
-        },
-    }
-    print(json.dumps(line), flush=True)
+    per_document = statistics.median(spent for *_, spent in found) / args.documents
+    print_figure(
+        "annotation_overhead", 100 * statistics.median(overheads), "% over the endpoint's own time", args.repetitions,
+        target="<= 5", in_flight=IN_FLIGHT, documents=args.documents, endpoint_seconds=args.seconds,
+        all=[round(100 * value, 2) for value in overheads], processor_ms_per_document=round(1000 * per_document, 3),
+        load=os.getloadavg()[0], machine=platform.processor() or platform.machine(),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

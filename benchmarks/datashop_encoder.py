@@ -11,7 +11,6 @@ at length 512.
 """
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -21,6 +20,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from benchmarks.data import print_figure
 from marin import hardware
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer.for_encoders import train_encoder_tokenizer
@@ -86,8 +86,7 @@ def main() -> None:
     }
 
     def show(name: str, value: float, unit: str, **more: object) -> None:
-        line = {"name": name, "value": round(value, 4), "unit": unit, "n": args.repetitions, "context": context | more}
-        print(json.dumps(line), flush=True)
+        print_figure(name, value, unit, args.repetitions, **context, **more)
 
     rows = encoder.rows_of(args.length)
     run = vectors_program(encoder.static, encoder.pooling)

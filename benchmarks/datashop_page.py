@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
 
+from benchmarks.data import print_figure
 from marin.site.datashop import taking
 from marin.site.datashop.app import build_app
 from marin.site.datashop.shop import Shop, open_shop
@@ -80,10 +81,6 @@ def rows(texts: list[str]) -> bytes:
     return b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts)
 
 
-def say(name: str, value: float, unit: str, n: int, **context: Any) -> None:
-    print(json.dumps({"name": name, "value": round(value, 3), "unit": unit, "n": n, "context": context}), flush=True)
-
-
 def measure(folder: pathlib.Path) -> None:
     chance = random.Random(1)
     words = [f"{chance.getrandbits(24):x}" for _ in range(5000)]
@@ -102,7 +99,9 @@ def measure(folder: pathlib.Path) -> None:
         taking.take(folder / "raw", "pool.jsonl", folder / "made")
         alone = time.perf_counter() - start
         megabytes = len(content) / 1e6
-        say("upload", megabytes / whole, "MB/s", 1, megabytes=megabytes, reading_alone=round(megabytes / alone, 3))
+        print_figure(
+            "upload", megabytes / whole, "MB/s", 1, megabytes=megabytes, reading_alone=round(megabytes / alone, 3)
+        )
         run = post(shop, port, "/runs")
         post(shop, port, run, action="save", name="a", pool=[pool])
         times = []
@@ -110,7 +109,7 @@ def measure(folder: pathlib.Path) -> None:
             start = time.perf_counter()
             assert ask(shop, port, "GET", run)[0] == 200
             times.append(time.perf_counter() - start)
-        say("form_page", 1e3 * statistics.median(times), "ms", _REQUESTS)
+        print_figure("form_page", 1e3 * statistics.median(times), "ms", _REQUESTS)
 
 
 def docstrings() -> dict[bool, list[str]]:
@@ -153,7 +152,7 @@ def screenshot(folder: pathlib.Path, target: pathlib.Path) -> None:
                 sys.exit("the run failed:\n" + (shop.runs.folder / run[6:] / "output.txt").read_text()[-3000:])
             time.sleep(1)
         documents = len(found[False]) + len(planted)
-        say("whole_run", time.perf_counter() - start, "s", 1, documents=documents, examples=len(examples))
+        print_figure("whole_run", time.perf_counter() - start, "s", 1, documents=documents, examples=len(examples))
         with sync_playwright() as playwright:
             chromium = shutil.which("chromium") or shutil.which("google-chrome")
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
