@@ -107,6 +107,35 @@ def test_each_mistake_is_told_at_its_field(
     assert list(checked.problems) == [field] and len(checked.problems[field]) > 15
 
 
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"budget_dollars": "5,00"}, "budget_dollars"),
+        ({"price_input": "0,600"}, "price_input"),
+        ({"price_output": "1,5"}, "price_output"),
+        ({"sample_size": "20,00"}, "sample_size"),
+        ({"keep_percent": "12,5"}, "keep_percent"),
+        ({"keep": "threshold", "threshold": "2,5"}, "threshold"),
+        ({"vocab_size": "1,2345"}, "vocab_size"),
+    ],
+)
+def test_decimal_comma_is_refused_and_never_multiplies(
+    uploads: Uploads, files: dict[str, Upload], changes: dict[str, str], field: str
+) -> None:
+    prices = {"price_input": "1", "price_output": "2"}
+    checked = check(_wish(files, **(PROMPTED | prices | changes)), uploads, [])
+    assert list(checked.problems) == [field] and "a point before decimals" in checked.problems[field]
+
+
+def test_commas_part_thousands(uploads: Uploads, files: dict[str, Upload]) -> None:
+    numbers = {"sample_size": "1,500", "price_input": "1,234.5", "price_output": "2", "vocab_size": "12_345"}
+    checked = check(_wish(files, **(PROMPTED | numbers | {"budget_dollars": "1,000,000"})), uploads, [])
+    assert checked.problems == {}
+    assert (checked.settings["sample_size"], checked.settings["vocab_size"]) == (1500, 12345)
+    asked = checked.settings["text_generation_inference_config_kwargs"]
+    assert (asked["dollars_per_million_input"], asked["budget_dollars"]) == (1234.5, 1e6)
+
+
 NASTY = "Quotes ' \" \"\"\" '''\\ and \\n {example}\nlines\t\u2028 {0} %s \x1b[31m</textarea><script>"
 
 

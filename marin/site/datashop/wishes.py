@@ -37,6 +37,7 @@ Extract:
 Give your reason in one sentence, then end with "Final Score: " and the number.
 """
 _NAME = re.compile(r"[a-z0-9]+([_-][a-z0-9]+)*")
+_NUMBER = re.compile(r"[+-]?(\d{1,15}|[1-9]\d{0,2}([,_]\d{3}){1,4})(\.\d{0,15})?", re.ASCII)
 _REMOTE = ("gs://", "s3://", "hf://", "https://")
 _LONGEST_PROMPT = 50_000
 _FEW_EXAMPLES = 20
@@ -224,9 +225,9 @@ class _Checker:
             more[target] = self._optional(field, float, "dollars for a million tokens, such as 0.6")
         more["budget_dollars"] = self._optional("budget_dollars", float, "dollars, such as 5")
         more["budget_tokens"] = self._optional("budget_tokens", int, "a whole number of tokens, such as 2000000")
-        if (more["dollars_per_million_input"] is None) != (more["dollars_per_million_output"] is None):
+        if bool(wish.price_input) != bool(wish.price_output):
             self._problems.setdefault("price_output", "Give both prices or none.")
-        if more["budget_dollars"] is not None and more["dollars_per_million_input"] is None:
+        if more["budget_dollars"] is not None and not wish.price_input:
             self._problems.setdefault("budget_dollars", "A budget in dollars needs both prices.")
         if more["budget_dollars"] == 0 or more["budget_tokens"] == 0:
             self._problems["budget_dollars" if more["budget_dollars"] == 0 else "budget_tokens"] = "Use more than 0."
@@ -242,7 +243,7 @@ class _Checker:
             percent = _parsed(wish.keep_percent, float)
             if percent is None or not 0 < percent < 100:
                 self._problems["keep_percent"] = (
-                    "Give a part of the pool in percent, above 0 and below 100, such as 10."
+                    f"Give a part of the pool in percent, above 0 and below 100, such as 10.{_comma_hint(wish.keep_percent)}"
                 )
             else:
                 self._settings["keep_fraction"] = round(percent / 100, 12)
@@ -265,7 +266,7 @@ class _Checker:
     def _number(self, field: str, kind: Callable[[str], Any], is_right: Callable[[Any], bool], expected: str) -> None:
         value = _parsed(getattr(self._wish, field), kind)
         if value is None or not is_right(value):
-            self._problems[field] = f"Give {expected}."
+            self._problems[field] = f"Give {expected}.{_comma_hint(getattr(self._wish, field))}"
         else:
             self._settings[field] = value
 
@@ -273,7 +274,7 @@ class _Checker:
         text = getattr(self._wish, field)
         value = _parsed(text, kind) if text else None
         if text and (value is None or not math.isfinite(value) or value < 0):
-            self._problems[field] = f"Give {expected}, or leave it empty."
+            self._problems[field] = f"Give {expected}, or leave it empty.{_comma_hint(text)}"
         return value
 
 
@@ -306,14 +307,21 @@ def _plain(path: str) -> str:
 
 
 def _parsed(text: str, kind: Callable[[str], Any]) -> Any:
-    """The number that was typed, None if it is none."""
-    cleaned = text.replace(",", "").replace("_", "").strip()
-    if not re.fullmatch(r"[+-]?\d{1,15}(\.\d{0,15})?", cleaned, re.ASCII):
+    """The number that was typed, None if it is none. Commas and underscores may only part thousands: `5,00` may mean 5."""
+    found = _NUMBER.fullmatch(text.strip())
+    if found is None:
         return None
     try:
-        return kind(cleaned)
+        return kind(re.sub("[,_]", "", found[0]))
     except ValueError:
         return None
+
+
+def _comma_hint(text: str) -> str:
+    """What to say of a number that has a comma where none parts thousands."""
+    if "," not in text or _NUMBER.fullmatch(text):
+        return ""
+    return " Write a point before decimals, as in 0.6; a comma may only part thousands, as in 1,500."
 
 
 def _path_problem(path: str, folders: Sequence[str]) -> str:
