@@ -11,14 +11,15 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from datashop_pages import Client, rows, shop_served
 from datashop_runner import HOSTILE, STAGES
 
-from marin.site.datashop.runs import Runs
+from marin.site.datashop import trying
+from marin.site.datashop.runs import Run, Runs
 from marin.site.datashop.wishes import Wish
 
 
@@ -181,6 +182,59 @@ def test_a_run_is_stopped_resumed_and_downloaded(client: Client) -> None:
     assert copy != address and 'value="math-docs"' in client.get(copy)
     client.post(address, action="remove")
     assert client.ask("GET", address)[0] == 404 and (client.store / "datashop" / "math-docs").is_dir()
+
+
+def test_prompt_that_a_model_wrote_overwrites_nothing_that_happened_meanwhile(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = client.upload("pool.jsonl", rows(25))["id"]
+    common = {"way": "corpus", "corpus": [file], "pool": [file], "model": "m", "endpoint": "http://127.0.0.1:1/v1"}
+    meanwhile: dict[str, Any] = {}
+
+    def written(settings: Any, folder: str, prefix: str) -> str:
+        pathlib.Path(folder).mkdir()
+        meanwhile["do"]()
+        (pathlib.Path(folder) / "prompt.txt").parent.mkdir(parents=True, exist_ok=True)
+        return "Grade: {example}"
+
+    monkeypatch.setattr(trying, "written_prompt", written)
+
+    def write(do: Callable[[str], Any]) -> tuple[Run | None, pathlib.Path]:
+        draft = client.post("/runs")[1]["location"]
+        meanwhile["do"] = lambda: do(draft)
+        assert client.post(draft, action="write", name="early", **common)[0] == 303
+        return client.shop.runs.get(draft[6:]), client.shop.runs.folder / draft[6:]
+
+    gone, folder = write(lambda draft: client.post(draft, action="remove"))
+    assert gone is None and not folder.exists()
+
+    def start(draft: str) -> None:
+        client.post(draft, action="review", name="other", way="examples", pool=[file], positives=[file])
+        client.post(draft, action="start")
+
+    started, _ = write(start)
+    assert started is not None and (started.is_draft, started.wish.way, started.wish.name) == (
+        False,
+        "examples",
+        "other",
+    )
+
+    saved, _ = write(lambda draft: client.post(draft, action="save", name="late", budget_tokens="5000", **common))
+    assert saved is not None and (saved.wish.way, saved.wish.prompt) == ("prompt", "Grade: {example}")
+    assert (saved.wish.name, saved.wish.budget_tokens, saved.wish.processor_type) == ("late", "5000", "medu")
+
+
+def test_draft_that_changed_since_it_was_looked_at_is_not_started(tmp_path: pathlib.Path) -> None:
+    runs = Runs(tmp_path / "runs", str(tmp_path), (sys.executable, "-c", "pass"))
+    looked_at = runs.create(Wish(name="a"))
+    runs.update(looked_at.id, lambda wish: Wish(name="b"))
+    runs.start(looked_at, {"pretraining_data_path": ("x",)})
+    found = runs.get(looked_at.id)
+    assert found is not None and found.is_draft and found.wish.name == "b"
+    runs.remove(found)
+    assert runs.update(found.id, lambda wish: wish) is None
+    runs.remove(found), runs.save_trial(found, {"wish": ""})
+    assert list(runs.folder.iterdir()) == []
 
 
 def test_a_server_that_starts_again_finds_runs_and_what_killed_ones_left(tmp_path: pathlib.Path) -> None:
