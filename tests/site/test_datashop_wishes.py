@@ -56,7 +56,13 @@ PROMPTED = {"way": "prompt", "model": "m", "endpoint": "http://127.0.0.1:1/v1"}
         ({"pool_path": "{data}/../secret.txt"}, "pool_path"),
         ({"pool_path": "{data}/*/../../secret.txt"}, "pool_path"),
         ({"pool_path": "{data}/link/secret.txt"}, "pool_path"),
+        ({"pool_path": "{data}*/secret.txt"}, "pool_path"),
+        ({"pool_path": "{data}/*/secret.txt"}, "pool_path"),
+        ({"pool_path": "{data}/in*.txt"}, "pool_path"),
+        ({"pool_path": "{data}/folder"}, "pool_path"),
         ({"pool_path": "{data}/none.jsonl"}, "pool_path"),
+        ({"pool_path": "{data}/none*.jsonl"}, "pool_path"),
+        ({"pool_path": "{data}/a**.jsonl"}, "pool_path"),
         ({"pool_path": "data/a.jsonl"}, "pool_path"),
         ({"pool_path": "file:///etc/passwd"}, "pool_path"),
         ({"pool_path": "{data}\0"}, "pool_path"),
@@ -99,7 +105,12 @@ def test_each_mistake_is_told_at_its_field(
     data = tmp_path / "data"
     data.mkdir()
     (tmp_path / "secret.txt").write_text("secret")
+    (data / "folder").mkdir()
+    (tmp_path / "data-of-others").mkdir()
+    (tmp_path / "data-of-others" / "secret.txt").write_text("secret")
     (data / "link").symlink_to(tmp_path)
+    for link in (data / "inside.txt", data / "folder" / "inside.txt"):
+        link.symlink_to(tmp_path / "secret.txt")
     filled = {
         name: value.replace("{data}", str(data)) if name == "pool_path" else value for name, value in changes.items()
     }
@@ -134,6 +145,28 @@ def test_commas_part_thousands(uploads: Uploads, files: dict[str, Upload]) -> No
     assert (checked.settings["sample_size"], checked.settings["vocab_size"]) == (1500, 12345)
     asked = checked.settings["text_generation_inference_config_kwargs"]
     assert (asked["dollars_per_million_input"], asked["budget_dollars"]) == (1234.5, 1e6)
+
+
+def test_paths_patterns_and_links_that_stay_below_a_folder_may_be_read(
+    uploads: Uploads, files: dict[str, Upload], tmp_path: pathlib.Path
+) -> None:
+    for name in ("a/one.jsonl", "b/two.jsonl", "b/[odd]*.jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "a" / "link.jsonl").symlink_to(tmp_path / "b" / "two.jsonl")
+    for asked in (
+        "",
+        "a",
+        "a/one.jsonl",
+        "*",
+        "*/one.jsonl",
+        "**/*.jsonl",
+        "a/*.jsonl",
+        "b/[odd]*.jsonl",
+        "b/[t]wo.jsonl",
+    ):
+        checked = check(_wish(files, pool_path=f"{tmp_path}/{asked}"), uploads, [str(tmp_path)])
+        assert checked.problems == {}, asked
 
 
 NASTY = "Quotes ' \" \"\"\" '''\\ and \\n {example}\nlines\t\u2028 {0} %s \x1b[31m</textarea><script>"

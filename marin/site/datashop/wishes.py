@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from marin.data.inputs import open_store
 from marin.datashop.annotate_config import EXAMPLE
 from marin.datashop.ask_config import check_endpoint
 from marin.datashop.config import DatashopRunnerConfig
@@ -37,6 +38,7 @@ Extract:
 Give your reason in one sentence, then end with "Final Score: " and the number.
 """
 _NAME = re.compile(r"[a-z0-9]+([_-][a-z0-9]+)*")
+_NAME_A_FOLDER = "name another folder with --data DIR when you start `marin datashop`."
 _NUMBER = re.compile(r"[+-]?(\d{1,15}|[1-9]\d{0,2}([,_]\d{3}){1,4})(\.\d{0,15})?", re.ASCII)
 _REMOTE = ("gs://", "s3://", "hf://", "https://")
 _LONGEST_PROMPT = 50_000
@@ -330,13 +332,41 @@ def _path_problem(path: str, folders: Sequence[str]) -> str:
         return ""
     if "://" in path or "\0" in path or len(path) > 4000:
         return f"Give a path on this machine, or a URL that begins with {', '.join(_REMOTE[:-1])} or {_REMOTE[-1]}."
-    fixed = re.split(r"[*?\[]", path, maxsplit=1)[0]
-    real = os.path.realpath(fixed)
     if not os.path.isabs(path) or ".." in path.split("/"):
         return "Give the whole path, from / on and without `..`."
-    if not any(real == folder or real.startswith(folder.rstrip("/") + "/") for folder in folders):
-        return (
-            f"This page may only read below {' and '.join(folders)}: name another folder with --data DIR when you start "
-            "`marin datashop`."
-        )
-    return "" if os.path.exists(real) or fixed != path else "There is nothing at this path."
+    is_there = os.path.exists(path)
+    # A pattern may only begin below a folder that may be read: `/srv/data*/x` would also match beside /srv/data.
+    fixed = path if is_there else os.path.dirname(re.split(r"[*?\[]", path, maxsplit=1)[0])
+    if not _is_below(os.path.realpath(fixed), folders):
+        return f"This page may only read below {' and '.join(folders)}: {_NAME_A_FOLDER}"
+    try:
+        outside = _first_outside(path, folders)
+    except (OSError, ValueError, re.error):
+        return "This path or pattern cannot be read: check what it matches."
+    if outside is not None:
+        return f"{outside[:200]} is a link out of {' and '.join(folders)}, which this page may not follow: {_NAME_A_FOLDER}"
+    return "" if is_there or next(iter(_matches(path)), None) is not None else "There is nothing at this path."
+
+
+def _is_below(real: str, folders: Sequence[str]) -> bool:
+    return any(real == folder or real.startswith(folder.rstrip("/") + "/") for folder in folders)
+
+
+def _first_outside(path: str, folders: Sequence[str]) -> str | None:
+    """The first file of those that a run would read at `path` that lies outside, as links can lead anywhere."""
+    may_read: dict[str, bool] = {}
+    for match in _matches(path):
+        above = os.path.dirname(match)
+        if above not in may_read:
+            may_read[above] = _is_below(os.path.realpath(above), folders)
+        if not may_read[above] or (os.path.islink(match) and not _is_below(os.path.realpath(match), folders)):
+            return match
+    return None
+
+
+def _matches(path: str) -> list[str]:
+    """What `marin.data.inputs` finds there: the file, the files of the folder, or what fits the pattern."""
+    store = open_store(path)
+    if os.path.isdir(path):
+        return [str(match) for match in store.find(path)]
+    return [path] if os.path.exists(path) else [str(match) for match in store.glob(path)]
