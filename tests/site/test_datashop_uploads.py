@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import pathlib
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -41,10 +42,12 @@ def test_rows_without_a_text_are_counted_and_all_others_are_kept(tmp_path: pathl
         + b'{"text": "NUL \\u0000 and <script>"}'
     )
     summary, documents = _take(tmp_path, "a.jsonl", content)
+    made = summary["file"].removesuffix(".jsonl.zst")
+    assert re.fullmatch("a-[0-9a-f]{8}", made)
     assert [(document.id, document.text, document.source) for document in documents] == [
         ("7", "first", "web"),
-        ("a:2", "same id", "a"),
-        ("a:9", "NUL \0 and <script>", "a"),
+        (f"{made}:2", "same id", "a"),
+        (f"{made}:9", "NUL \0 and <script>", "a"),
     ]
     assert summary["left_out"] == {
         "no_text": 1, "empty_text": 1, "not_an_object": 1, "not_utf8": 1, "lone_surrogate": 1, "not_json": 1,
@@ -73,8 +76,9 @@ def test_parquet_is_read_by_its_likely_or_its_named_column(tmp_path: pathlib.Pat
     (tmp_path / "likely").mkdir()
     (tmp_path / "named").mkdir()
     assert [document.text for document in _take(tmp_path / "likely", "a.parquet", content)[1]] == ["one", "two"]
-    named = _take(tmp_path / "named", "a.parquet", content, text_field="title")[1]
-    assert [(document.id, document.text) for document in named] == [("x", "t"), ("a:2", "u")]
+    summary, named = _take(tmp_path / "named", "a.parquet", content, text_field="title")
+    made = summary["file"].removesuffix(".jsonl.zst")
+    assert [(document.id, document.text) for document in named] == [("x", "t"), (f"{made}:2", "u")]
 
 
 @pytest.mark.parametrize(
@@ -84,6 +88,22 @@ def test_parquet_is_read_by_its_likely_or_its_named_column(tmp_path: pathlib.Pat
 def test_text_file_is_parted_as_asked(tmp_path: pathlib.Path, split: str, texts: list[str]) -> None:
     _, documents = _take(tmp_path, "a.txt", b"\xef\xbb\xbfone\ntwo\n\n \nthree\n", split=split)
     assert [document.text for document in documents] == texts
+
+
+def test_files_of_one_name_and_readings_of_one_file_share_no_id_and_no_file_name(tmp_path: pathlib.Path) -> None:
+    names: list[str] = []
+    ids: list[str] = []
+    for number, (content, split) in enumerate(
+        [(b"one\ntwo", "lines"), (b"one\ntwo", "whole"), (b"three\nfour", "lines")]
+    ):
+        (tmp_path / str(number)).mkdir()
+        summary, documents = _take(tmp_path / str(number), "a.txt", content, split=split)
+        names.append(summary["file"])
+        ids += [document.id for document in documents]
+    assert len(set(names)) == 3 and len(set(ids)) == len(ids) == 5
+    again = tmp_path / "again"
+    again.mkdir()
+    assert [document.id for document in _take(again, "a.txt", b"one\ntwo", split="lines")[1]] == ids[:2]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Files that a person uploads: streamed to disk, checked by `taking` in a process of its own, and kept as clean documents.
 
-    {folder}/{id}/upload.json                what was found
-    {folder}/{id}/{stem}-{digest}.jsonl.zst   its documents, which is all that a run reads
-    {folder}/.incoming/                      what is on its way; of a server that died it is removed at the next start
+    {folder}/{id}/upload.json               what was found
+    {folder}/{id}/{stem}-{id:.8}.jsonl.zst    its documents, which is all that a run reads
+    {folder}/.incoming/                     what is on its way; of a server that died it is removed at the next start
 
 The id is a digest of content and reading, so the same file uploaded twice is there once, and a run's identity covers what
 its files hold. A folder appears under its id whole or not at all. Names come from strangers: what is kept of one has only
@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 import psutil
 
 from marin.errors import DataError, StorageError
-from marin.site.datashop.taking import SPLITS, SUMMARY
+from marin.site.datashop.taking import SPLITS, SUMMARY, reading_digest
 from marin.storage import files
 
 MOST_BYTES = 4_000_000_000
@@ -131,7 +131,7 @@ class Uploads:
         try:
             raw = work / "raw"
             digest = await self._store(raw, body)
-            reading = hashlib.sha256(f"{digest}\0{kept_name}\0{text_field}\0{split}".encode()).hexdigest()[:16]
+            reading = reading_digest(digest, kept_name, text_field, split)[:16]
             known = self.get(reading)
             if known is not None:
                 return known
