@@ -138,10 +138,14 @@ def test_file_that_expands_beyond_the_limit_is_refused_while_it_is_read(
     assert len(packed) < 2000
     with pytest.raises(DataError, match="expands to more than 0.002 GB"):
         _take(tmp_path, "a.jsonl.zst", packed)
-    (tmp_path / "columns").mkdir()
-    pq.write_table(pa.table({"text": ["x" * 100] * 50_000}), tmp_path / "a.parquet", use_dictionary=False)
-    with pytest.raises(DataError, match=r"expands to .* GB, more than"):
-        _take(tmp_path / "columns", "a.parquet", (tmp_path / "a.parquet").read_bytes())
+    for encoding, is_dictionary in (("plain", False), ("dictionary", True)):
+        (tmp_path / encoding).mkdir()
+        path = tmp_path / f"{encoding}.parquet"
+        pq.write_table(pa.table({"text": ["x" * 1000] * 5000}), path, use_dictionary=is_dictionary)
+        told = pq.read_metadata(path).row_group(0).total_byte_size
+        assert (told < 2_000_000) == is_dictionary  # what a dictionary hides
+        with pytest.raises(DataError, match=r"expands to more than 0.002 GB"):
+            _take(tmp_path / encoding, "a.parquet", path.read_bytes())
 
 
 @pytest.mark.parametrize(

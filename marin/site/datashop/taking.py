@@ -163,8 +163,7 @@ def _checked(blocks: Iterator[bytes]) -> Iterator[bytes]:
     total = line = 0
     for block in blocks:
         total += len(block)
-        if total > MOST_TEXT:
-            raise DataError(f"it expands to more than {MOST_TEXT / 1e9:g} GB: split it into smaller files")
+        _check_size(total)
         first, last = block.find(b"\n"), block.rfind(b"\n")
         longest = line + (len(block) if first < 0 else first)
         line = longest if last < 0 else len(block) - last - 1
@@ -214,11 +213,7 @@ def _columns(file: InputFile, wanted: str) -> tuple[str, Iterator[Row | BadRow]]
         schema = metadata.schema.to_arrow_schema()
     except (pa.ArrowException, OSError, EOFError) as error:
         raise DataError(f"it is no Parquet file ({str(error).splitlines()[0] if str(error) else error})") from None
-    size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-    if size > MOST_TEXT:
-        raise DataError(
-            f"it expands to {size / 1e9:,.1f} GB, more than {MOST_TEXT / 1e9:g}: split it into smaller files"
-        )
+    _check_size(sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)))
     strings = [item.name for item in schema if pa.types.is_string(item.type) or pa.types.is_large_string(item.type)]
     usual = [name for name in _USUAL_FIELDS if name in strings]
     field = wanted or (usual or strings or ["text"])[0]
@@ -226,10 +221,21 @@ def _columns(file: InputFile, wanted: str) -> tuple[str, Iterator[Row | BadRow]]
         raise DataError(f"it has no column {field!r}: its columns are {', '.join(schema.names[:20]) or 'none'}")
 
     def rows() -> Iterator[Row | BadRow]:
+        # What the file says of its size knows nothing of a value that is there once and in many rows.
+        total = 0
         with open(file.path, "rb") as stream:
-            yield from column_rows(file, stream, needed=[field], optional=["id", "source"])
+            for row in column_rows(file, stream, needed=[field], optional=["id", "source"]):
+                if isinstance(row, Row):
+                    total += sum(text_bytes(value) for value in row.fields.values() if isinstance(value, str))
+                    _check_size(total)
+                yield row
 
     return field, rows()
+
+
+def _check_size(size: int) -> None:
+    if size > MOST_TEXT:
+        raise DataError(f"it expands to more than {MOST_TEXT / 1e9:g} GB: split it into smaller files")
 
 
 def _pieces(file: InputFile, split: str) -> Iterator[Row | BadRow]:
