@@ -1,5 +1,6 @@
 """The datashop's page over a real server: whom it turns away, what hostile names do, and runs that outlive it."""
 
+import errno
 import io
 import json
 import os
@@ -18,6 +19,7 @@ import pytest
 from datashop_pages import Client, rows, shop_served
 from datashop_runner import HOSTILE, STAGES
 
+from marin.errors import StorageError
 from marin.site.datashop import trying
 from marin.site.datashop.runs import Run, Runs
 from marin.site.datashop.wishes import Wish
@@ -124,6 +126,38 @@ def test_hostile_uploads_are_refused_or_shown_as_text(client: Client) -> None:
     assert len(client.shop.uploads.all()) == 1
     client.post("/files/remove", id=kept["id"])
     assert client.shop.uploads.all() == []
+
+
+def test_a_button_of_another_way_and_a_field_that_is_no_text_are_refused(client: Client) -> None:
+    file = client.upload("pool.jsonl", rows(25))["id"]
+    draft = client.post("/runs")[1]["location"]
+    fields = {"pool": [file], "corpus": [file], "positives": [file], "model": "m", "endpoint": "http://127.0.0.1:1/v1"}
+    for way in ("corpus", "examples"):
+        status, _, body = client.post(draft, action="try", way=way, **fields)
+        assert status == 400 and "Only a prompt can be tried" in body.decode(), way
+    for text_field in ("%00", "a%00b"):
+        status, _, body = client.ask(
+            "POST", f"/uploads?name=a.jsonl&text_field={text_field}", b"{}", **{"X-Token": client.shop.access.token}
+        )
+        assert status == 422 and "is no text" in json.loads(body)["problem"]
+
+
+def test_a_full_disk_is_said_so(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def full_store(*_: Any, **__: Any) -> Any:
+        raise StorageError("x cannot be written: the disk is full: free some space")
+
+    for failing in (full, full_store):
+        with monkeypatch.context() as patched:
+            patched.setattr(client.shop.uploads, "_store", failing)
+            status, _, body = client.ask("POST", "/uploads?name=a.txt", b"x", **{"X-Token": client.shop.access.token})
+        assert status == 507 and "free some space" in json.loads(body)["problem"]
+    monkeypatch.setattr(client.shop.runs, "create", full)
+    status, _, body = client.post("/runs")
+    assert status == 507 and "No space left on device" in body.decode() and "free some space" in body.decode()
+    assert list((client.shop.uploads.folder / ".incoming").iterdir()) == []
 
 
 def test_addresses_that_name_nothing_of_the_page_are_not_found(client: Client) -> None:

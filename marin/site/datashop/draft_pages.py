@@ -131,6 +131,8 @@ def act(shop: Shop, request: Request, form: Form) -> Response:
 
 def _try(shop: Shop, run: Run) -> Response:
     checked = wishes.check(run.wish, shop.uploads, shop.folders)
+    if run.wish.way != "prompt":
+        raise HTTPException(400, "Only a prompt can be tried on ten documents: choose “A prompt” first.")
     if _trial_problems(checked):
         return RedirectResponse(f"/runs/{run.id}?check=try#problems", 303)
     try:

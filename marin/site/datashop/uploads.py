@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 
 import psutil
 
+from marin.data.documents import is_unicode
 from marin.errors import DataError, StorageError
 from marin.site.datashop.taking import SPLITS, SUMMARY, reading_digest
 from marin.storage import files
@@ -125,6 +126,8 @@ class Uploads:
         kept_name = clean_name(name)
         if split not in SPLITS:
             raise DataError("say how the text file is parted into documents")
+        if "\0" in text_field or not is_unicode(text_field):
+            raise DataError("the name of the field with the text is no text: type it again, or leave it empty")
         self._check_room(size or 0)
         work = self._incoming / f"{os.getpid()}-{os.urandom(8).hex()}"
         work.mkdir()
