@@ -6,6 +6,8 @@ import json
 import os
 import pathlib
 import re
+import shutil
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,6 +20,7 @@ from marin.data.documents import read_documents
 from marin.errors import DataError
 from marin.site.datashop import taking
 from marin.site.datashop.uploads import Uploads, clean_name
+from marin.storage import files
 
 
 def _take(folder: pathlib.Path, name: str, content: bytes, **options: Any) -> tuple[dict[str, Any], list[Any]]:
@@ -197,6 +200,22 @@ def test_upload_is_there_whole_once_or_not_at_all(tmp_path: pathlib.Path) -> Non
     assert list((uploads.folder / ".incoming").iterdir()) == []
     assert uploads.get("../" + first.id) is None and not uploads.remove("..")
     assert uploads.remove(first.id) and uploads.all() == []
+
+
+def test_slow_disk_keeps_nobody_else_waiting(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uploads = Uploads(tmp_path / "uploads")
+    where: list[int] = []
+    for module, name in ((files, "sync_tree"), (shutil, "rmtree")):
+        plain = getattr(module, name)
+
+        def noted(*arguments: Any, _plain: Any = plain, **options: Any) -> Any:
+            where.append(threading.get_ident())
+            return _plain(*arguments, **options)
+
+        monkeypatch.setattr(module, name, noted)
+    upload = asyncio.run(uploads.receive("a.jsonl", _body(_lines({"text": "one"})), size=None))
+    assert uploads.get(upload.id) is not None and list((uploads.folder / ".incoming").iterdir()) == []
+    assert len(where) == 2 and threading.get_ident() not in where  # which is the thread of the event loop
 
 
 def test_what_a_dead_server_left_is_removed_and_what_a_living_one_receives_is_not(tmp_path: pathlib.Path) -> None:

@@ -142,7 +142,7 @@ class Uploads:
             made.mkdir()
             async with self._reading:
                 await _taken(raw, kept_name, made, text_field, split)
-            files.sync_tree(str(made))
+            await asyncio.to_thread(files.sync_tree, str(made))  # both take seconds where the file is large
             with contextlib.suppress(FileExistsError, OSError):  # another request may have brought the same file
                 os.rename(made, self.folder / reading)
             upload = self.get(reading)
@@ -150,7 +150,7 @@ class Uploads:
                 raise DataError("it could not be kept: look at the disk, and upload it again")
             return upload
         finally:
-            shutil.rmtree(work, ignore_errors=True)
+            await asyncio.to_thread(shutil.rmtree, work, ignore_errors=True)
 
     async def _store(self, path: pathlib.Path, body: AsyncIterator[bytes]) -> str:
         """Writes the body, and returns its digest."""
