@@ -21,6 +21,7 @@ from datashop_runner import HOSTILE, STAGES
 
 from marin.errors import StorageError
 from marin.site.datashop import trying
+from marin.site.datashop.access import Access
 from marin.site.datashop.runs import Run, Runs
 from marin.site.datashop.wishes import Wish
 
@@ -65,6 +66,34 @@ def test_only_who_has_the_key_is_let_in(client: Client) -> None:
     assert "HttpOnly" in headers["set-cookie"] and "SameSite=strict" in headers["set-cookie"]
     key = client.store / "datashop_page" / ".key"
     assert key.stat().st_mode & 0o777 == 0o600 and client.shop.access.key not in client.get("/")
+
+
+def test_key_is_kept_only_where_nobody_else_can_have_laid_it_down(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, path = "k" * 43, tmp_path / ".key"
+
+    def lay(content: str = known, mode: int = 0o600) -> None:
+        path.unlink(missing_ok=True)
+        path.write_text(content)
+        path.chmod(mode)
+
+    lay()
+    assert Access(tmp_path, 1).key == known
+    for mode in (0o644, 0o660, 0o602):
+        lay(mode=mode)
+        assert Access(tmp_path, 1).key != known, oct(mode)
+        assert path.stat().st_mode & 0o777 == 0o600 and Access(tmp_path, 1).key == path.read_text()
+    lay("short")
+    assert len(Access(tmp_path, 1).key) == 43
+    lay()
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert Access(tmp_path, 1).key != known and (tmp_path / "elsewhere").read_text() == known
+    lay()
+    owner = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)  # as if another person had made it
+    assert Access(tmp_path, 1).key != known
 
 
 def test_other_sites_and_forms_without_the_token_change_nothing(client: Client) -> None:
