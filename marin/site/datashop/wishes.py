@@ -15,7 +15,8 @@ from typing import Any
 from marin.data.inputs import open_store
 from marin.datashop.annotate_config import EXAMPLE
 from marin.datashop.ask_config import check_endpoint
-from marin.datashop.config import DatashopRunnerConfig
+from marin.datashop.config import EXAMPLES_SCALE, DatashopRunnerConfig
+from marin.datashop.grading import scale_of
 from marin.errors import ConfigError
 from marin.site.datashop.uploads import Uploads
 
@@ -240,7 +241,13 @@ class _Checker:
     def _check_filter(self) -> None:
         wish = self._wish
         if wish.keep == "threshold":
-            self._number("threshold", float, math.isfinite, "a score, such as 3")
+            low, high = self._label_scale()
+            self._number(
+                "threshold",
+                float,
+                lambda value: low < value <= high,
+                f"a score above {low:g} and at most {high:g}, such as {(low + high) / 2:g}",
+            )
         else:
             percent = _parsed(wish.keep_percent, float)
             if percent is None or not 0 < percent < 100:
@@ -258,6 +265,13 @@ class _Checker:
             lambda value: 300 <= value <= 1_000_000,
             "a whole number from 300 to 1,000,000, such as 8192",
         )
+
+    def _label_scale(self) -> tuple[float, float]:
+        """The lowest and the highest label of the way; scores are on that scale."""
+        if self._wish.way == "examples":
+            return EXAMPLES_SCALE
+        is_prompt = self._wish.way == "prompt" and self._wish.processor_type in PROCESSORS
+        return scale_of(self._wish.processor_type if is_prompt else "medu")
 
     def _files(self, field: str, numbers: Sequence[str]) -> list[str]:
         found = [self._uploads.get(number) for number in numbers]
