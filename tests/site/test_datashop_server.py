@@ -20,7 +20,7 @@ from datashop_pages import Client, rows, shop_served
 from datashop_runner import HOSTILE, STAGES
 
 from marin.errors import StorageError
-from marin.site.datashop import trying
+from marin.site.datashop import stages, trying
 from marin.site.datashop.access import Access
 from marin.site.datashop.runs import Run, Runs
 from marin.site.datashop.wishes import Wish
@@ -298,6 +298,24 @@ def test_draft_that_changed_since_it_was_looked_at_is_not_started(tmp_path: path
     assert runs.update(found.id, lambda wish: wish) is None
     runs.remove(found), runs.save_trial(found, {"wish": ""})
     assert list(runs.folder.iterdir()) == []
+
+
+def test_list_of_runs_and_a_stages_files_need_nothing_that_stages_found_or_printed(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = _started(client)
+    client.go(*STAGES)
+    client.until(lambda: _word(client, address) == "finished")
+
+    def unread(*_: Any) -> Any:
+        raise AssertionError("read without need")
+
+    for name in ("_tail", "_found", "_last_words", "_reason"):
+        monkeypatch.setattr(stages, name, unread)
+    home = client.get("/")
+    assert "6 of 6 stages" in home and stages.WORDS["finished"] in home
+    assert client.ask("GET", f"{address}/report/")[0] == 200 and client.ask("GET", f"{address}/dataset.zip")[0] == 200
+    assert client.ask("GET", f"{address}/samples")[0] == 200
 
 
 def test_a_server_that_starts_again_finds_runs_and_what_killed_ones_left(tmp_path: pathlib.Path) -> None:
