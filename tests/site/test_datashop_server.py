@@ -318,6 +318,21 @@ def test_list_of_runs_and_a_stages_files_need_nothing_that_stages_found_or_print
     assert client.ask("GET", f"{address}/samples")[0] == 200
 
 
+def test_file_is_not_removed_while_a_run_reads_it(client: Client) -> None:
+    address = _started(client)
+    run = client.shop.runs.get(address[6:])
+    assert run is not None
+    for number in (*run.wish.pool, *run.wish.positives):
+        status, _, body = client.post("/files/remove", id=number)
+        assert status == 409 and "math-docs is at work with it" in body.decode()
+    assert len(client.shop.uploads.all()) == 2
+    client.post(address, action="kill")
+    client.until(lambda: not client.shop.runs.get(run.id).is_alive)  # type: ignore[union-attr]
+    for number in (*run.wish.pool, *run.wish.positives):
+        assert client.post("/files/remove", id=number)[0] == 303
+    assert client.shop.uploads.all() == []
+
+
 def test_a_server_that_starts_again_finds_runs_and_what_killed_ones_left(tmp_path: pathlib.Path) -> None:
     with shop_served(tmp_path) as client:
         address = _started(client)

@@ -95,7 +95,14 @@ def create(shop: Shop, request: Request, form: Form) -> Response:
 
 
 def remove_file(shop: Shop, request: Request, form: Form) -> Response:
-    shop.uploads.remove(next(iter(form.get("id", ())), ""))
+    """Forgets an upload, unless a run at work may still have to read it."""
+    number = next(iter(form.get("id", ())), "")
+    reader = next((run for run in shop.runs.all() if run.is_alive and number in run.wish.files), None)
+    if reader is not None:
+        raise HTTPException(
+            409, f"The file was not removed, as {reader.title} is at work with it: stop that run first."
+        )
+    shop.uploads.remove(number)
     return RedirectResponse("/files", 303)
 
 

@@ -98,6 +98,12 @@ class Wish:
         return dataclasses.asdict(self)
 
     @property
+    def files(self) -> frozenset[str]:
+        """Ids of the uploads that a run of it reads."""
+        described = {"examples": (*self.positives, *self.negatives), "corpus": self.corpus}.get(self.way, ())
+        return frozenset((*self.pool, *described))
+
+    @property
     def needs_model(self) -> bool:
         return self.way in ("prompt", "corpus")
 
