@@ -52,8 +52,7 @@ def serve(loaded: object, args: argparse.Namespace) -> int:
     from marin.nn.precision import Precision
     from marin.training.compile_cache import use_compile_cache
     from marin.training.run_model import RunModel
-    from marin.web.guard import loopback_hosts
-    from marin.web.listen import address_of, answer_until_stopped, bind, port_of
+    from marin.web.listen import address_of, answer_until_stopped, bind, hosts_of
 
     assert isinstance(loaded, RunModel)
     limits = Limits(queue=args.max_queue, seconds=args.timeout)
@@ -72,10 +71,9 @@ def serve(loaded: object, args: argparse.Namespace) -> int:
     print(f"compiled in {time.perf_counter() - start:.1f} s", flush=True)
     worker = Worker(engine, limits)
     address = address_of(listener)
-    hosts = loopback_hosts(port_of(listener)) if args.host.startswith("127.") or args.host == "localhost" else None
     print(f"open {address}   OpenAI base URL: {address}/v1   (Ctrl-C stops)", flush=True)
     try:
-        answer_until_stopped(build_app(worker, name, hosts), listener)
+        answer_until_stopped(build_app(worker, name, hosts_of(listener)), listener)
     finally:
         worker.close()
     print("stopped")

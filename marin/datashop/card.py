@@ -21,6 +21,7 @@ from marin.datashop.scoring import folder_digest, read_scores
 from marin.errors import DataError
 from marin.execution.step import ExecutorStep, InputName, this_output_path
 from marin.storage import files
+from marin.web.markdown import markdown_cell
 
 README, CARD, DATA = "README.md", "card.json", "data"
 _ROWS_AT_ONCE = 1024
@@ -105,14 +106,16 @@ def card_text(card: Mapping[str, Any]) -> str:
         "|---|---:|---:|---:|---|",
     ]
     for stage in card["stages"]:
-        reasons = ", ".join(f"{_cell(reason)} {count:,}" for reason, count in list(stage["dropped"].items())[:3])
+        reasons = ", ".join(
+            f"{markdown_cell(reason)} {count:,}" for reason, count in list(stage["dropped"].items())[:3]
+        )
         dropped = stage["documents_in"] - stage["documents_kept"]
         counts = " | ".join(f"{count:,}" for count in (stage["documents_in"], stage["documents_kept"], dropped))
-        lines.append(f"| {_cell(stage['name'])} | {counts} | {reasons or '-'} |")
+        lines.append(f"| {markdown_cell(stage['name'])} | {counts} | {reasons or '-'} |")
     labels, classifier = card["labels"], card["classifier"]
     lines += [
         "",
-        f"{labels['num_labelled']:,} documents were labelled by {_cell(str(labels.get('annotator', 'a model')))}, "
+        f"{labels['num_labelled']:,} documents were labelled by {markdown_cell(str(labels.get('annotator', 'a model')))}, "
         f"{labels['num_unparsed']:,} more gave no label. A classifier of kind `{classifier['kind']}` learned "
         f"{classifier['num_learned']:,} of them and was measured on the other {quality['num_documents']:,}:",
         "",
@@ -172,7 +175,7 @@ def _contamination_lines(contamination: Mapping[str, Any] | None) -> list[str]:
     lines = ["", "## Evaluation sets", "", "| set | items | found | documents dropped |", "|---|---:|---:|---:|"]
     for name, found in contamination["sets"].items():
         counts = (found["items"], found["items_found"], found["documents_overlapping"])
-        lines.append(f"| {_cell(name)} | {' | '.join(f'{count:,}' for count in counts)} |")
+        lines.append(f"| {markdown_cell(name)} | {' | '.join(f'{count:,}' for count in counts)} |")
     return lines
 
 
@@ -191,10 +194,6 @@ def _yaml(value: Mapping[str, Any]) -> Iterator[str]:
 
 def _line(text: str) -> str:
     return " ".join(text.replace("<", "&lt;").split())
-
-
-def _cell(text: str) -> str:
-    return _line(text).replace("|", "\\|")
 
 
 def _figure(value: float | None) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from marin.data.shards import SHARD_BYTES
 from marin.datashop.classifier import TrainClassifierConfig
+from marin.datashop.grading import scale_of
 from marin.datashop.ngrams import NgramConfig
 from marin.errors import ConfigError
 from marin.execution.step import ExecutorStep, InputName, placement
@@ -18,6 +19,8 @@ from marin.resources import Resources
 
 Path = str | InputName | ExecutorStep
 PLACEHOLDER = "{example}"
+EXAMPLES_SCALE = (0.0, 1.0)
+"""Labels of examples: what is not wanted, and what is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,6 +178,24 @@ class DatashopRunnerConfig:
             raise ConfigError(
                 f"config fields `threshold` is {threshold} and `keep_fraction` is {keep_fraction}: set at most one of them"
             )
+        low, high = self.label_scale
+        if threshold is not None and not low < threshold <= high:
+            raise ConfigError(
+                f"config field `threshold` is {threshold:g}, but scores are on the labels' scale: use one above {low:g} and at "
+                f"most {high:g}"
+            )
+
+    @property
+    def label_scale(self) -> tuple[float, float]:
+        """The lowest and the highest label that this way of saying what is wanted can give; scores are on that scale.
+
+        Raises:
+            ConfigError: `dataset_output_processor_config_kwargs` names no known processor.
+        """
+        if self.positives:
+            return EXAMPLES_SCALE
+        usual = "medu" if self.corpus_content_paths else "finalscore0-5"
+        return scale_of(self.dataset_output_processor_config_kwargs.get("processor_type", usual))
 
     @property
     def limits(self) -> tuple[float | None, float | None]:

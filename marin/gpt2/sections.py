@@ -10,6 +10,7 @@ from typing import Any
 from marin.errors import StorageError
 from marin.gpt2.places import Places
 from marin.storage import files
+from marin.web.markdown import markdown_cell
 
 Figure = str | int | float | bool | None
 Figures = Mapping[str, "Figure | Mapping[str, Figure | Mapping[str, Figure]]"]
@@ -56,10 +57,10 @@ def section_markdown(name: str, figures: Figures, text: str = "") -> str:
     """A section as Markdown, with the heading at the second level."""
     plain = {key: value for key, value in figures.items() if not isinstance(value, Mapping)}
     lines = [f"## {name}", ""]
-    lines += [f"- {_cell(key)}: {_cell(shown(value))}" for key, value in plain.items()]
+    lines += [f"- {markdown_cell(key)}: {markdown_cell(shown(value))}" for key, value in plain.items()]
     for key, value in figures.items():
         if isinstance(value, Mapping) and value:
-            lines += ["", f"### {_cell(key)}", "", *_table(value)]
+            lines += ["", f"### {markdown_cell(key)}", "", *_table(value)]
     if text:
         lines += ["", text.strip("\n")]
     return "\n".join(lines) + "\n\n"
@@ -78,12 +79,7 @@ def _table(rows: Mapping[str, Any]) -> list[str]:
 
 
 def _row(cells: list[str]) -> str:
-    return "| " + " | ".join(map(_cell, cells)) + " |"
-
-
-def _cell(text: str) -> str:
-    """A text in one line of Markdown, with nothing that would end a cell or begin a tag."""
-    return text.replace("\n", " ").replace("|", "\\|").replace("<", "&lt;")
+    return "| " + " | ".join(map(markdown_cell, cells)) + " |"
 
 
 def shown(value: object) -> str:

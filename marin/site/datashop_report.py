@@ -26,6 +26,7 @@ from marin.execution.step import ExecutorStep, InputName, this_output_path
 from marin.site import datashop_charts, pages, wording
 from marin.site.datashop_charts import Picture
 from marin.storage import files
+from marin.web.markdown import markdown_cell
 
 PAGE_FILE, MARKDOWN_FILE, JSON_FILE, PICTURES = "index.html", "report.md", "report.json", "pictures"
 _SHOWN_SAMPLES = 40
@@ -335,4 +336,4 @@ def _markdown(found: Mapping[str, Any], pictures: Sequence[Picture], samples: Se
 
 
 def _cell(text: str) -> str:
-    return wording.clean(text, 400).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")
+    return markdown_cell(wording.clean(text, 400))

@@ -17,6 +17,7 @@ from marin.site.experiment_results import Findings, StepCost
 from marin.speedrun.preregistration import NOT_DECIDED, REFUTED, SEED, SUPPORTED, Decision, Preregistration, Verdict
 from marin.speedrun.statistics import spread_of
 from marin.storage import files
+from marin.web.markdown import markdown_cell
 
 BROWSER = "http://127.0.0.1:8321"
 _MARK = "<!-- made by `marin report`; do not edit -->"
@@ -230,12 +231,13 @@ def _arms_table(findings: Findings) -> tuple[list[str], list[list[str]]]:
     rows = []
     for arm, values in arms_of(findings).items():
         if not values:
-            rows.append([arm, "0", "", "", ""])
+            rows.append([markdown_cell(arm), "0", "", "", ""])
             continue
         found = spread_of(values, noise=None)
         interval = "" if found.low is None else f"{found.low:.4f} to {found.high:.4f}"
-        rows.append([arm, str(found.n), f"{found.mean:.4f}", "" if found.sd is None else f"{found.sd:.4f}", interval])
-    return ["arm", "runs", plan.metric.name, "standard deviation", "95 % interval of the mean"], rows
+        deviation = "" if found.sd is None else f"{found.sd:.4f}"
+        rows.append([markdown_cell(arm), str(found.n), f"{found.mean:.4f}", deviation, interval])
+    return ["arm", "runs", markdown_cell(plan.metric.name), "standard deviation", "95 % interval of the mean"], rows
 
 
 def _runs_table(findings: Findings) -> tuple[list[str], list[list[str]]]:
@@ -243,13 +245,13 @@ def _runs_table(findings: Findings) -> tuple[list[str], list[list[str]]]:
     parameters, metrics = list(rows[0].parameters), list(rows[0].metrics)
     table = [
         [
-            *row.parameters.values(),
-            row.status,
-            *("" if row.metrics.get(name) is None else _shown(row.metrics[name]) for name in metrics),
+            *(markdown_cell(str(value)) for value in row.parameters.values()),
+            markdown_cell(row.status),
+            *("" if row.metrics.get(name) is None else markdown_cell(_shown(row.metrics[name])) for name in metrics),
         ]
         for row in rows
     ]
-    return [*parameters, "status", *metrics], table
+    return list(map(markdown_cell, [*parameters, "status", *metrics])), table
 
 
 def _cost(findings: Findings) -> str:
@@ -292,7 +294,9 @@ def _steps_table(findings: Findings) -> tuple[list[str], list[list[str]]]:
     for step in findings.steps:
         path = step.output_path.removeprefix(findings.prefix.rstrip("/") + "/")
         link = f"[`{path}`]({BROWSER}/experiment?path={quote(path, safe='/=')})"
-        rows.append([link, step.status, "" if step.seconds is None else _duration(step.seconds)])
+        rows.append(
+            [_title(_plain(link)), markdown_cell(step.status), "" if step.seconds is None else _duration(step.seconds)]
+        )
     return ["step", "status", "wall time"], rows
 
 
@@ -302,7 +306,7 @@ def _alternative(image: str, findings: Findings) -> str:
     if image.endswith("-curves.svg"):
         return f"{metric} on the way, a curve for each arm"
     means = [f"{arm} {math.fsum(v) / len(v):.4f}" for arm, v in arms_of(findings).items() if v]
-    return _cell(f"{metric} at the end, means: {'; '.join(means)}").replace("]", ")").replace("[", "(")
+    return markdown_cell(f"{metric} at the end, means: {'; '.join(means)}".replace("]", ")").replace("[", "("))
 
 
 def _arm(parameters: Mapping[str, str]) -> str:
@@ -314,18 +318,14 @@ def _list(*items: tuple[str, str]) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, *rows]
-    shown = ["| " + " | ".join(map(_cell, line)) + " |" for line in lines]
+    """A table of cells that are Markdown."""
+    shown = [f"| {' | '.join(line)} |" for line in (columns, *rows)]
     return "\n".join([shown[0], "|" + "---|" * len(columns), *shown[1:]])
 
 
 def _plain(text: str) -> str:
     """One line of text in which nothing begins a tag."""
     return " ".join(text.split()).replace("<", "&lt;")
-
-
-def _cell(text: str) -> str:
-    return _plain(str(text)).replace("|", "\\|")
 
 
 def _shown(value: Any) -> str:

@@ -100,9 +100,13 @@ class Guard:
         await (self._app if refusal is None else self._refuse(refusal))(scope, receive, send_guarded)
 
 
-def loopback_hosts(port: int) -> frozenset[str]:
-    """The `Host` headers that name a server on this machine; browsers leave the port out only where it is 80."""
-    names = ("127.0.0.1", "localhost", "[::1]")
+def loopback_hosts(port: int, address: str = "127.0.0.1") -> frozenset[str]:
+    """The `Host` headers that name a server on this machine; browsers leave the port out only where it is 80.
+
+    Args:
+        address: that the server listens on.
+    """
+    names = {"127.0.0.1", "localhost", "[::1]", address}
     return frozenset(f"{name}:{port}" for name in names) | frozenset(names if port == 80 else ())
 
 

@@ -12,6 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from marin.errors import ConfigError, Terminated
+from marin.web.guard import loopback_hosts
 
 HOST = "127.0.0.1"
 _BACKLOG = 512
@@ -52,6 +53,15 @@ def address_of(listener: socket.socket) -> str:
     """What a person opens."""
     host, port = listener.getsockname()[:2]
     return f"http://{host}:{port}"
+
+
+def hosts_of(listener: socket.socket) -> frozenset[str] | None:
+    """The `Host` headers under which its server answers; None, which is any, where others can reach it as well.
+
+    Any address that begins with 127 is this machine's own, and the one that was printed is among the names.
+    """
+    host, port = listener.getsockname()[:2]
+    return loopback_hosts(port, host) if host.startswith("127.") else None
 
 
 def make_server(app: ASGIApp) -> uvicorn.Server:

@@ -131,7 +131,27 @@ def test_ablation_takes_its_fields_and_the_tpu() -> None:
 def test_best_tenth_is_kept_where_nothing_is_said() -> None:
     assert configured().limits == (None, 0.1)
     assert configured(threshold=0.7).limits == (0.7, None)
-    assert configured(filter_config_kwargs={"threshold": 2.0}).limits == (2.0, None)
+    graded = configured(data_filter_prompt=PROMPT, filter_config_kwargs={"threshold": 2.0})
+    assert graded.limits == (2.0, None)
+
+
+@pytest.mark.parametrize(
+    ("wish", "low", "high"),
+    [
+        ({}, 0, 1),
+        ({"data_filter_prompt": PROMPT}, 0, 5),
+        ({"data_filter_prompt": PROMPT, "dataset_output_processor_config_kwargs": {"processor_type": "medu"}}, 1, 5),
+        ({"corpus_content_paths": ("target.txt",)}, 1, 5),
+    ],
+)
+def test_threshold_off_the_scale_of_the_labels_is_refused(wish: dict[str, Any], low: float, high: float) -> None:
+    for inside in (low + 0.01, high):
+        assert configured(threshold=inside, **wish).limits == (inside, None)
+    for outside in (low, low - 1, high + 0.01, float("nan")):
+        with pytest.raises(ConfigError, match=f"above {low} and at most {high}"):
+            configured(threshold=outside, **wish)
+        with pytest.raises(ConfigError, match="labels' scale"):
+            configured(filter_config_kwargs={"threshold": outside}, **wish)
 
 
 @pytest.mark.parametrize(

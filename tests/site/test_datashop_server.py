@@ -1,5 +1,6 @@
 """The datashop's page over a real server: whom it turns away, what hostile names do, and runs that outlive it."""
 
+import errno
 import io
 import json
 import os
@@ -11,14 +12,17 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from datashop_pages import Client, rows, shop_served
 from datashop_runner import HOSTILE, STAGES
 
-from marin.site.datashop.runs import Runs
+from marin.errors import StorageError
+from marin.site.datashop import stages, trying
+from marin.site.datashop.access import Access
+from marin.site.datashop.runs import Run, Runs
 from marin.site.datashop.wishes import Wish
 
 
@@ -62,6 +66,34 @@ def test_only_who_has_the_key_is_let_in(client: Client) -> None:
     assert "HttpOnly" in headers["set-cookie"] and "SameSite=strict" in headers["set-cookie"]
     key = client.store / "datashop_page" / ".key"
     assert key.stat().st_mode & 0o777 == 0o600 and client.shop.access.key not in client.get("/")
+
+
+def test_key_is_kept_only_where_nobody_else_can_have_laid_it_down(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, path = "k" * 43, tmp_path / ".key"
+
+    def lay(content: str = known, mode: int = 0o600) -> None:
+        path.unlink(missing_ok=True)
+        path.write_text(content)
+        path.chmod(mode)
+
+    lay()
+    assert Access(tmp_path, 1).key == known
+    for mode in (0o644, 0o660, 0o602):
+        lay(mode=mode)
+        assert Access(tmp_path, 1).key != known, oct(mode)
+        assert path.stat().st_mode & 0o777 == 0o600 and Access(tmp_path, 1).key == path.read_text()
+    lay("short")
+    assert len(Access(tmp_path, 1).key) == 43
+    lay()
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert Access(tmp_path, 1).key != known and (tmp_path / "elsewhere").read_text() == known
+    lay()
+    owner = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)  # as if another person had made it
+    assert Access(tmp_path, 1).key != known
 
 
 def test_other_sites_and_forms_without_the_token_change_nothing(client: Client) -> None:
@@ -125,6 +157,38 @@ def test_hostile_uploads_are_refused_or_shown_as_text(client: Client) -> None:
     assert client.shop.uploads.all() == []
 
 
+def test_a_button_of_another_way_and_a_field_that_is_no_text_are_refused(client: Client) -> None:
+    file = client.upload("pool.jsonl", rows(25))["id"]
+    draft = client.post("/runs")[1]["location"]
+    fields = {"pool": [file], "corpus": [file], "positives": [file], "model": "m", "endpoint": "http://127.0.0.1:1/v1"}
+    for way in ("corpus", "examples"):
+        status, _, body = client.post(draft, action="try", way=way, **fields)
+        assert status == 400 and "Only a prompt can be tried" in body.decode(), way
+    for text_field in ("%00", "a%00b"):
+        status, _, body = client.ask(
+            "POST", f"/uploads?name=a.jsonl&text_field={text_field}", b"{}", **{"X-Token": client.shop.access.token}
+        )
+        assert status == 422 and "is no text" in json.loads(body)["problem"]
+
+
+def test_a_full_disk_is_said_so(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def full_store(*_: Any, **__: Any) -> Any:
+        raise StorageError("x cannot be written: the disk is full: free some space")
+
+    for failing in (full, full_store):
+        with monkeypatch.context() as patched:
+            patched.setattr(client.shop.uploads, "_store", failing)
+            status, _, body = client.ask("POST", "/uploads?name=a.txt", b"x", **{"X-Token": client.shop.access.token})
+        assert status == 507 and "free some space" in json.loads(body)["problem"]
+    monkeypatch.setattr(client.shop.runs, "create", full)
+    status, _, body = client.post("/runs")
+    assert status == 507 and "No space left on device" in body.decode() and "free some space" in body.decode()
+    assert list((client.shop.uploads.folder / ".incoming").iterdir()) == []
+
+
 def test_addresses_that_name_nothing_of_the_page_are_not_found(client: Client) -> None:
     address = _started(client)
     client.go(*STAGES)
@@ -181,6 +245,92 @@ def test_a_run_is_stopped_resumed_and_downloaded(client: Client) -> None:
     assert copy != address and 'value="math-docs"' in client.get(copy)
     client.post(address, action="remove")
     assert client.ask("GET", address)[0] == 404 and (client.store / "datashop" / "math-docs").is_dir()
+
+
+def test_prompt_that_a_model_wrote_overwrites_nothing_that_happened_meanwhile(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = client.upload("pool.jsonl", rows(25))["id"]
+    common = {"way": "corpus", "corpus": [file], "pool": [file], "model": "m", "endpoint": "http://127.0.0.1:1/v1"}
+    meanwhile: dict[str, Any] = {}
+
+    def written(settings: Any, folder: str, prefix: str) -> str:
+        pathlib.Path(folder).mkdir()
+        meanwhile["do"]()
+        (pathlib.Path(folder) / "prompt.txt").parent.mkdir(parents=True, exist_ok=True)
+        return "Grade: {example}"
+
+    monkeypatch.setattr(trying, "written_prompt", written)
+
+    def write(do: Callable[[str], Any]) -> tuple[Run | None, pathlib.Path]:
+        draft = client.post("/runs")[1]["location"]
+        meanwhile["do"] = lambda: do(draft)
+        assert client.post(draft, action="write", name="early", **common)[0] == 303
+        return client.shop.runs.get(draft[6:]), client.shop.runs.folder / draft[6:]
+
+    gone, folder = write(lambda draft: client.post(draft, action="remove"))
+    assert gone is None and not folder.exists()
+
+    def start(draft: str) -> None:
+        client.post(draft, action="review", name="other", way="examples", pool=[file], positives=[file])
+        client.post(draft, action="start")
+
+    started, _ = write(start)
+    assert started is not None and (started.is_draft, started.wish.way, started.wish.name) == (
+        False,
+        "examples",
+        "other",
+    )
+
+    saved, _ = write(lambda draft: client.post(draft, action="save", name="late", budget_tokens="5000", **common))
+    assert saved is not None and (saved.wish.way, saved.wish.prompt) == ("prompt", "Grade: {example}")
+    assert (saved.wish.name, saved.wish.budget_tokens, saved.wish.processor_type) == ("late", "5000", "medu")
+
+
+def test_draft_that_changed_since_it_was_looked_at_is_not_started(tmp_path: pathlib.Path) -> None:
+    runs = Runs(tmp_path / "runs", str(tmp_path), (sys.executable, "-c", "pass"))
+    looked_at = runs.create(Wish(name="a"))
+    runs.update(looked_at.id, lambda wish: Wish(name="b"))
+    runs.start(looked_at, {"pretraining_data_path": ("x",)})
+    found = runs.get(looked_at.id)
+    assert found is not None and found.is_draft and found.wish.name == "b"
+    runs.remove(found)
+    assert runs.update(found.id, lambda wish: wish) is None
+    runs.remove(found), runs.save_trial(found, {"wish": ""})
+    assert list(runs.folder.iterdir()) == []
+
+
+def test_list_of_runs_and_a_stages_files_need_nothing_that_stages_found_or_printed(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = _started(client)
+    client.go(*STAGES)
+    client.until(lambda: _word(client, address) == "finished")
+
+    def unread(*_: Any) -> Any:
+        raise AssertionError("read without need")
+
+    for name in ("_tail", "_found", "_last_words", "_reason"):
+        monkeypatch.setattr(stages, name, unread)
+    home = client.get("/")
+    assert "6 of 6 stages" in home and stages.WORDS["finished"] in home
+    assert client.ask("GET", f"{address}/report/")[0] == 200 and client.ask("GET", f"{address}/dataset.zip")[0] == 200
+    assert client.ask("GET", f"{address}/samples")[0] == 200
+
+
+def test_file_is_not_removed_while_a_run_reads_it(client: Client) -> None:
+    address = _started(client)
+    run = client.shop.runs.get(address[6:])
+    assert run is not None
+    for number in (*run.wish.pool, *run.wish.positives):
+        status, _, body = client.post("/files/remove", id=number)
+        assert status == 409 and "math-docs is at work with it" in body.decode()
+    assert len(client.shop.uploads.all()) == 2
+    client.post(address, action="kill")
+    client.until(lambda: not client.shop.runs.get(run.id).is_alive)  # type: ignore[union-attr]
+    for number in (*run.wish.pool, *run.wish.positives):
+        assert client.post("/files/remove", id=number)[0] == 303
+    assert client.shop.uploads.all() == []
 
 
 def test_a_server_that_starts_again_finds_runs_and_what_killed_ones_left(tmp_path: pathlib.Path) -> None:

@@ -5,6 +5,9 @@ import gzip
 import json
 import os
 import pathlib
+import re
+import shutil
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,6 +20,7 @@ from marin.data.documents import read_documents
 from marin.errors import DataError
 from marin.site.datashop import taking
 from marin.site.datashop.uploads import Uploads, clean_name
+from marin.storage import files
 
 
 def _take(folder: pathlib.Path, name: str, content: bytes, **options: Any) -> tuple[dict[str, Any], list[Any]]:
@@ -41,10 +45,12 @@ def test_rows_without_a_text_are_counted_and_all_others_are_kept(tmp_path: pathl
         + b'{"text": "NUL \\u0000 and <script>"}'
     )
     summary, documents = _take(tmp_path, "a.jsonl", content)
+    made = summary["file"].removesuffix(".jsonl.zst")
+    assert re.fullmatch("a-[0-9a-f]{8}", made)
     assert [(document.id, document.text, document.source) for document in documents] == [
         ("7", "first", "web"),
-        ("a:2", "same id", "a"),
-        ("a:9", "NUL \0 and <script>", "a"),
+        (f"{made}:2", "same id", "a"),
+        (f"{made}:9", "NUL \0 and <script>", "a"),
     ]
     assert summary["left_out"] == {
         "no_text": 1, "empty_text": 1, "not_an_object": 1, "not_utf8": 1, "lone_surrogate": 1, "not_json": 1,
@@ -73,8 +79,9 @@ def test_parquet_is_read_by_its_likely_or_its_named_column(tmp_path: pathlib.Pat
     (tmp_path / "likely").mkdir()
     (tmp_path / "named").mkdir()
     assert [document.text for document in _take(tmp_path / "likely", "a.parquet", content)[1]] == ["one", "two"]
-    named = _take(tmp_path / "named", "a.parquet", content, text_field="title")[1]
-    assert [(document.id, document.text) for document in named] == [("x", "t"), ("a:2", "u")]
+    summary, named = _take(tmp_path / "named", "a.parquet", content, text_field="title")
+    made = summary["file"].removesuffix(".jsonl.zst")
+    assert [(document.id, document.text) for document in named] == [("x", "t"), (f"{made}:2", "u")]
 
 
 @pytest.mark.parametrize(
@@ -84,6 +91,22 @@ def test_parquet_is_read_by_its_likely_or_its_named_column(tmp_path: pathlib.Pat
 def test_text_file_is_parted_as_asked(tmp_path: pathlib.Path, split: str, texts: list[str]) -> None:
     _, documents = _take(tmp_path, "a.txt", b"\xef\xbb\xbfone\ntwo\n\n \nthree\n", split=split)
     assert [document.text for document in documents] == texts
+
+
+def test_files_of_one_name_and_readings_of_one_file_share_no_id_and_no_file_name(tmp_path: pathlib.Path) -> None:
+    names: list[str] = []
+    ids: list[str] = []
+    for number, (content, split) in enumerate(
+        [(b"one\ntwo", "lines"), (b"one\ntwo", "whole"), (b"three\nfour", "lines")]
+    ):
+        (tmp_path / str(number)).mkdir()
+        summary, documents = _take(tmp_path / str(number), "a.txt", content, split=split)
+        names.append(summary["file"])
+        ids += [document.id for document in documents]
+    assert len(set(names)) == 3 and len(set(ids)) == len(ids) == 5
+    again = tmp_path / "again"
+    again.mkdir()
+    assert [document.id for document in _take(again, "a.txt", b"one\ntwo", split="lines")[1]] == ids[:2]
 
 
 @pytest.mark.parametrize(
@@ -118,10 +141,14 @@ def test_file_that_expands_beyond_the_limit_is_refused_while_it_is_read(
     assert len(packed) < 2000
     with pytest.raises(DataError, match="expands to more than 0.002 GB"):
         _take(tmp_path, "a.jsonl.zst", packed)
-    (tmp_path / "columns").mkdir()
-    pq.write_table(pa.table({"text": ["x" * 100] * 50_000}), tmp_path / "a.parquet", use_dictionary=False)
-    with pytest.raises(DataError, match=r"expands to .* GB, more than"):
-        _take(tmp_path / "columns", "a.parquet", (tmp_path / "a.parquet").read_bytes())
+    for encoding, is_dictionary in (("plain", False), ("dictionary", True)):
+        (tmp_path / encoding).mkdir()
+        path = tmp_path / f"{encoding}.parquet"
+        pq.write_table(pa.table({"text": ["x" * 1000] * 5000}), path, use_dictionary=is_dictionary)
+        told = pq.read_metadata(path).row_group(0).total_byte_size
+        assert (told < 2_000_000) == is_dictionary  # what a dictionary hides
+        with pytest.raises(DataError, match=r"expands to more than 0.002 GB"):
+            _take(tmp_path / encoding, "a.parquet", path.read_bytes())
 
 
 @pytest.mark.parametrize(
@@ -173,6 +200,22 @@ def test_upload_is_there_whole_once_or_not_at_all(tmp_path: pathlib.Path) -> Non
     assert list((uploads.folder / ".incoming").iterdir()) == []
     assert uploads.get("../" + first.id) is None and not uploads.remove("..")
     assert uploads.remove(first.id) and uploads.all() == []
+
+
+def test_slow_disk_keeps_nobody_else_waiting(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uploads = Uploads(tmp_path / "uploads")
+    where: list[int] = []
+    for module, name in ((files, "sync_tree"), (shutil, "rmtree")):
+        plain = getattr(module, name)
+
+        def noted(*arguments: Any, _plain: Any = plain, **options: Any) -> Any:
+            where.append(threading.get_ident())
+            return _plain(*arguments, **options)
+
+        monkeypatch.setattr(module, name, noted)
+    upload = asyncio.run(uploads.receive("a.jsonl", _body(_lines({"text": "one"})), size=None))
+    assert uploads.get(upload.id) is not None and list((uploads.folder / ".incoming").iterdir()) == []
+    assert len(where) == 2 and threading.get_ident() not in where  # which is the thread of the event loop
 
 
 def test_what_a_dead_server_left_is_removed_and_what_a_living_one_receives_is_not(tmp_path: pathlib.Path) -> None:

@@ -56,7 +56,13 @@ PROMPTED = {"way": "prompt", "model": "m", "endpoint": "http://127.0.0.1:1/v1"}
         ({"pool_path": "{data}/../secret.txt"}, "pool_path"),
         ({"pool_path": "{data}/*/../../secret.txt"}, "pool_path"),
         ({"pool_path": "{data}/link/secret.txt"}, "pool_path"),
+        ({"pool_path": "{data}*/secret.txt"}, "pool_path"),
+        ({"pool_path": "{data}/*/secret.txt"}, "pool_path"),
+        ({"pool_path": "{data}/in*.txt"}, "pool_path"),
+        ({"pool_path": "{data}/folder"}, "pool_path"),
         ({"pool_path": "{data}/none.jsonl"}, "pool_path"),
+        ({"pool_path": "{data}/none*.jsonl"}, "pool_path"),
+        ({"pool_path": "{data}/a**.jsonl"}, "pool_path"),
         ({"pool_path": "data/a.jsonl"}, "pool_path"),
         ({"pool_path": "file:///etc/passwd"}, "pool_path"),
         ({"pool_path": "{data}\0"}, "pool_path"),
@@ -83,6 +89,11 @@ PROMPTED = {"way": "prompt", "model": "m", "endpoint": "http://127.0.0.1:1/v1"}
         ({"keep_percent": "nan"}, "keep_percent"),
         ({"keep_percent": "100"}, "keep_percent"),
         ({"keep": "threshold", "threshold": "1e999"}, "threshold"),
+        ({"keep": "threshold", "threshold": "3"}, "threshold"),
+        (PROMPTED | {"keep": "threshold", "threshold": "5.1"}, "threshold"),
+        (PROMPTED | {"keep": "threshold", "threshold": "0"}, "threshold"),
+        (PROMPTED | {"keep": "threshold", "threshold": "1", "processor_type": "medu"}, "threshold"),
+        (PROMPTED | {"keep": "threshold", "threshold": "0.5", "way": "corpus", "corpus": ("5",)}, "threshold"),
         ({"deduplicate": "all"}, "deduplicate"),
         ({"vocab_size": "12"}, "vocab_size"),
     ],
@@ -99,12 +110,68 @@ def test_each_mistake_is_told_at_its_field(
     data = tmp_path / "data"
     data.mkdir()
     (tmp_path / "secret.txt").write_text("secret")
+    (data / "folder").mkdir()
+    (tmp_path / "data-of-others").mkdir()
+    (tmp_path / "data-of-others" / "secret.txt").write_text("secret")
     (data / "link").symlink_to(tmp_path)
+    for link in (data / "inside.txt", data / "folder" / "inside.txt"):
+        link.symlink_to(tmp_path / "secret.txt")
     filled = {
         name: value.replace("{data}", str(data)) if name == "pool_path" else value for name, value in changes.items()
     }
     checked = check(_wish(files, **filled), uploads, [str(data)])
     assert list(checked.problems) == [field] and len(checked.problems[field]) > 15
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"budget_dollars": "5,00"}, "budget_dollars"),
+        ({"price_input": "0,600"}, "price_input"),
+        ({"price_output": "1,5"}, "price_output"),
+        ({"sample_size": "20,00"}, "sample_size"),
+        ({"keep_percent": "12,5"}, "keep_percent"),
+        ({"keep": "threshold", "threshold": "2,5"}, "threshold"),
+        ({"vocab_size": "1,2345"}, "vocab_size"),
+    ],
+)
+def test_decimal_comma_is_refused_and_never_multiplies(
+    uploads: Uploads, files: dict[str, Upload], changes: dict[str, str], field: str
+) -> None:
+    prices = {"price_input": "1", "price_output": "2"}
+    checked = check(_wish(files, **(PROMPTED | prices | changes)), uploads, [])
+    assert list(checked.problems) == [field] and "a point before decimals" in checked.problems[field]
+
+
+def test_commas_part_thousands(uploads: Uploads, files: dict[str, Upload]) -> None:
+    numbers = {"sample_size": "1,500", "price_input": "1,234.5", "price_output": "2", "vocab_size": "12_345"}
+    checked = check(_wish(files, **(PROMPTED | numbers | {"budget_dollars": "1,000,000"})), uploads, [])
+    assert checked.problems == {}
+    assert (checked.settings["sample_size"], checked.settings["vocab_size"]) == (1500, 12345)
+    asked = checked.settings["text_generation_inference_config_kwargs"]
+    assert (asked["dollars_per_million_input"], asked["budget_dollars"]) == (1234.5, 1e6)
+
+
+def test_paths_patterns_and_links_that_stay_below_a_folder_may_be_read(
+    uploads: Uploads, files: dict[str, Upload], tmp_path: pathlib.Path
+) -> None:
+    for name in ("a/one.jsonl", "b/two.jsonl", "b/[odd]*.jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "a" / "link.jsonl").symlink_to(tmp_path / "b" / "two.jsonl")
+    for asked in (
+        "",
+        "a",
+        "a/one.jsonl",
+        "*",
+        "*/one.jsonl",
+        "**/*.jsonl",
+        "a/*.jsonl",
+        "b/[odd]*.jsonl",
+        "b/[t]wo.jsonl",
+    ):
+        checked = check(_wish(files, pool_path=f"{tmp_path}/{asked}"), uploads, [str(tmp_path)])
+        assert checked.problems == {}, asked
 
 
 NASTY = "Quotes ' \" \"\"\" '''\\ and \\n {example}\nlines\t\u2028 {0} %s \x1b[31m</textarea><script>"
@@ -121,6 +188,8 @@ NASTY = "Quotes ' \" \"\"\" '''\\ and \\n {example}\nlines\t\u2028 {0} %s \x1b[3
             "price_input": "0.5",
             "price_output": "1",
             "budget_dollars": "2",
+            "keep": "threshold",
+            "threshold": "3",
         },
         PROMPTED | {"way": "corpus", "corpus": ("5",), "sample_size": "1,500", "budget_tokens": "1000000"},
         {"pool_path": '{data}/it\'s "odd"\\.jsonl', "keep": "threshold", "threshold": "0.5", "deduplicate": "fuzzy"},

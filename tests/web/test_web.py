@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from marin.errors import ConfigError
 from marin.web import guard
-from marin.web.listen import address_of, bind, port_of
+from marin.web.listen import address_of, bind, hosts_of, port_of
 
 HOSTS = guard.loopback_hosts(8000)
 
@@ -33,6 +33,20 @@ def _ask(method: str, headers: dict[str, str], **options: Any) -> httpx.Response
             return await client.request(method, "/", headers=headers)
 
     return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost"])
+def test_the_address_that_is_printed_is_answered_and_no_foreign_name_is(host: str) -> None:
+    with bind(0, host) as listener:
+        printed, hosts = address_of(listener).removeprefix("http://"), hosts_of(listener)
+    assert hosts is not None
+    assert _ask("GET", {"host": printed}, hosts=hosts).status_code == 200
+    assert _ask("GET", {"host": f"evil.example:{printed.partition(':')[2]}"}, hosts=hosts).status_code == 421
+
+
+def test_a_server_that_others_can_reach_answers_under_any_name() -> None:
+    with bind(0, "0.0.0.0") as listener:
+        assert hosts_of(listener) is None
 
 
 OWN = {"sec-fetch-site": "same-origin", "origin": "http://localhost:8000"}

@@ -59,6 +59,7 @@ class Worker:
         self._unfinished: dict[int, int] = {}
         self._started: set[int] = set()  # requests whose first token has come
         self._lock = threading.Lock()
+        self._closing = threading.Event()
         self._begun = time.monotonic()
         self._counts = {
             "requests": 0,
@@ -81,11 +82,18 @@ class Worker:
         """Begins the requests.
 
         Raises:
-            ProblemError: too many wait already, or the server stops.
+            ProblemError: too many wait already, more come at once than may ever wait, or the server stops.
         """
-        if not self.is_alive:
+        if self._closing.is_set() or not self.is_alive:
             raise ProblemError(503, "the server is stopping", code="stopping")
         with self._lock:
+            if len(requests) > self.limits.queue:
+                self._counts["refused"] += len(requests)
+                raise ProblemError(
+                    400,
+                    f"{len(requests)} prompts in one request, but this server lets {self.limits.queue} wait: send fewer at once",
+                    param="prompt",
+                )
             if self._waiting + len(requests) > self.limits.queue:
                 self._counts["refused"] += len(requests)
                 raise ProblemError(
@@ -108,6 +116,7 @@ class Worker:
 
     def close(self, seconds: float = 5.0) -> None:
         """Ends the thread after its burst; jobs that run are told so."""
+        self._closing.set()  # a failure of the engine empties the inbox, so the message alone could be lost
         self._inbox.put(_STOP)
         self._thread.join(seconds)
 
@@ -129,7 +138,7 @@ class Worker:
     # ---- the thread ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while True:
+        while not self._closing.is_set():
             try:
                 if not self._take_messages():
                     break

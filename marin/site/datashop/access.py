@@ -12,6 +12,7 @@ import hmac
 import os
 import pathlib
 import secrets
+import stat
 from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers
@@ -62,12 +63,9 @@ class Access:
 
 
 def _kept_key(path: pathlib.Path) -> str:
-    try:
-        kept = path.read_text().strip()
-        if len(kept) >= 32:
-            return kept
-    except OSError:
-        pass
+    kept = _own_key(path)
+    if kept is not None:
+        return kept
     key = secrets.token_urlsafe(32)
     try:
         path.unlink(missing_ok=True)
@@ -78,3 +76,20 @@ def _kept_key(path: pathlib.Path) -> str:
             f"{path} cannot be written ({error.strerror}): use another folder with --prefix DIR, or mend its permissions"
         ) from None
     return key
+
+
+def _own_key(path: pathlib.Path) -> str | None:
+    """The key that stands there, if this person made it and nobody else can read it.
+
+    Where others may write into the folder, one of them could else lay down a key that they know, or a link to one.
+    """
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with os.fdopen(number, "rb") as stream:
+        status = os.fstat(number)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+            return None
+        kept = stream.read(1000).decode(errors="replace").strip()
+    return kept if kept.isascii() and len(kept) >= 32 else None

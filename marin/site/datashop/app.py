@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from marin.errors import DataError, MarinError
+from marin.errors import DataError, MarinError, StorageError
 from marin.site.datashop import draft_pages, rendering, run_pages
 from marin.site.datashop.access import QUERY
 from marin.site.datashop.shop import Form, Shop
@@ -33,7 +33,9 @@ _TITLES = {
     404: "Nothing here",
     409: "Not at this moment",
     413: "Too large",
+    507: "The disk does not take it",
 }
+_LOOK = "free some space, or mend the permissions of the folder, and do it again"
 
 
 Handler = Callable[[Shop, Request, Form], Response]
@@ -90,6 +92,8 @@ def _handled(handler: Callable[[], Response]) -> Response:
         raise HTTPException(400, str(error)) from error
     except FileNotFoundError:
         raise HTTPException(404, "It was removed while it was read.") from None
+    except OSError as error:
+        raise HTTPException(507, f"The page's folder cannot be used ({error.strerror or error}): {_LOOK}.") from error
 
 
 def _first_page(shop: Shop, request: Request) -> Response:
@@ -129,6 +133,11 @@ async def _upload(shop: Shop, request: Request) -> Response:
         )
     except DataError as error:
         return JSONResponse({"problem": str(error)}, 422, {"connection": "close"})
+    except StorageError as error:
+        return JSONResponse({"problem": str(error)}, 507, {"connection": "close"})
+    except OSError as error:
+        problem = f"it cannot be kept ({error.strerror or error}): {_LOOK}"
+        return JSONResponse({"problem": problem}, 507, {"connection": "close"})
     except ClientDisconnect:
         return Response(status_code=499)
     return JSONResponse({"id": upload.id, "name": upload.name, "documents": upload.documents})

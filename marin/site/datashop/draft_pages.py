@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -94,7 +95,14 @@ def create(shop: Shop, request: Request, form: Form) -> Response:
 
 
 def remove_file(shop: Shop, request: Request, form: Form) -> Response:
-    shop.uploads.remove(next(iter(form.get("id", ())), ""))
+    """Forgets an upload, unless a run at work may still have to read it."""
+    number = next(iter(form.get("id", ())), "")
+    reader = next((run for run in shop.runs.all() if run.is_alive and number in run.wish.files), None)
+    if reader is not None:
+        raise HTTPException(
+            409, f"The file was not removed, as {reader.title} is at work with it: stop that run first."
+        )
+    shop.uploads.remove(number)
     return RedirectResponse("/files", 303)
 
 
@@ -106,8 +114,10 @@ def act(shop: Shop, request: Request, form: Form) -> Response:
         shop.runs.remove(run)
         return RedirectResponse("/", 303)
     if run.is_draft and action in ("save", "try", "write", "review"):
-        shop.runs.save(run.id, Wish.from_form(form))
-        saved = run_of(shop, request)
+        sent = Wish.from_form(form)
+        saved = shop.runs.update(run.id, lambda wish: sent)
+        if saved is None:  # removed or started in another window at this moment
+            return RedirectResponse(f"/runs/{run_of(shop, request).id}", 303)
         if action == "review":
             return RedirectResponse(f"/runs/{run.id}/review", 303)
         do = {"try": _try, "write": _write_prompt}.get(action)
@@ -128,6 +138,8 @@ def act(shop: Shop, request: Request, form: Form) -> Response:
 
 def _try(shop: Shop, run: Run) -> Response:
     checked = wishes.check(run.wish, shop.uploads, shop.folders)
+    if run.wish.way != "prompt":
+        raise HTTPException(400, "Only a prompt can be tried on ten documents: choose “A prompt” first.")
     if _trial_problems(checked):
         return RedirectResponse(f"/runs/{run.id}?check=try#problems", 303)
     try:
@@ -140,7 +152,11 @@ def _try(shop: Shop, run: Run) -> Response:
 
 
 def _write_prompt(shop: Shop, run: Run) -> Response:
-    """Has the model write the prompt for the target text; from then on the wish is that prompt."""
+    """Has the model write the prompt for the target text; from then on the wish is that prompt.
+
+    That takes minutes, in which the person may change, start or remove the draft: what else was filled in stays, and a
+    draft that is gone, was started or is described in another way by then is left alone.
+    """
     checked = wishes.check(run.wish, shop.uploads, shop.folders)
     if run.wish.way != "corpus" or _prompt_problems(checked):
         return RedirectResponse(f"/runs/{run.id}?check=write#problems", 303)
@@ -149,7 +165,17 @@ def _write_prompt(shop: Shop, run: Run) -> Response:
     except MarinError as error:
         shop.runs.save_trial(run, {"wish": "", "problem": str(error)})
         return RedirectResponse(f"/runs/{run.id}#written", 303)
-    shop.runs.save(run.id, dataclasses.replace(run.wish, way="prompt", prompt=prompt, processor_type="medu"))
+    asked = (run.wish.way, run.wish.corpus)
+
+    def written(wish: Wish) -> Wish:
+        is_same = (wish.way, wish.corpus) == asked
+        return dataclasses.replace(wish, way="prompt", prompt=prompt, processor_type="medu") if is_same else wish
+
+    now = shop.runs.update(run.id, written)
+    if shop.runs.get(run.id) is None:
+        shutil.rmtree(run.folder, ignore_errors=True)  # what the writing left where the draft was
+    if now is None or now.wish.prompt != prompt:
+        return RedirectResponse(f"/runs/{run.id}" if shop.runs.get(run.id) is not None else "/", 303)
     shop.runs.save_trial(run, {"wish": ""})
     return RedirectResponse(f"/runs/{run.id}#prompt", 303)
 

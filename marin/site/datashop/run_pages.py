@@ -27,7 +27,7 @@ _BLOCK = 1 << 18
 
 
 def home(shop: Shop) -> Response:
-    listed = [(run, stages.progress_of(run, shop.records)) for run in shop.runs.all()]
+    listed = [(run, stages.summary_of(run, shop.records)) for run in shop.runs.all()]
     return rendering.page("home.html.j2", shop=shop, section="home", listed=listed, ways=WAYS, words=stages.WORDS)
 
 
@@ -134,10 +134,10 @@ def _output(shop: Shop, run: Run, key: str) -> pathlib.Path:
     Raises:
         HTTPException: 404, if the stage is not finished.
     """
-    stage = stages.progress_of(run, shop.records).stage(key)
-    if stage is None:
+    output = stages.output_of(run, shop.records, key)
+    if output is None:
         raise HTTPException(404, "This stage of the run is not finished yet.")
-    return stage.output.resolve()
+    return output.resolve()
 
 
 def _blocks(path: pathlib.Path) -> Iterator[bytes]:

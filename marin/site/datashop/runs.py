@@ -25,7 +25,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psutil
@@ -108,26 +108,43 @@ class Runs:
             asked_to_stop=(folder / _STOP).exists(),
         )
 
+    # Requests change runs at the same time, and some of them wait for a model meanwhile. So each change looks under the lock
+    # at how the run stands then, and leaves alone what is gone or was started.
+
     def create(self, wish: Wish) -> Run:
         number = os.urandom(6).hex()
-        self.save(number, wish)
+        with self._lock:
+            files.write_json(str(self.folder / number / _WISH), wish.to_json())
         run = self.get(number)
         assert run is not None
         return run
 
-    def save(self, number: str, wish: Wish) -> None:
-        """Keeps what was filled in. A run that was started keeps the wish that it was started with: copy it instead."""
-        files.write_json(str(self.folder / number / _WISH), wish.to_json())
+    def update(self, number: str, change: Callable[[Wish], Wish]) -> Run | None:
+        """Changes the wish of a draft, as it stands at this moment; None if it is gone or is a draft no longer.
+
+        A run that was started keeps the wish that it was started with: copy it instead.
+        """
+        with self._lock:
+            run = self.get(number)
+            if run is None or not run.is_draft:
+                return None
+            wish = change(run.wish)
+            files.write_json(str(run.folder / _WISH), wish.to_json())
+            return dataclasses.replace(run, wish=wish)
 
     def remove(self, run: Run) -> None:
-        """Forgets the run; its outputs stay, as other runs may use them.
+        """Forgets the run; its outputs stay, as other runs may use them. One that is gone already is no error.
 
         Raises:
             ConfigError: it is running.
         """
-        if run.is_alive:
-            raise ConfigError("The run is at work: stop it first.")
-        shutil.rmtree(run.folder)
+        with self._lock:
+            now = self.get(run.id)
+            if now is None:
+                return
+            if now.is_alive:
+                raise ConfigError("The run is at work: stop it first.")
+            shutil.rmtree(now.folder)
 
     # --- the process --------------------------------------------------------------------------------------------------
 
@@ -135,11 +152,12 @@ class Runs:
         """Starts the run, or lets one that ended go on. One that is at work is left alone.
 
         Args:
-            settings: for the config of a draft; None keeps the config that is there.
+            settings: for the config of a draft, as its wish stands in `run`: if that was changed since, nothing is
+                started; None keeps the config that is there.
         """
         with self._lock:
             now = self.get(run.id)
-            if now is None or now.is_alive:
+            if now is None or now.is_alive or (settings is not None and now.wish != run.wish):
                 return
             config = run.folder / CONFIG
             if settings is not None:
@@ -184,7 +202,10 @@ class Runs:
     # --- what is kept beside it ---------------------------------------------------------------------------------------
 
     def save_trial(self, run: Run, trial: dict[str, Any]) -> None:
-        files.write_json(str(run.folder / _TRIAL), trial)
+        """Keeps the trial, unless the run is gone."""
+        with self._lock:
+            if self.get(run.id) is not None:
+                files.write_json(str(run.folder / _TRIAL), trial)
 
     def trial(self, run: Run) -> dict[str, Any] | None:
         found = _read(run.folder / _TRIAL)

@@ -102,55 +102,95 @@ class Progress:
         return next((item for item in self.stages if item.key == key and item.state.word == "success"), None)
 
 
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """A run in a list of runs: `states` are those of its stages."""
+
+    word: str
+    states: tuple[State, ...]
+
+    @property
+    def state(self) -> State:
+        return State(_CSS.get(self.word, self.word))
+
+    @property
+    def num_done(self) -> int:
+        return sum(state.word == "success" for state in self.states)
+
+
+def summary_of(run: Run, records: Records) -> Summary:
+    """How far the run is, without what its stages found and printed: a list of many runs reads none of that."""
+    states = tuple(step.state for step in _steps(run, records))
+    return Summary(_word(run, states), states)
+
+
+def output_of(run: Run, records: Records, key: str) -> pathlib.Path | None:
+    """Where the output of a stage lies; None if it is not complete."""
+    steps = (step for step in _steps(run, records) if step.key == key and step.state.word == "success")
+    return next((step.output for step in steps), None)
+
+
 def progress_of(run: Run, records: Records) -> Progress:
-    """How far the run is at this moment."""
-    stages = tuple(_stages(run, records))
-    word = _word(run, stages)
+    """How far the run is at this moment, with all that is known of it."""
+    stages = tuple(map(_stage, _steps(run, records)))
+    word = _word(run, tuple(stage.state for stage in stages))
     current = next((stage for stage in stages if stage.state.word in ("running", "failed", "interrupted")), None)
     log = _tail(current.output / LOG_NAME) if current is not None else ""
     error = _last_words(run.folder / OUTPUT) if word in ("failed", "interrupted") else ""
     return Progress(word, stages, log, error)
 
 
-def _word(run: Run, stages: tuple[Stage, ...]) -> str:
+def _word(run: Run, states: tuple[State, ...]) -> str:
     if run.is_draft:
         return "draft"
     if run.is_alive:
-        return "stopping" if run.asked_to_stop else "running" if stages else "starting"
-    if stages and all(stage.state.word == "success" for stage in stages):
+        return "stopping" if run.asked_to_stop else "running" if states else "starting"
+    if states and all(state.word == "success" for state in states):
         return "finished"
     if run.asked_to_stop:
         return "stopped"
-    has_failed = any(stage.state.word == "failed" for stage in stages) or not stages
+    has_failed = any(state.word == "failed" for state in states) or not states
     return "failed" if has_failed else "interrupted"
 
 
-def _stages(run: Run, records: Records) -> Iterator[Stage]:
-    record = _newest_record(run)
+@dataclasses.dataclass(frozen=True)
+class _Step:
+    """A stage as the executor's record and its status file tell it."""
+
+    key: str
+    about: str
+    output: pathlib.Path
+    state: State
+
+
+def _steps(run: Run, records: Records) -> Iterator[_Step]:
+    record = None if run.is_draft else _newest_record(run)
     for info in record.get("steps", []) if isinstance(record, dict) else []:
         output = info.get("output_path") if isinstance(info, dict) else None
         parts = records.relative(output)
         if parts is None:
             continue
-        state = records.state(parts)
-        path = pathlib.Path(records.root.path, *parts)
         name = str(info.get("name") or parts[-1])
-        own = f"datashop/{run.wish.name}/"
-        key = name.removeprefix(own) if name.startswith(own) else name
-        facts, done, warning = _found(key, path) if state.word in ("success", "running") else ((), None, "")
-        if state.word == "failed":
-            warning = _reason(path)
-        yield Stage(
-            key=key,
-            title=TITLES.get(key, key),
-            about=str(info.get("description") or ""),
-            output=path,
-            state=state,
-            seconds=_seconds(path, state),
-            facts=tuple(facts),
-            done=done if state.word == "running" else None,
-            warning=warning,
-        )
+        key = name.removeprefix(f"datashop/{run.wish.name}/")
+        path = pathlib.Path(records.root.path, *parts)
+        yield _Step(key, str(info.get("description") or ""), path, records.state(parts))
+
+
+def _stage(step: _Step) -> Stage:
+    """The stage with what it found."""
+    word = step.state.word
+    facts, done, warning = _found(step.key, step.output) if word in ("success", "running") else ((), None, "")
+    return Stage(
+        key=step.key,
+        title=TITLES.get(step.key, step.key),
+        about=step.about,
+        output=step.output,
+        state=step.state,
+        seconds=_seconds(step.output, step.state),
+        facts=tuple(facts),
+        done=done if word == "running" else None,
+        warning=_reason(step.output) if word == "failed" else warning,
+    )
 
 
 def _newest_record(run: Run) -> Any:

@@ -5,7 +5,7 @@
 A file comes from anywhere: it may be damaged, cut short, of another type than its name says, one endless line, or a few
 kilobytes that expand to terabytes. So nothing of it is kept that was not read and understood here, sizes are limited after
 decompression, and the process may use only so much memory and time. What follows in a run reads only what is written here:
-`{stem}-{digest}.jsonl.zst`, documents in our own format, and `upload.json`, what was found. Rows without a text are left out and
+`{stem}-{reading}.jsonl.zst`, documents in our own format, and `upload.json`, what was found. Rows without a text are left out and
 counted by reason; a file without any document is refused.
 """
 
@@ -59,10 +59,11 @@ def take(path: pathlib.Path, name: str, folder: pathlib.Path, *, text_field: str
         field, rows = "text", _pieces(file, split)
     else:
         field, rows = _fields(file, text_field)
-    stem = name.split(".")[0]
     digest = files.sha256_file(str(path))
-    target = folder / f"{stem}-{digest[:6]}.jsonl.zst"
-    found = _Found(name, stem, field)
+    # The same file read in two ways, and two files of one name, are different documents: names of shards and ids say so.
+    stem = f"{name.split('.')[0]}-{reading_digest(digest, name, text_field, split)[:8]}"
+    target = folder / f"{stem}.jsonl.zst"
+    found = _Found(stem, name.split(".")[0], field)
     write_documents(str(target), found.documents(rows))
     if not found.count:
         raise DataError(f"it holds no document{found.first_problem()}")
@@ -83,11 +84,21 @@ def take(path: pathlib.Path, name: str, folder: pathlib.Path, *, text_field: str
     files.write_json(str(folder / SUMMARY), summary)
 
 
-class _Found:
-    """Counts of what came by."""
+def reading_digest(digest: str, name: str, text_field: str, split: str) -> str:
+    """What a file's documents depend on, as hexadecimal digits: its content and how it is read."""
+    return hashlib.sha256(f"{digest}\0{name}\0{text_field}\0{split}".encode()).hexdigest()
 
-    def __init__(self, name: str, stem: str, field: str) -> None:
-        self._name, self._stem, self._field = name, stem, field
+
+class _Found:
+    """Counts of what came by.
+
+    Args:
+        stem: of the ids that are made, one for each file and reading.
+        source: of rows that name none.
+    """
+
+    def __init__(self, stem: str, source: str, field: str) -> None:
+        self._stem, self._source, self._field = stem, source, field
         self._ids: set[bytes] = set()
         self.count = self.text_bytes = 0
         self.left_out: collections.Counter[str] = collections.Counter()
@@ -120,14 +131,14 @@ class _Found:
         if not text.strip():
             return BadRow(row.number, "empty_text", "the text is empty")
         source = row.fields.get("source")
-        source = source if isinstance(source, str) and source else self._stem
+        source = source if isinstance(source, str) and source else self._source
         document = Document(self._id(row), text, source)
         if not all(map(is_unicode, (document.id, text, source))):
             return BadRow(row.number, "lone_surrogate", "a field holds half of a character (\\ud800 to \\udfff)")
         return document
 
     def _id(self, row: Row) -> str:
-        """The row's own id where no row before had it, else one made of the file's name and the row's number."""
+        """The row's own id where no row before had it, else one made of the file, its reading and the row's number."""
         value = row.fields.get("id")
         own = str(value) if isinstance(value, str | int) and not isinstance(value, bool) and value != "" else ""
         digest = hashlib.blake2b(own.encode(errors="replace"), digest_size=8).digest()
@@ -152,8 +163,7 @@ def _checked(blocks: Iterator[bytes]) -> Iterator[bytes]:
     total = line = 0
     for block in blocks:
         total += len(block)
-        if total > MOST_TEXT:
-            raise DataError(f"it expands to more than {MOST_TEXT / 1e9:g} GB: split it into smaller files")
+        _check_size(total)
         first, last = block.find(b"\n"), block.rfind(b"\n")
         longest = line + (len(block) if first < 0 else first)
         line = longest if last < 0 else len(block) - last - 1
@@ -203,11 +213,7 @@ def _columns(file: InputFile, wanted: str) -> tuple[str, Iterator[Row | BadRow]]
         schema = metadata.schema.to_arrow_schema()
     except (pa.ArrowException, OSError, EOFError) as error:
         raise DataError(f"it is no Parquet file ({str(error).splitlines()[0] if str(error) else error})") from None
-    size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-    if size > MOST_TEXT:
-        raise DataError(
-            f"it expands to {size / 1e9:,.1f} GB, more than {MOST_TEXT / 1e9:g}: split it into smaller files"
-        )
+    _check_size(sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)))
     strings = [item.name for item in schema if pa.types.is_string(item.type) or pa.types.is_large_string(item.type)]
     usual = [name for name in _USUAL_FIELDS if name in strings]
     field = wanted or (usual or strings or ["text"])[0]
@@ -215,10 +221,21 @@ def _columns(file: InputFile, wanted: str) -> tuple[str, Iterator[Row | BadRow]]
         raise DataError(f"it has no column {field!r}: its columns are {', '.join(schema.names[:20]) or 'none'}")
 
     def rows() -> Iterator[Row | BadRow]:
+        # What the file says of its size knows nothing of a value that is there once and in many rows.
+        total = 0
         with open(file.path, "rb") as stream:
-            yield from column_rows(file, stream, needed=[field], optional=["id", "source"])
+            for row in column_rows(file, stream, needed=[field], optional=["id", "source"]):
+                if isinstance(row, Row):
+                    total += sum(text_bytes(value) for value in row.fields.values() if isinstance(value, str))
+                    _check_size(total)
+                yield row
 
     return field, rows()
+
+
+def _check_size(size: int) -> None:
+    if size > MOST_TEXT:
+        raise DataError(f"it expands to more than {MOST_TEXT / 1e9:g} GB: split it into smaller files")
 
 
 def _pieces(file: InputFile, split: str) -> Iterator[Row | BadRow]:

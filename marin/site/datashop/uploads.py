@@ -1,8 +1,8 @@
 """Files that a person uploads: streamed to disk, checked by `taking` in a process of its own, and kept as clean documents.
 
-    {folder}/{id}/upload.json                what was found
-    {folder}/{id}/{stem}-{digest}.jsonl.zst   its documents, which is all that a run reads
-    {folder}/.incoming/                      what is on its way; of a server that died it is removed at the next start
+    {folder}/{id}/upload.json               what was found
+    {folder}/{id}/{stem}-{id:.8}.jsonl.zst    its documents, which is all that a run reads
+    {folder}/.incoming/                     what is on its way; of a server that died it is removed at the next start
 
 The id is a digest of content and reading, so the same file uploaded twice is there once, and a run's identity covers what
 its files hold. A folder appears under its id whole or not at all. Names come from strangers: what is kept of one has only
@@ -24,8 +24,9 @@ from typing import Any, BinaryIO
 
 import psutil
 
+from marin.data.documents import is_unicode
 from marin.errors import DataError, StorageError
-from marin.site.datashop.taking import SPLITS, SUMMARY
+from marin.site.datashop.taking import SPLITS, SUMMARY, reading_digest
 from marin.storage import files
 
 MOST_BYTES = 4_000_000_000
@@ -125,13 +126,15 @@ class Uploads:
         kept_name = clean_name(name)
         if split not in SPLITS:
             raise DataError("say how the text file is parted into documents")
+        if "\0" in text_field or not is_unicode(text_field):
+            raise DataError("the name of the field with the text is no text: type it again, or leave it empty")
         self._check_room(size or 0)
         work = self._incoming / f"{os.getpid()}-{os.urandom(8).hex()}"
         work.mkdir()
         try:
             raw = work / "raw"
             digest = await self._store(raw, body)
-            reading = hashlib.sha256(f"{digest}\0{kept_name}\0{text_field}\0{split}".encode()).hexdigest()[:16]
+            reading = reading_digest(digest, kept_name, text_field, split)[:16]
             known = self.get(reading)
             if known is not None:
                 return known
@@ -139,7 +142,7 @@ class Uploads:
             made.mkdir()
             async with self._reading:
                 await _taken(raw, kept_name, made, text_field, split)
-            files.sync_tree(str(made))
+            await asyncio.to_thread(files.sync_tree, str(made))  # both take seconds where the file is large
             with contextlib.suppress(FileExistsError, OSError):  # another request may have brought the same file
                 os.rename(made, self.folder / reading)
             upload = self.get(reading)
@@ -147,7 +150,7 @@ class Uploads:
                 raise DataError("it could not be kept: look at the disk, and upload it again")
             return upload
         finally:
-            shutil.rmtree(work, ignore_errors=True)
+            await asyncio.to_thread(shutil.rmtree, work, ignore_errors=True)
 
     async def _store(self, path: pathlib.Path, body: AsyncIterator[bytes]) -> str:
         """Writes the body, and returns its digest."""

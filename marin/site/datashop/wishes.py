@@ -12,9 +12,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from marin.data.inputs import open_store
 from marin.datashop.annotate_config import EXAMPLE
 from marin.datashop.ask_config import check_endpoint
-from marin.datashop.config import DatashopRunnerConfig
+from marin.datashop.config import EXAMPLES_SCALE, DatashopRunnerConfig
+from marin.datashop.grading import scale_of
 from marin.errors import ConfigError
 from marin.site.datashop.uploads import Uploads
 
@@ -37,6 +39,8 @@ Extract:
 Give your reason in one sentence, then end with "Final Score: " and the number.
 """
 _NAME = re.compile(r"[a-z0-9]+([_-][a-z0-9]+)*")
+_NAME_A_FOLDER = "name another folder with --data DIR when you start `marin datashop`."
+_NUMBER = re.compile(r"[+-]?(\d{1,15}|[1-9]\d{0,2}([,_]\d{3}){1,4})(\.\d{0,15})?", re.ASCII)
 _REMOTE = ("gs://", "s3://", "hf://", "https://")
 _LONGEST_PROMPT = 50_000
 _FEW_EXAMPLES = 20
@@ -92,6 +96,12 @@ class Wish:
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+    @property
+    def files(self) -> frozenset[str]:
+        """Ids of the uploads that a run of it reads."""
+        described = {"examples": (*self.positives, *self.negatives), "corpus": self.corpus}.get(self.way, ())
+        return frozenset((*self.pool, *described))
 
     @property
     def needs_model(self) -> bool:
@@ -224,9 +234,9 @@ class _Checker:
             more[target] = self._optional(field, float, "dollars for a million tokens, such as 0.6")
         more["budget_dollars"] = self._optional("budget_dollars", float, "dollars, such as 5")
         more["budget_tokens"] = self._optional("budget_tokens", int, "a whole number of tokens, such as 2000000")
-        if (more["dollars_per_million_input"] is None) != (more["dollars_per_million_output"] is None):
+        if bool(wish.price_input) != bool(wish.price_output):
             self._problems.setdefault("price_output", "Give both prices or none.")
-        if more["budget_dollars"] is not None and more["dollars_per_million_input"] is None:
+        if more["budget_dollars"] is not None and not wish.price_input:
             self._problems.setdefault("budget_dollars", "A budget in dollars needs both prices.")
         if more["budget_dollars"] == 0 or more["budget_tokens"] == 0:
             self._problems["budget_dollars" if more["budget_dollars"] == 0 else "budget_tokens"] = "Use more than 0."
@@ -237,12 +247,18 @@ class _Checker:
     def _check_filter(self) -> None:
         wish = self._wish
         if wish.keep == "threshold":
-            self._number("threshold", float, math.isfinite, "a score, such as 3")
+            low, high = self._label_scale()
+            self._number(
+                "threshold",
+                float,
+                lambda value: low < value <= high,
+                f"a score above {low:g} and at most {high:g}, such as {(low + high) / 2:g}",
+            )
         else:
             percent = _parsed(wish.keep_percent, float)
             if percent is None or not 0 < percent < 100:
                 self._problems["keep_percent"] = (
-                    "Give a part of the pool in percent, above 0 and below 100, such as 10."
+                    f"Give a part of the pool in percent, above 0 and below 100, such as 10.{_comma_hint(wish.keep_percent)}"
                 )
             else:
                 self._settings["keep_fraction"] = round(percent / 100, 12)
@@ -256,6 +272,13 @@ class _Checker:
             "a whole number from 300 to 1,000,000, such as 8192",
         )
 
+    def _label_scale(self) -> tuple[float, float]:
+        """The lowest and the highest label of the way; scores are on that scale."""
+        if self._wish.way == "examples":
+            return EXAMPLES_SCALE
+        is_prompt = self._wish.way == "prompt" and self._wish.processor_type in PROCESSORS
+        return scale_of(self._wish.processor_type if is_prompt else "medu")
+
     def _files(self, field: str, numbers: Sequence[str]) -> list[str]:
         found = [self._uploads.get(number) for number in numbers]
         if None in found:
@@ -265,7 +288,7 @@ class _Checker:
     def _number(self, field: str, kind: Callable[[str], Any], is_right: Callable[[Any], bool], expected: str) -> None:
         value = _parsed(getattr(self._wish, field), kind)
         if value is None or not is_right(value):
-            self._problems[field] = f"Give {expected}."
+            self._problems[field] = f"Give {expected}.{_comma_hint(getattr(self._wish, field))}"
         else:
             self._settings[field] = value
 
@@ -273,7 +296,7 @@ class _Checker:
         text = getattr(self._wish, field)
         value = _parsed(text, kind) if text else None
         if text and (value is None or not math.isfinite(value) or value < 0):
-            self._problems[field] = f"Give {expected}, or leave it empty."
+            self._problems[field] = f"Give {expected}, or leave it empty.{_comma_hint(text)}"
         return value
 
 
@@ -306,14 +329,21 @@ def _plain(path: str) -> str:
 
 
 def _parsed(text: str, kind: Callable[[str], Any]) -> Any:
-    """The number that was typed, None if it is none."""
-    cleaned = text.replace(",", "").replace("_", "").strip()
-    if not re.fullmatch(r"[+-]?\d{1,15}(\.\d{0,15})?", cleaned, re.ASCII):
+    """The number that was typed, None if it is none. Commas and underscores may only part thousands: `5,00` may mean 5."""
+    found = _NUMBER.fullmatch(text.strip())
+    if found is None:
         return None
     try:
-        return kind(cleaned)
+        return kind(re.sub("[,_]", "", found[0]))
     except ValueError:
         return None
+
+
+def _comma_hint(text: str) -> str:
+    """What to say of a number that has a comma where none parts thousands."""
+    if "," not in text or _NUMBER.fullmatch(text):
+        return ""
+    return " Write a point before decimals, as in 0.6; a comma may only part thousands, as in 1,500."
 
 
 def _path_problem(path: str, folders: Sequence[str]) -> str:
@@ -322,13 +352,41 @@ def _path_problem(path: str, folders: Sequence[str]) -> str:
         return ""
     if "://" in path or "\0" in path or len(path) > 4000:
         return f"Give a path on this machine, or a URL that begins with {', '.join(_REMOTE[:-1])} or {_REMOTE[-1]}."
-    fixed = re.split(r"[*?\[]", path, maxsplit=1)[0]
-    real = os.path.realpath(fixed)
     if not os.path.isabs(path) or ".." in path.split("/"):
         return "Give the whole path, from / on and without `..`."
-    if not any(real == folder or real.startswith(folder.rstrip("/") + "/") for folder in folders):
-        return (
-            f"This page may only read below {' and '.join(folders)}: name another folder with --data DIR when you start "
-            "`marin datashop`."
-        )
-    return "" if os.path.exists(real) or fixed != path else "There is nothing at this path."
+    is_there = os.path.exists(path)
+    # A pattern may only begin below a folder that may be read: `/srv/data*/x` would also match beside /srv/data.
+    fixed = path if is_there else os.path.dirname(re.split(r"[*?\[]", path, maxsplit=1)[0])
+    if not _is_below(os.path.realpath(fixed), folders):
+        return f"This page may only read below {' and '.join(folders)}: {_NAME_A_FOLDER}"
+    try:
+        outside = _first_outside(path, folders)
+    except (OSError, ValueError, re.error):
+        return "This path or pattern cannot be read: check what it matches."
+    if outside is not None:
+        return f"{outside[:200]} is a link out of {' and '.join(folders)}, which this page may not follow: {_NAME_A_FOLDER}"
+    return "" if is_there or next(iter(_matches(path)), None) is not None else "There is nothing at this path."
+
+
+def _is_below(real: str, folders: Sequence[str]) -> bool:
+    return any(real == folder or real.startswith(folder.rstrip("/") + "/") for folder in folders)
+
+
+def _first_outside(path: str, folders: Sequence[str]) -> str | None:
+    """The first file of those that a run would read at `path` that lies outside, as links can lead anywhere."""
+    may_read: dict[str, bool] = {}
+    for match in _matches(path):
+        above = os.path.dirname(match)
+        if above not in may_read:
+            may_read[above] = _is_below(os.path.realpath(above), folders)
+        if not may_read[above] or (os.path.islink(match) and not _is_below(os.path.realpath(match), folders)):
+            return match
+    return None
+
+
+def _matches(path: str) -> list[str]:
+    """What `marin.data.inputs` finds there: the file, the files of the folder, or what fits the pattern."""
+    store = open_store(path)
+    if os.path.isdir(path):
+        return [str(match) for match in store.find(path)]
+    return [path] if os.path.exists(path) else [str(match) for match in store.glob(path)]
