@@ -14,7 +14,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from marin.errors import HardwareError
 from marin.execution import ray_cluster
 from marin.execution.following import runs_together
 from marin.execution.processes import ChildEnd, StepChild, StepContent, pickled, result_of
@@ -30,7 +29,8 @@ MOST_AT_ONCE = 256
 # What steps may see of the driver's environment on other nodes.
 _PASSED_ON = ("MARIN_", "JAX_", "XLA_", "HF_", "HUGGING_FACE_", "WANDB_", "AWS_", "GOOGLE_", "SR_")
 _POLL = 0.2
-_SECONDS_TO_PLACE = 600.0
+# A gang that waits for its hosts looks so often whether all is being stopped; Ray takes whole seconds.
+_SECONDS_TO_LOOK = 2
 _SECONDS_TO_LEARN_OF_A_LOSS = 45.0
 
 
@@ -99,7 +99,8 @@ class RayTasks:
         )
         group = ray.util.placement_group(list(request.bundles), strategy=strategy)
         try:
-            self._wait_for_place(task, group, request)
+            if not self._wait_for_place(task, group, request):
+                return ChildEnd(130, None)
             places = [_place(group, index) for index in range(request.num_hosts)]
             address = ray.remote(num_cpus=0, max_retries=0)(ray_cluster.coordinator_address)
             coordinator = ray.get(address.options(scheduling_strategy=places[0]).remote())
@@ -120,12 +121,16 @@ class RayTasks:
         finally:
             ray.util.remove_placement_group(group)
 
-    def _wait_for_place(self, task: StepTask, group: Any, request: Request) -> None:
-        if not group.wait(_SECONDS_TO_PLACE):
-            raise HardwareError(
-                f"step `{task.name}` waited {_SECONDS_TO_PLACE:.0f} s for {request.num_hosts} hosts at once, and the cluster does"
-                " not have them free: ask for fewer, or run it when others are done"
-            )
+    def _wait_for_place(self, task: StepTask, group: Any, request: Request) -> bool:
+        """Waits until all hosts are free at once, however long others need them; False if all is stopped before."""
+        announced = False
+        while not self._stopped:
+            if group.wait(_SECONDS_TO_LOOK):
+                return True
+            if not announced:
+                announced = True
+                print(f"{task.name}: waits for {request.num_hosts} hosts that are free at once", flush=True)
+        return False
 
     def _end_of_gang(self, members: Sequence[Any]) -> ChildEnd | None:
         """How process 0 ended; None if a host was lost, after ending what is left of the gang.
