@@ -65,8 +65,9 @@ class RayTasks:
             MarinError: what the child refused to do.
         """
         nodes = ray_cluster.alive_nodes(self._ray)
-        request = ray_cluster.request_for(task.resources, nodes)
-        ray_cluster.check_fits(task.name, request, nodes, grows="RAY_CLUSTER_GROWS" in os.environ)
+        grows = "RAY_CLUSTER_GROWS" in os.environ
+        request = ray_cluster.request_for(task.resources, nodes, grows=grows)
+        ray_cluster.check_fits(task.name, request, nodes, grows=grows)
         together = request.num_hosts > 1 and runs_together(task.config)
         for _ in range(RESTARTS + 1):
             end = self._run_gang(task, request) if together else self._run_alone(task, request)

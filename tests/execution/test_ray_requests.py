@@ -56,6 +56,25 @@ def test_a_type_that_is_not_there_is_named(resources, nodes, message):
         request_for(resources, nodes)
 
 
+@pytest.mark.parametrize(
+    ("resources", "bundles"),
+    [
+        (GpuConfig(8, "H100"), [{"GPU": 8.0, "CPU": 1.0, "accelerator_type:H100": 0.001}]),
+        (GpuConfig(16, "h100"), [{"GPU": 8.0, "CPU": 1.0, "accelerator_type:H100": 0.001}] * 2),
+        (GpuConfig(8, "GB200"), [{"GPU": 4.0, "CPU": 1.0, "accelerator_type:GB200": 0.001}] * 2),
+        (GpuConfig(8, "X1", device_flops_override=1e12), [{"GPU": 8.0, "CPU": 1.0, "accelerator_type:X1": 0.001}]),
+        (GpuConfig(2), [{"GPU": 2.0, "CPU": 1.0}]),
+    ],
+)
+def test_gpus_that_a_growing_cluster_has_not_started_yet_are_waited_for(resources, bundles):
+    head = [node(**{"node:__internal_head__": 1.0})]
+    request = request_for(resources, head, grows=True)
+    assert list(request.bundles) == bundles
+    check_fits("a", request, head, grows=True)
+    with pytest.raises(HardwareError, match="there are none"):
+        request_for(resources, head)
+
+
 def test_what_fits_no_node_is_refused_unless_the_cluster_grows():
     wanted = request_for(CpuOnlyConfig(99), GPU_NODES)
     with pytest.raises(HardwareError, match="step `a` asks for 99 CPU on one node"):

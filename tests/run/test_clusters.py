@@ -43,6 +43,8 @@ def test_the_cloud_cluster_is_what_ray_takes():
     nodes = [{"NodeID": name, "Resources": kind["resources"]} for name, kind in types.items()]
     for resources in (None, CpuOnlyConfig(8), GpuConfig(8, "H100"), TpuPodConfig("v6e-8")):
         check_fits("a", request_for(resources, nodes), nodes, grows=False)
+        # At first only the head is there, and the nodes that come must be those that were asked for.
+        check_fits("a", request_for(resources, nodes[:1], grows=True), nodes, grows=False)
 
 
 @pytest.fixture
