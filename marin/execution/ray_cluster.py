@@ -4,6 +4,7 @@ Ray (Moritz et al., 2018, arXiv:1712.05889) is the extra `ray`; nothing here is 
 """
 
 import dataclasses
+import json
 import os
 import socket
 from typing import Any
@@ -19,6 +20,13 @@ _GPUS_A_HOST = 8
 _OTHER_GPUS_A_HOST = {"GB200": 4, "GH200": 1, "GB10": 1}
 # What a node shows of a special kind of device is taken in a small part by each task, so that many fit.
 _A_LITTLE = 0.001
+# In the environment of a step's process: what its job was given, the repository and variables, as Ray's runtime environment in JSON.
+GIVEN_TO_JOB = "MARIN_RAY_RUNTIME_ENV"
+# What steps and their shards may see of the driver's environment on other nodes, but for what belongs to one process.
+_PASSED_ON = ("MARIN_", "JAX_", "XLA_", "HF_", "HUGGING_FACE_", "WANDB_", "AWS_", "GOOGLE_", "SR_")
+_OF_ONE_PROCESS = (
+    "MARIN_PARENT_PID", "MARIN_RUNNER", "MARIN_SHARDS", "MARIN_COORDINATOR", "MARIN_NUM_PROCESSES", "MARIN_PROCESS_ID", GIVEN_TO_JOB,
+)  # fmt: skip
 _PROBE_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
 
@@ -47,8 +55,17 @@ def import_ray() -> Any:
     return ray
 
 
+def passed_on() -> dict[str, str]:
+    """The variables of this process that tasks of the cluster get too."""
+    return {
+        name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON) and name not in _OF_ONE_PROCESS
+    }
+
+
 def connect() -> Any:
     """Ray, joined to the cluster that `RAY_ADDRESS` names, or to one on this machine that ends with this process.
+
+    A step of a job joins with what the job was given, so that its tasks find the repository as the step itself does.
 
     Raises:
         ConfigError: there is no Ray, or no cluster at that address.
@@ -65,7 +82,12 @@ def connect() -> Any:
     if address:
         check_listens(address)
     try:
-        ray.init(address=address or "local", logging_level="error", include_dashboard=False if not address else None)
+        ray.init(
+            address=address or "local",
+            logging_level="error",
+            include_dashboard=False if not address else None,
+            runtime_env=json.loads(os.environ.get(GIVEN_TO_JOB, "{}")) or None,
+        )
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         raise ConfigError(
             f"there is no Ray cluster at {address or 'this machine'} ({error}): start one with `ray start --head`, or unset"

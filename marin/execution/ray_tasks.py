@@ -6,6 +6,7 @@ not there, and a resumable step goes on from what it had written. A step that se
 all hosts or none, and if one is lost all start again, from the last checkpoint.
 """
 
+import json
 import os
 import signal
 import sys
@@ -26,8 +27,6 @@ from marin.execution.task import StepTask
 RESTARTS = 20
 # Steps that wait for a place in the cluster, or run; each costs the driver a thread.
 MOST_AT_ONCE = 256
-# What steps may see of the driver's environment on other nodes.
-_PASSED_ON = ("MARIN_", "JAX_", "XLA_", "HF_", "HUGGING_FACE_", "WANDB_", "AWS_", "GOOGLE_", "SR_")
 _POLL = 0.2
 # A gang that waits for its hosts looks so often whether all is being stopped; Ray takes whole seconds.
 _SECONDS_TO_LOOK = 2
@@ -47,11 +46,7 @@ class RayTasks:
         ray_cluster.check_prefix_is_shared(self._ray, prefix)
         self._context, self._force_run_failed = context, force_run_failed
         self._search_path = [os.path.abspath(path) for path in sys.path]
-        self._variables = {
-            name: value
-            for name, value in os.environ.items()
-            if name.startswith(_PASSED_ON) and name not in ("MARIN_PARENT_PID", "MARIN_RUNNER")
-        }
+        self._variables = ray_cluster.passed_on()
         self._running: set[Any] = set()
         self._guard = threading.Lock()
         self._stopped = False
@@ -210,9 +205,10 @@ class RayTasks:
 def run_child(content: bytes, search_path: Sequence[str], variables: Mapping[str, str]) -> tuple[int, Any]:
     """What a Ray task does: runs the step in a child, and asks it to stop when the task is cancelled."""
     here = [path for path in search_path if os.path.exists(path)]
-    address = ray_cluster.import_ray().get_runtime_context().gcs_address
-    # The step's own shards may use the cluster too (see `marin.data.ray_workers`).
-    variables = {**variables, "RAY_ADDRESS": address, "MARIN_SHARDS": "ray"}
+    context = ray_cluster.import_ray().get_runtime_context()
+    # The step's own shards may use the cluster too (see `marin.data.ray_workers`), with what the job was given.
+    variables = {**variables, "RAY_ADDRESS": context.gcs_address, "MARIN_SHARDS": "ray"}
+    variables[ray_cluster.GIVEN_TO_JOB] = json.dumps(dict(context.runtime_env))
     child = StepChild(content, [*here, *(path for path in sys.path if path not in here)], variables)
     asked = 0
     while True:
