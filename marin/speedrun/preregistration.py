@@ -129,7 +129,7 @@ class Arm:
 
     @property
     def name(self) -> str:
-        return ", ".join(f"{key} {value}" for key, value in self.parameters.items())
+        return arm_text(self.parameters)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +147,11 @@ class Verdict:
 
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+
+def arm_text(parameters: Mapping[str, Any]) -> str:
+    """An arm in words, by the parameters that define it; its seed is none of them."""
+    return ", ".join(f"{key} {value}" for key, value in parameters.items() if key != SEED)
 
 
 def check_slug(slug: str) -> str:
