@@ -96,6 +96,7 @@ def report_text(findings: Findings, script: str, images: Sequence[str]) -> str:
         _MARK,
         f"# {_plain(plan.question)}",
         _claim(plan, verdict, findings.results.num_done, len(findings.results.rows)),
+        *([f"> **No clean preregistration.** {_plain(plan.looked_before)}"] if plan.looked_before else []),
         *([f"> {_plain(plan.note)}"] if plan.note else []),
         *edge_notes(findings),
         "## What was written down before",
