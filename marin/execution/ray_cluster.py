@@ -68,7 +68,7 @@ def connect() -> Any:
     A step of a job joins with what the job was given, so that its tasks find the repository as the step itself does.
 
     Raises:
-        ConfigError: there is no Ray, or no cluster at that address.
+        ConfigError: there is no Ray, no cluster at that address, or one does not start here.
     """
     ray = import_ray()
     if ray.is_initialized():
@@ -88,7 +88,7 @@ def connect() -> Any:
             include_dashboard=False if not address else None,
             runtime_env=json.loads(os.environ.get(GIVEN_TO_JOB, "{}")) or None,
         )
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+    except Exception as error:  # a plain one where its processes do not start in time
         raise ConfigError(
             f"there is no Ray cluster at {address or 'this machine'} ({error}): start one with `ray start --head`, or unset"
             " RAY_ADDRESS to start one here"

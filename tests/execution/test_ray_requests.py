@@ -1,10 +1,12 @@
 """What steps ask a cluster for, without a cluster."""
 
 import socket
+from types import SimpleNamespace
 
 import pytest
 
 from marin.errors import ConfigError, HardwareError
+from marin.execution import ray_cluster
 from marin.execution.ray_cluster import check_fits, check_listens, request_for
 from marin.resources import CpuOnlyConfig, GpuConfig, TpuPodConfig
 
@@ -94,3 +96,13 @@ def test_an_address_where_nothing_answers_is_refused_at_once():
         listening.listen()
         for address in (f"127.0.0.1:{port}", f"http://127.0.0.1:{port}", f"ray://127.0.0.1:{port}/", "auto"):
             check_listens(address)
+
+
+def test_a_cluster_that_does_not_start_in_time_is_said_in_one_message(monkeypatch):
+    def init(**_):
+        raise Exception("The current node timed out during startup")  # Ray's own kind
+
+    monkeypatch.setattr(ray_cluster, "import_ray", lambda: SimpleNamespace(is_initialized=lambda: False, init=init))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(ConfigError, match="no Ray cluster at this machine .The current node timed out during startup"):
+        ray_cluster.connect()
