@@ -78,11 +78,11 @@ class Config:
 
 def look(item):
     import time
-    time.sleep(0.5)
+    time.sleep(1.0)
     return f"{os.environ.get('SR_GIVEN')} {os.environ.get('MARIN_GIVEN')} {'_ray_pkg' in marin.__file__} {os.getppid()}"
 
 def work(config):
-    seen = [text for _, text in run_in_processes(look, range(8))]
+    seen = [text for _, text in run_in_processes(look, range(20))]
     pathlib.Path(config.output_path, "seen").write_text("\\n".join(seen))
 
 if __name__ == "__main__":
