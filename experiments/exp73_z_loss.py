@@ -25,6 +25,7 @@ preregistration = Preregistration(
     note="Two layers of width 64 after 100 steps in float32. Nothing follows for large models: what z-loss is for, logits that "
     "drift over a long run in a narrow number format, cannot happen here.",
     command="python -m experiments.exp73_z_loss --prefix local_store",
+    looked_before="Single runs had been looked at before this was written.",
 )
 
 

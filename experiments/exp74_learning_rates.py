@@ -26,6 +26,7 @@ preregistration = Preregistration(
     note="Two layers of width 64 after 100 steps, equal steps and not equal time. Muon's embeddings, head and norms learn with "
     "Adam at 0.01 whatever its rate. Nothing follows for large models.",
     command="python -m experiments.exp74_learning_rates --prefix local_store",
+    looked_before="Single runs had been looked at before this was written.",
 )
 
 

@@ -27,6 +27,7 @@ preregistration = Preregistration(
     note="Two layers of width 64. Nothing follows for large models; that the answers are learned at all is due to their being "
     "spelling, counting and sums that a program made.",
     command="python -m experiments.exp75_sft_rates --prefix local_store",
+    looked_before="Single runs had been looked at before this was written.",
 )
 
 

@@ -3,7 +3,7 @@
 The command line of files such as `experiments/marin_8b.py`:
 
     python -m experiments.marin_8b                                 the plan
-    python -m experiments.marin_8b --devices 64                    on other numbers of devices
+    python -m experiments.marin_8b --devices 64                    on another number of devices; not with --train
     python -m experiments.marin_8b --price_per_chip_hour 4.2       with its cost; prices are yours to look up
     python -m experiments.marin_8b --train --prefix gs://bucket    train; all other flags are the executor's
 
@@ -41,7 +41,11 @@ def main(
 ) -> None:
     """Prints the plan, and with `--train` runs `step` after it."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
-    parser.add_argument("--devices", type=int, help="plan for so many devices in place of the config's")
+    parser.add_argument(
+        "--devices",
+        type=int,
+        help="plan for so many devices in place of the config's; training takes those of the config",
+    )
     parser.add_argument(
         "--price_per_chip_hour", "--price-per-chip-hour", type=float, help="what an hour of one chip costs"
     )
@@ -52,6 +56,10 @@ def main(
             parser.error(f"unrecognized arguments: {' '.join(others)}")
         if args.devices is not None and args.devices < 1:
             parser.error(f"argument --devices: at least 1 device is needed, not {args.devices}")
+        if args.devices is not None and args.train:
+            parser.error(
+                "argument --devices: a plan alone may be for other devices, and --train trains on the config's"
+            )
         if args.price_per_chip_hour is not None and not args.price_per_chip_hour >= 0:
             parser.error(f"argument --price_per_chip_hour: {args.price_per_chip_hour} is no price")
         started = time.perf_counter()

@@ -25,6 +25,8 @@ from marin.flags import Parser
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = "mkdocs.yml"
+# Lies in every site, so that a later build knows what it may remove.
+MARK = ".marin-docs"
 _FENCE = re.compile(r"^( *)(```+)[^\n]*\n.*?^\1\2[ \t]*$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 _ASKED_FOR = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
@@ -120,8 +122,10 @@ def build(root: Path, folder: Path, site: Path) -> None:
     """Makes the site in `site` by way of `folder`.
 
     Raises:
-        ConfigError: Zensical is not installed, complains, or a page has a fault of `faults`.
+        ConfigError: `site` holds what is no earlier site; Zensical is not installed, complains, or a page has a fault of `faults`.
     """
+    if site != folder.parent / "site":  # which is this command's own
+        check_replaceable(site)
     if importlib.util.find_spec("zensical") is None:
         raise ConfigError(
             "the site is built by Zensical, which is not installed: run `make docs`, or install the extra `docs`"
@@ -134,8 +138,22 @@ def build(root: Path, folder: Path, site: Path) -> None:
     found = faults(folder / "site")
     if found:
         raise ConfigError(f"{len(found)} faults in the site's pages:\n" + "\n".join(found[:40]))
+    (folder / "site" / MARK).touch()
     shutil.rmtree(site, ignore_errors=True)
     shutil.copytree(folder / "site", site)
+
+
+def check_replaceable(site: Path) -> None:
+    """Raises:
+    ConfigError: something is there that this command did not make, and that a new site would remove.
+    """
+    if site.is_dir() and ((site / MARK).is_file() or not any(site.iterdir())):
+        return
+    if site.exists():
+        raise ConfigError(
+            f"{site} holds files that are no site made by this command, and they would be removed: name a folder that is not"
+            " there yet with --output"
+        )
 
 
 # --- checking -----------------------------------------------------------------------------------------------------
@@ -198,7 +216,9 @@ def _foreign_loads(site: Path, pages: Mapping[Path, _Page]) -> Iterator[str]:
 
 def main() -> None:
     parser = Parser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--output", type=Path, default=ROOT / "build" / "site", help="default: build/site")
+    parser.add_argument(
+        "--output", type=Path, default=ROOT / "build" / "site", help="a folder for the site alone; default: build/site"
+    )
     with clean_exit():
         arguments = parser.parse_args()
         build(ROOT, ROOT / "build" / "docs", arguments.output.resolve())

@@ -32,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port",
         type=int,
-        default=DEFAULT_PORT,
         metavar="N",
         help=f"of the page; 0 takes any free one; default: {DEFAULT_PORT}",
     )
@@ -54,11 +53,22 @@ def run(args: argparse.Namespace) -> int:
     if args.verb is None:
         from marin.site.datashop.serving import serve
 
-        serve(args.prefix, args.port, args.data)
+        serve(args.prefix, DEFAULT_PORT if args.port is None else args.port, args.data)
         return 0
     import sys
 
+    from marin.errors import ConfigError
     from marin.execution.executor import executor_main
+
+    if args.prefix is not None:
+        raise ConfigError(
+            "`--prefix` stands before `run`, where it is the page's: put it after CONFIG, as in"
+            f" `marin datashop run {args.config} --prefix {args.prefix}`"
+        )
+    if args.port is not None or args.data:
+        raise ConfigError(
+            "`--port` and `--data` are the page's, which `run` does not show: leave them out, or leave out `run`"
+        )
 
     steps, description = steps_of(args.config)
     sys.argv = [f"marin datashop run {args.config}", *args.flags]

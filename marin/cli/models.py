@@ -2,7 +2,6 @@
 
 import argparse
 import pathlib
-import re
 import sys
 
 HELP = """\
@@ -72,8 +71,7 @@ def _publish(args: argparse.Namespace) -> int:
     from marin.site.model_card import card_text, read_model
     from marin.storage import files
 
-    if not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", args.name):
-        raise ConfigError(f"{args.name!r} is no repository of the hub: give OWNER/NAME")
+    _check_name(args.name)
     there = sorted(path.name for path in args.dir.iterdir()) if args.dir.is_dir() else []
     missing = [name for name in _NEEDED if name not in there]
     weights = [name for name in there if name.endswith(".safetensors")]
@@ -92,6 +90,23 @@ def _publish(args: argparse.Namespace) -> int:
         print(f"would be uploaded to {args.name}; nothing was")
         return 0
     return _upload(args, names)
+
+
+def _check_name(name: str) -> None:
+    """Raises:
+    ConfigError: the hub takes no repository of this name.
+    """
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    from marin.errors import ConfigError
+
+    if name.count("/") != 1:
+        raise ConfigError(f"{name!r} is no repository of the hub: give OWNER/NAME")
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise ConfigError(f"{name!r} is no repository of the hub: give OWNER/NAME as it has them ({error})") from None
 
 
 def _upload(args: argparse.Namespace, names: list[str]) -> int:

@@ -10,7 +10,7 @@ import os
 import pickle
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from marin.errors import DataError
@@ -34,13 +34,16 @@ def run_on_cluster(function: Callable[[T], R], items: Sequence[T], num_workers: 
     Args:
         num_workers: at most so many tasks at once; 0 is one a processor that is free in the cluster.
     Raises:
-        DataError: a task was lost again and again.
+        DataError: a task was lost again and again, or a node cannot run it.
         Exception: what the function raised first.
     """
     import cloudpickle
 
     ray = ray_cluster.connect()
     program, search_path = ray.put(cloudpickle.dumps(function)), [os.path.abspath(path) for path in sys.path]
+    variables = ray_cluster.passed_on() | {
+        "RAYON_NUM_THREADS": "1"
+    }  # else the Rust libraries start a thread a processor in each
     todo: deque[tuple[int, T]] = deque(enumerate(items))
     running: dict[Any, int] = {}
     places = _Places(ray, num_workers)
@@ -51,9 +54,8 @@ def run_on_cluster(function: Callable[[T], R], items: Sequence[T], num_workers: 
                 if len(todo) <= 1:  # one is left for this process
                     break
                 index, item = todo.popleft()
-                running[
-                    remote.options(scheduling_strategy=place).remote(search_path, program, cloudpickle.dumps(item))
-                ] = index
+                task = remote.options(scheduling_strategy=place)
+                running[task.remote(search_path, program, cloudpickle.dumps(item), variables)] = index
             if todo:
                 index, item = todo.popleft()
                 yield index, function(item)
@@ -87,8 +89,9 @@ class _Places:
             yield NodeAffinitySchedulingStrategy(nodes[self._next % len(nodes)], soft=True)
 
 
-def _call(search_path: Sequence[str], program: bytes, item: bytes) -> tuple[bool, bytes]:
+def _call(search_path: Sequence[str], program: bytes, item: bytes, variables: Mapping[str, str]) -> tuple[bool, bytes]:
     """What a task does: the pickled result, or what the function raised."""
+    os.environ.update(variables)
     import cloudpickle
 
     from marin.data.workers import pickled_error
@@ -103,6 +106,15 @@ def _call(search_path: Sequence[str], program: bytes, item: bytes) -> tuple[bool
 def _result(ray: Any, reference: Any) -> Any:
     try:
         succeeded, answer = ray.get(reference)
+    except (
+        ray.exceptions.RayTaskError,
+        ray.exceptions.RuntimeEnvSetupError,
+    ) as error:  # `_call` keeps the function's own
+        cause = str(error).strip().rpartition("\n")[2]
+        raise DataError(
+            f"a node of the cluster cannot run a task of this step ({cause}): it lacks the repository or a package; start the"
+            " experiment with `python marin/run/ray_run.py`, which sends the repository, and `--pip_deps`"
+        ) from None
     except ray.exceptions.RayError as error:
         raise DataError(
             f"a task of the cluster was lost {_RETRIES + 1} times ({type(error).__name__}): if its node ran out of memory, use"

@@ -4,18 +4,29 @@ Ray (Moritz et al., 2018, arXiv:1712.05889) is the extra `ray`; nothing here is 
 """
 
 import dataclasses
+import json
 import os
 import socket
 from typing import Any
 
 from marin.errors import ConfigError, HardwareError, StorageError
-from marin.hardware import lookup_device, tpu_chips
+from marin.hardware import Device, lookup_device, tpu_chips
 from marin.resources import CpuOnlyConfig, GpuConfig, Resources, TpuPodConfig
 from marin.storage import files
 
 _TPU_CHIPS_A_HOST = 4
+# GPUs of one host, where a cluster that grows has none of the type yet; the catalogue's types that come otherwise (data sheets).
+_GPUS_A_HOST = 8
+_OTHER_GPUS_A_HOST = {"GB200": 4, "GH200": 1, "GB10": 1}
 # What a node shows of a special kind of device is taken in a small part by each task, so that many fit.
 _A_LITTLE = 0.001
+# In the environment of a step's process: what its job was given, the repository and variables, as Ray's runtime environment in JSON.
+GIVEN_TO_JOB = "MARIN_RAY_RUNTIME_ENV"
+# What steps and their shards may see of the driver's environment on other nodes, but for what belongs to one process.
+_PASSED_ON = ("MARIN_", "JAX_", "XLA_", "HF_", "HUGGING_FACE_", "WANDB_", "AWS_", "GOOGLE_", "SR_")
+_OF_ONE_PROCESS = (
+    "MARIN_PARENT_PID", "MARIN_RUNNER", "MARIN_SHARDS", "MARIN_COORDINATOR", "MARIN_NUM_PROCESSES", "MARIN_PROCESS_ID", GIVEN_TO_JOB,
+)  # fmt: skip
 _PROBE_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
 
@@ -44,11 +55,20 @@ def import_ray() -> Any:
     return ray
 
 
+def passed_on() -> dict[str, str]:
+    """The variables of this process that tasks of the cluster get too."""
+    return {
+        name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON) and name not in _OF_ONE_PROCESS
+    }
+
+
 def connect() -> Any:
     """Ray, joined to the cluster that `RAY_ADDRESS` names, or to one on this machine that ends with this process.
 
+    A step of a job joins with what the job was given, so that its tasks find the repository as the step itself does.
+
     Raises:
-        ConfigError: there is no Ray, or no cluster at that address.
+        ConfigError: there is no Ray, no cluster at that address, or one does not start here.
     """
     ray = import_ray()
     if ray.is_initialized():
@@ -62,8 +82,13 @@ def connect() -> Any:
     if address:
         check_listens(address)
     try:
-        ray.init(address=address or "local", logging_level="error", include_dashboard=False if not address else None)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        ray.init(
+            address=address or "local",
+            logging_level="error",
+            include_dashboard=False if not address else None,
+            runtime_env=json.loads(os.environ.get(GIVEN_TO_JOB, "{}")) or None,
+        )
+    except Exception as error:  # a plain one where its processes do not start in time
         raise ConfigError(
             f"there is no Ray cluster at {address or 'this machine'} ({error}): start one with `ray start --head`, or unset"
             " RAY_ADDRESS to start one here"
@@ -93,12 +118,14 @@ def alive_nodes(ray: Any) -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"]]
 
 
-def request_for(resources: Resources | None, nodes: list[dict[str, Any]]) -> Request:
+def request_for(resources: Resources | None, nodes: list[dict[str, Any]], *, grows: bool = False) -> Request:
     """The bundles for a step.
 
     A step that names nothing takes one processor. GPUs of one step come from as few nodes as have them; a TPU slice takes all
     of its hosts.
 
+    Args:
+        grows: the cluster adds nodes by itself; GPUs of a type that no node has yet are planned as its hosts usually have them.
     Raises:
         HardwareError: no node has what is asked for.
     """
@@ -107,7 +134,7 @@ def request_for(resources: Resources | None, nodes: list[dict[str, Any]]) -> Req
     if isinstance(resources, CpuOnlyConfig):
         return Request(({"CPU": float(resources.num_cpus or 1)},) * resources.num_hosts)
     if isinstance(resources, GpuConfig):
-        return _gpu_request(resources, nodes)
+        return _gpu_request(resources, nodes, grows)
     if isinstance(resources, TpuPodConfig):
         return _tpu_request(resources)
     raise ConfigError(f"`resources` is {resources!r}: the Ray runner knows CpuOnlyConfig, GpuConfig and TpuPodConfig")
@@ -173,10 +200,12 @@ def coordinator_address() -> str:
         return f"{ray.util.get_node_ip_address()}:{probe.getsockname()[1]}"
 
 
-def _gpu_request(resources: GpuConfig, nodes: list[dict[str, Any]]) -> Request:
+def _gpu_request(resources: GpuConfig, nodes: list[dict[str, Any]], grows: bool) -> Request:
     kind = None if resources.accelerator_type == "auto" else _ray_name(resources.accelerator_type, nodes)
     fitting = [node["Resources"] for node in nodes if kind is None or kind in node["Resources"]]
     largest = int(max((node.get("GPU", 0) for node in fitting), default=0))
+    if not largest and grows:
+        largest = _usual_gpus_a_host(resources.accelerator_type)
     if not largest:
         have = sorted(
             {key.split(":", 1)[1] for node in nodes for key in node["Resources"] if key.startswith("accelerator_type:")}
@@ -193,18 +222,29 @@ def _gpu_request(resources: GpuConfig, nodes: list[dict[str, Any]]) -> Request:
     return Request((bundle,) * num_hosts)
 
 
+def _usual_gpus_a_host(accelerator_type: str) -> int:
+    device = _in_catalogue(accelerator_type)
+    return _GPUS_A_HOST if device is None else _OTHER_GPUS_A_HOST.get(device.name, _GPUS_A_HOST)
+
+
 def _ray_name(accelerator_type: str, nodes: list[dict[str, Any]]) -> str:
-    """The resource by which Ray's nodes show this type; where none does, as Ray would name it."""
-    wanted = lookup_device(accelerator_type)
+    """The resource by which Ray's nodes show this type; where none does, as the catalogue spells it."""
+    wanted = _in_catalogue(accelerator_type)
+    spellings = [accelerator_type] if wanted is None else [wanted.name, *wanted.aliases, accelerator_type]
     for node in nodes:
         for key in node["Resources"]:
-            if key.startswith("accelerator_type:"):
-                try:
-                    if lookup_device(key.split(":", 1)[1]) == wanted:
-                        return key
-                except HardwareError:  # a type that the catalogue does not know
-                    continue
-    return f"accelerator_type:{accelerator_type}"
+            shown = key.removeprefix("accelerator_type:")
+            if shown != key and (shown in spellings or (wanted is not None and _in_catalogue(shown) == wanted)):
+                return key
+    same = [name for name in spellings if name.casefold() == accelerator_type.casefold()]
+    return f"accelerator_type:{same[0]}"
+
+
+def _in_catalogue(accelerator_type: str) -> Device | None:
+    try:
+        return lookup_device(accelerator_type)
+    except HardwareError:  # `auto`, or a type with a peak that its user gave
+        return None
 
 
 def _tpu_request(resources: TpuPodConfig) -> Request:

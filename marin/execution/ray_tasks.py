@@ -6,6 +6,7 @@ not there, and a resumable step goes on from what it had written. A step that se
 all hosts or none, and if one is lost all start again, from the last checkpoint.
 """
 
+import json
 import os
 import signal
 import sys
@@ -14,7 +15,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from marin.errors import HardwareError
 from marin.execution import ray_cluster
 from marin.execution.following import runs_together
 from marin.execution.processes import ChildEnd, StepChild, StepContent, pickled, result_of
@@ -27,10 +27,9 @@ from marin.execution.task import StepTask
 RESTARTS = 20
 # Steps that wait for a place in the cluster, or run; each costs the driver a thread.
 MOST_AT_ONCE = 256
-# What steps may see of the driver's environment on other nodes.
-_PASSED_ON = ("MARIN_", "JAX_", "XLA_", "HF_", "HUGGING_FACE_", "WANDB_", "AWS_", "GOOGLE_", "SR_")
 _POLL = 0.2
-_SECONDS_TO_PLACE = 600.0
+# A gang that waits for its hosts looks so often whether all is being stopped; Ray takes whole seconds.
+_SECONDS_TO_LOOK = 2
 _SECONDS_TO_LEARN_OF_A_LOSS = 45.0
 
 
@@ -47,11 +46,7 @@ class RayTasks:
         ray_cluster.check_prefix_is_shared(self._ray, prefix)
         self._context, self._force_run_failed = context, force_run_failed
         self._search_path = [os.path.abspath(path) for path in sys.path]
-        self._variables = {
-            name: value
-            for name, value in os.environ.items()
-            if name.startswith(_PASSED_ON) and name not in ("MARIN_PARENT_PID", "MARIN_RUNNER")
-        }
+        self._variables = ray_cluster.passed_on()
         self._running: set[Any] = set()
         self._guard = threading.Lock()
         self._stopped = False
@@ -65,8 +60,9 @@ class RayTasks:
             MarinError: what the child refused to do.
         """
         nodes = ray_cluster.alive_nodes(self._ray)
-        request = ray_cluster.request_for(task.resources, nodes)
-        ray_cluster.check_fits(task.name, request, nodes, grows="RAY_CLUSTER_GROWS" in os.environ)
+        grows = "RAY_CLUSTER_GROWS" in os.environ
+        request = ray_cluster.request_for(task.resources, nodes, grows=grows)
+        ray_cluster.check_fits(task.name, request, nodes, grows=grows)
         together = request.num_hosts > 1 and runs_together(task.config)
         for _ in range(RESTARTS + 1):
             end = self._run_gang(task, request) if together else self._run_alone(task, request)
@@ -99,7 +95,8 @@ class RayTasks:
         )
         group = ray.util.placement_group(list(request.bundles), strategy=strategy)
         try:
-            self._wait_for_place(task, group, request)
+            if not self._wait_for_place(task, group, request):
+                return ChildEnd(130, None)
             places = [_place(group, index) for index in range(request.num_hosts)]
             address = ray.remote(num_cpus=0, max_retries=0)(ray_cluster.coordinator_address)
             coordinator = ray.get(address.options(scheduling_strategy=places[0]).remote())
@@ -120,12 +117,16 @@ class RayTasks:
         finally:
             ray.util.remove_placement_group(group)
 
-    def _wait_for_place(self, task: StepTask, group: Any, request: Request) -> None:
-        if not group.wait(_SECONDS_TO_PLACE):
-            raise HardwareError(
-                f"step `{task.name}` waited {_SECONDS_TO_PLACE:.0f} s for {request.num_hosts} hosts at once, and the cluster does"
-                " not have them free: ask for fewer, or run it when others are done"
-            )
+    def _wait_for_place(self, task: StepTask, group: Any, request: Request) -> bool:
+        """Waits until all hosts are free at once, however long others need them; False if all is stopped before."""
+        announced = False
+        while not self._stopped:
+            if group.wait(_SECONDS_TO_LOOK):
+                return True
+            if not announced:
+                announced = True
+                print(f"{task.name}: waits for {request.num_hosts} hosts that are free at once", flush=True)
+        return False
 
     def _end_of_gang(self, members: Sequence[Any]) -> ChildEnd | None:
         """How process 0 ended; None if a host was lost, after ending what is left of the gang.
@@ -204,9 +205,10 @@ class RayTasks:
 def run_child(content: bytes, search_path: Sequence[str], variables: Mapping[str, str]) -> tuple[int, Any]:
     """What a Ray task does: runs the step in a child, and asks it to stop when the task is cancelled."""
     here = [path for path in search_path if os.path.exists(path)]
-    address = ray_cluster.import_ray().get_runtime_context().gcs_address
-    # The step's own shards may use the cluster too (see `marin.data.ray_workers`).
-    variables = {**variables, "RAY_ADDRESS": address, "MARIN_SHARDS": "ray"}
+    context = ray_cluster.import_ray().get_runtime_context()
+    # The step's own shards may use the cluster too (see `marin.data.ray_workers`), with what the job was given.
+    variables = {**variables, "RAY_ADDRESS": context.gcs_address, "MARIN_SHARDS": "ray"}
+    variables[ray_cluster.GIVEN_TO_JOB] = json.dumps(dict(context.runtime_env))
     child = StepChild(content, [*here, *(path for path in sys.path if path not in here)], variables)
     asked = 0
     while True:

@@ -3,10 +3,11 @@
     python marin/run/ray_run.py -- python -m experiments.speedrun.hello_world.main --prefix gs://bucket/marin
     python marin/run/ray_run.py -e WANDB_API_KEY KEY --no_wait -- python -m experiments.speedrun.hello_world.main
 
-The cluster is the one that RAY_ADDRESS names (http://head:8265, head:6379 or auto); where it is not set, one is started on
-this machine for as long as the job lasts. The job gets a copy of the repository without what .gitignore names, the environment
-variables that are given here, and `MARIN_RUNNER=ray`: each step of an experiment becomes a task of the cluster. A relative
-prefix is below the directory that this is started in.
+The cluster is the one that RAY_ADDRESS names (http://head:8265, head:6379 or auto), and the job gets a copy of the repository
+there, without what .gitignore names: an address on this machine may be the forwarded port of a cluster elsewhere. Where it is not
+set, a cluster is started on this machine for as long as the job lasts, and the repository is used as it stands. The job has the
+environment variables that are given here, and `MARIN_RUNNER=ray`: each step of an experiment becomes a task of the cluster. A
+relative prefix is below the directory that this is started in.
 
 The exit status is the command's. Ctrl-C cancels the job; with `--no_wait` it goes on alone.
 """
@@ -51,8 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     logging.getLogger("ray").setLevel(logging.ERROR)  # its own notes would stand between the lines of the job
     from ray.job_submission import JobSubmissionClient
 
-    with _cluster(options.address, keep=options.no_wait) as address:
-        is_here = _is_here(address)
+    with _cluster(options.address, keep=options.no_wait) as (address, is_here):
         if is_here and command[0] in ("python", "python3"):
             command[0] = sys.executable  # which has the package, whatever the shell finds first
         try:
@@ -77,7 +77,7 @@ def runtime_environment(options: argparse.Namespace, *, is_here: bool) -> dict[s
     """Ray's description of what the job needs.
 
     Args:
-        is_here: the cluster is on this machine alone, where the repository is as it stands, and nothing is copied.
+        is_here: this process started the cluster, on this machine, so the repository is used as it stands.
     """
     variables = {"MARIN_RUNNER": "ray", "MARIN_SUBMITTED_FROM": os.getcwd(), "PYTHONUNBUFFERED": "1"}
     if "MARIN_PREFIX" in os.environ:
@@ -138,12 +138,12 @@ def _parser() -> Parser:
 
 
 @contextlib.contextmanager
-def _cluster(address: str | None, *, keep: bool) -> Iterator[str]:
-    """The address to submit to; a cluster of this process where there is none."""
+def _cluster(address: str | None, *, keep: bool) -> Iterator[tuple[str, bool]]:
+    """The address to submit to, and whether this process started the cluster there, as it does where none is named."""
     address = address or os.environ.get("RAY_ADDRESS")
     if address:
         check_listens(address)
-        yield address
+        yield address, False
         return
     if keep:
         raise ConfigError(
@@ -153,15 +153,9 @@ def _cluster(address: str | None, *, keep: bool) -> Iterator[str]:
     print("RAY_ADDRESS is not set: starting a cluster on this machine, for this job", flush=True)
     context = ray.init(address="local", include_dashboard=True, logging_level="error", log_to_driver=False)
     try:
-        yield f"http://{context.address_info['webui_url']}"
+        yield f"http://{context.address_info['webui_url']}", True
     finally:
         ray.shutdown()
-
-
-def _is_here(address: str) -> bool:
-    """Whether the cluster was started by this process, or is said to be on this machine alone."""
-    host = address.removeprefix("http://").split(":")[0]
-    return host in ("127.0.0.1", "localhost")
 
 
 def _follow(client: Any, job: str) -> int:

@@ -6,7 +6,7 @@ intervals, curves, cost, the commands, and each step with its address in the dat
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +14,7 @@ from urllib.parse import quote
 from marin.errors import ConfigError
 from marin.site import experiment_charts
 from marin.site.experiment_results import Findings, StepCost
-from marin.speedrun.preregistration import NOT_DECIDED, REFUTED, SEED, SUPPORTED, Decision, Preregistration, Verdict
+from marin.speedrun.preregistration import NOT_DECIDED, REFUTED, SUPPORTED, Decision, Preregistration, Verdict, arm_text
 from marin.speedrun.statistics import spread_of
 from marin.storage import files
 from marin.web.markdown import markdown_cell
@@ -84,7 +84,7 @@ def arms_of(findings: Findings) -> dict[str, list[float]]:
     arms: dict[str, list[float]] = {}
     for row in findings.results.rows:
         value = row.metrics.get(metric)
-        found = arms.setdefault(_arm(row.parameters), [])
+        found = arms.setdefault(arm_text(row.parameters), [])
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             found.append(float(value))
     return arms
@@ -97,6 +97,7 @@ def report_text(findings: Findings, script: str, images: Sequence[str]) -> str:
         _MARK,
         f"# {_plain(plan.question)}",
         _claim(plan, verdict, findings.results.num_done, len(findings.results.rows)),
+        *([f"> **No clean preregistration.** {_plain(plan.looked_before)}"] if plan.looked_before else []),
         *([f"> {_plain(plan.note)}"] if plan.note else []),
         *edge_notes(findings),
         "## What was written down before",
@@ -135,9 +136,8 @@ def edge_notes(findings: Findings) -> list[str]:
             tried = {value for row in mine if (value := _number(row[name])) is not None}
             if name not in fixed and len(tried) > 1 and _number(chosen) in (min(tried), max(tried)):
                 which = "least" if _number(chosen) == min(tried) else "greatest"
-                label = ", ".join(f"{key} {value}" for key, value in fixed.items())
                 notes.append(
-                    f"> For {label} the {name} {chosen} was chosen, the {which} of the sweep: a better one may lie beyond it, "
+                    f"> For {arm_text(fixed)} the {name} {chosen} was chosen, the {which} of the sweep: a better one may lie beyond it, "
                     "and the comparison is with the best that was tried."
                 )
     return notes
@@ -152,11 +152,7 @@ def _number(text: str) -> float | None:
 
 def rule_text(decision: Decision) -> str:
     """The rule in words."""
-
-    def arm(values: Mapping[str, Any]) -> str:
-        return ", ".join(f"{key} {value}" for key, value in values.items())
-
-    pair = f"{arm(decision.candidate)} against {arm(decision.baseline)}"
+    pair = f"{arm_text(decision.candidate)} against {arm_text(decision.baseline)}"
     if decision.claim == "better":
         what = f"{pair}, seed by seed: supported if the whole {100 * decision.level:g} % interval of the gain is above {decision.effect:g}, refuted if it is at or below"
     else:
@@ -307,10 +303,6 @@ def _alternative(image: str, findings: Findings) -> str:
         return f"{metric} on the way, a curve for each arm"
     means = [f"{arm} {math.fsum(v) / len(v):.4f}" for arm, v in arms_of(findings).items() if v]
     return markdown_cell(f"{metric} at the end, means: {'; '.join(means)}".replace("]", ")").replace("[", "("))
-
-
-def _arm(parameters: Mapping[str, str]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in parameters.items() if key != SEED)
 
 
 def _list(*items: tuple[str, str]) -> str:

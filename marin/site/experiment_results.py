@@ -13,7 +13,7 @@ from marin.execution.status import Status, read_info
 from marin.execution.step import ExecutorStep
 from marin.execution.sweep import PointOutputs
 from marin.speedrun.experiment import ExperimentConfig, Results, record_experiment, results_now
-from marin.speedrun.preregistration import SEED
+from marin.speedrun.preregistration import arm_text
 from marin.storage import files
 from marin.tracking.run_record import METRICS_FILE, RunRecord
 
@@ -41,7 +41,7 @@ class CurveOfRun:
 
     @property
     def arm(self) -> str:
-        return ", ".join(f"{key} {value}" for key, value in self.parameters.items() if key != SEED)
+        return arm_text(self.parameters)
 
 
 @dataclasses.dataclass(frozen=True)

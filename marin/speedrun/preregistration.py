@@ -87,6 +87,8 @@ class Preregistration:
         stopping_rule: how many runs there are, and that no more follow when the result is not to one's liking.
         note: what does not follow from the experiment; shown with the verdict.
         command: what runs it; shown in the report.
+        looked_before: what had been seen of such runs when this was written, if anything; shown under the claim, since the
+            hypothesis is then no clean prediction.
     """
 
     number: int
@@ -98,6 +100,7 @@ class Preregistration:
     decision: Decision
     note: str = ""
     command: str = ""
+    looked_before: str = dataclasses.field(default="", metadata={"marin.omit_default": True})
 
     def __post_init__(self) -> None:
         check_slug(self.slug)
@@ -129,7 +132,7 @@ class Arm:
 
     @property
     def name(self) -> str:
-        return ", ".join(f"{key} {value}" for key, value in self.parameters.items())
+        return arm_text(self.parameters)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +150,11 @@ class Verdict:
 
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+
+def arm_text(parameters: Mapping[str, Any]) -> str:
+    """An arm in words, by the parameters that define it; its seed is none of them."""
+    return ", ".join(f"{key} {value}" for key, value in parameters.items() if key != SEED)
 
 
 def check_slug(slug: str) -> str:

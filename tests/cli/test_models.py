@@ -1,5 +1,6 @@
 """`marin models`: the catalogue, and publishing to a hub that stands on this machine."""
 
+import argparse
 import base64
 import http.server
 import json
@@ -9,6 +10,9 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+
+from marin.cli import models
+from marin.errors import ConfigError
 
 Marin = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -144,6 +148,19 @@ def test_publishing_that_the_hub_refuses_says_so_in_one_message(
     )
     assert done.returncode == 2 and "was not uploaded" in done.stderr and "Traceback" not in done.stderr
     assert hub.files == {}
+
+
+@pytest.mark.parametrize("name", ["ada/ti--ny", "ada/tiny.git", "ada/tiny-", "a..b/tiny", "ada/" + "x" * 97, "ada/ti ny", "a/b/c"])  # fmt: skip
+def test_publishing_refuses_what_the_hub_would(
+    name: str, exported: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    (exported / "README.md").write_text("a card")
+    parser = argparse.ArgumentParser()
+    models.add_arguments(parser)
+    for flags in (["--dry-run"], []):
+        with pytest.raises(ConfigError, match="is no repository of the hub: give OWNER/NAME"):
+            models.run(parser.parse_args(["publish", *flags, str(exported), name]))
 
 
 def test_publishing_refuses_a_bad_name_a_folder_without_weights_and_one_without_a_card(

@@ -66,6 +66,58 @@ def test_items_go_to_all_nodes_survive_the_loss_of_one_and_errors_come_back(run,
         nodes.close()
 
 
+JOB = """
+import dataclasses, os, pathlib
+import marin
+from marin.data.workers import run_in_processes
+from marin.execution import ExecutorStep, executor_main, this_output_path
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    output_path: str = this_output_path()
+
+def look(item):
+    import time
+    time.sleep(1.0)
+    return f"{os.environ.get('SR_GIVEN')} {os.environ.get('MARIN_GIVEN')} {'_ray_pkg' in marin.__file__} {os.getppid()}"
+
+def work(config):
+    seen = [text for _, text in run_in_processes(look, range(20))]
+    pathlib.Path(config.output_path, "seen").write_text("\\n".join(seen))
+
+if __name__ == "__main__":
+    executor_main(steps=[ExecutorStep("steps/a", work, Config())])
+"""
+
+
+def test_shards_of_a_job_have_its_repository_and_its_variables(repository, tmp_path, plain_environment):
+    (tmp_path / "main.py").write_text(JOB)
+    nodes = RayNodes(1, 2, plain_environment, dashboard=True)
+    try:
+        command = [
+            sys.executable,
+            str(repository / "marin/run/ray_run.py"),
+            "-e",
+            "SR_GIVEN",
+            "job",
+            "-e",
+            "MARIN_GIVEN",
+            "too",
+        ]
+        done = subprocess.run(
+            [*command, "--", sys.executable, str(tmp_path / "main.py"), "--prefix", str(tmp_path / "store")],
+            cwd=tmp_path, env=plain_environment | {"RAY_ADDRESS": nodes.jobs_address},
+            capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        (seen,) = (tmp_path / "store" / "steps").glob("a-*/seen")
+        lines = [line.split() for line in seen.read_text().splitlines()]
+        assert {tuple(line[:3]) for line in lines} == {("job", "too", "True")}
+        assert len({line[3] for line in lines}) >= 2  # tasks of the cluster, beside the step's own process
+    finally:
+        nodes.close()
+
+
 def _is_busy(nodes: RayNodes) -> bool:
     """Whether a task of the program runs on a node."""
     shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout

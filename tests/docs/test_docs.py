@@ -25,7 +25,7 @@ CODE_FOLDERS = ("marin", "experiments", "scripts")
 MADE_BY_READERS = {
     "experiments.speedrun.tied_head.main",
     "experiments.speedrun.notes.main",
-    "experiments.exp76_tied_head",
+    "experiments.exp100_tied_head",
 }
 
 by_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

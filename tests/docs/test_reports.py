@@ -2,11 +2,14 @@
 
 import importlib
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from marin.execution.graph import Graph
 from marin.site.experiment_report import index_text
+from marin.speedrun.experiment import experiment_step
 from marin.speedrun.preregistration import Observation, Preregistration, decide
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,6 +51,32 @@ def test_verdict_follows_from_the_runs_by_the_rule_in_the_code(report: Path) -> 
     assert ("**Nothing is decided.**" in text) == (verdict.outcome == "not decided")
     if said:
         assert float(said[1]) == pytest.approx(verdict.effect, abs=2e-4)  # the table is rounded to four places
+
+
+@by_report
+def test_report_says_under_the_claim_what_had_been_looked_at_and_names_the_record_of_that_plan(report: Path) -> None:
+    text = report.read_text(encoding="utf-8")
+    module = importlib.import_module(f"experiments.{report.stem}")
+    plan: Preregistration = module.preregistration
+    claim = text.partition("\n## ")[0]
+    assert ("No clean preregistration" in claim) == bool(plan.looked_before) and plan.looked_before in claim
+    # The rest of the page but for its last table follows from the runs; that table has the paths of the steps as they are.
+    record = experiment_step(plan, module.runs, shown=getattr(module, "shown", None))
+    paths = [node.output_path.removeprefix("store/") for node in Graph([*module.runs, record], "store").nodes]
+    assert paths == [row["step"].partition("`]")[0].removeprefix("[`") for row in _table(text, "## Steps")]
+
+
+def test_commits_that_reports_name_are_in_the_history() -> None:
+    history = subprocess.run(["git", "rev-list", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    shallow = subprocess.run(
+        ["git", "rev-parse", "--is-shallow-repository"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if shallow.stdout.strip() != "false":
+        pytest.skip("the history is not here")
+    for report in REPORTS:
+        (line,) = re.findall(r"^- code: commit (.+)$", report.read_text(encoding="utf-8"), re.MULTILINE)
+        named = re.findall(r"`([0-9a-f]{12})`", line)
+        assert named and all(f"\n{commit}" in f"\n{history}" for commit in named), report.name
 
 
 @by_report

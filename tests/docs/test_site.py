@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from marin.errors import ConfigError
 from scripts import docs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,3 +130,25 @@ def test_pages_work_in_both_schemes_with_search_and_without_foreign_requests(bui
         browser.close()
     assert [url for url in asked if not url.startswith(("data:", "blob:", address))] == []
     assert backgrounds["light"] != backgrounds["dark"]
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_site_replaces_nothing_that_is_no_site(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "mine"
+    kept = place / "thesis.txt" if kind == "folder" else place
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_text("years of work")
+    # Whatever else a build would need is there, and would be used first.
+    monkeypatch.setattr(docs, "stage", lambda *_: pytest.fail("it began to build"))
+    with pytest.raises(ConfigError, match=f"{place} holds files that are no site made by this command"):
+        docs.build(ROOT, tmp_path / "build" / "docs", place)
+    assert kept.read_text() == "years of work"
+
+
+def test_site_may_go_where_a_site_or_nothing_is(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    docs.check_replaceable(tmp_path / "site")
+    (tmp_path / "site" / "index.html").touch()
+    (tmp_path / "site" / docs.MARK).touch()
+    docs.check_replaceable(tmp_path / "site")
+    docs.check_replaceable(tmp_path / "not" / "there")

@@ -1,10 +1,12 @@
 """What steps ask a cluster for, without a cluster."""
 
 import socket
+from types import SimpleNamespace
 
 import pytest
 
 from marin.errors import ConfigError, HardwareError
+from marin.execution import ray_cluster
 from marin.execution.ray_cluster import check_fits, check_listens, request_for
 from marin.resources import CpuOnlyConfig, GpuConfig, TpuPodConfig
 
@@ -56,6 +58,25 @@ def test_a_type_that_is_not_there_is_named(resources, nodes, message):
         request_for(resources, nodes)
 
 
+@pytest.mark.parametrize(
+    ("resources", "bundles"),
+    [
+        (GpuConfig(8, "H100"), [{"GPU": 8.0, "CPU": 1.0, "accelerator_type:H100": 0.001}]),
+        (GpuConfig(16, "h100"), [{"GPU": 8.0, "CPU": 1.0, "accelerator_type:H100": 0.001}] * 2),
+        (GpuConfig(8, "GB200"), [{"GPU": 4.0, "CPU": 1.0, "accelerator_type:GB200": 0.001}] * 2),
+        (GpuConfig(8, "X1", device_flops_override=1e12), [{"GPU": 8.0, "CPU": 1.0, "accelerator_type:X1": 0.001}]),
+        (GpuConfig(2), [{"GPU": 2.0, "CPU": 1.0}]),
+    ],
+)
+def test_gpus_that_a_growing_cluster_has_not_started_yet_are_waited_for(resources, bundles):
+    head = [node(**{"node:__internal_head__": 1.0})]
+    request = request_for(resources, head, grows=True)
+    assert list(request.bundles) == bundles
+    check_fits("a", request, head, grows=True)
+    with pytest.raises(HardwareError, match="there are none"):
+        request_for(resources, head)
+
+
 def test_what_fits_no_node_is_refused_unless_the_cluster_grows():
     wanted = request_for(CpuOnlyConfig(99), GPU_NODES)
     with pytest.raises(HardwareError, match="step `a` asks for 99 CPU on one node"):
@@ -75,3 +96,13 @@ def test_an_address_where_nothing_answers_is_refused_at_once():
         listening.listen()
         for address in (f"127.0.0.1:{port}", f"http://127.0.0.1:{port}", f"ray://127.0.0.1:{port}/", "auto"):
             check_listens(address)
+
+
+def test_a_cluster_that_does_not_start_in_time_is_said_in_one_message(monkeypatch):
+    def init(**_):
+        raise Exception("The current node timed out during startup")  # Ray's own kind
+
+    monkeypatch.setattr(ray_cluster, "import_ray", lambda: SimpleNamespace(is_initialized=lambda: False, init=init))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(ConfigError, match="no Ray cluster at this machine .The current node timed out during startup"):
+        ray_cluster.connect()

@@ -3,11 +3,13 @@
 import http.server
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +74,29 @@ def test_a_secret_of_the_command_line_is_not_shown(monkeypatch):
     with pytest.raises(ConfigError) as refused:
         ray_run.main(["-e", "NAME", "hf_" + "a" * 34, "b", "--", "true"])
     assert "aaaa" not in str(refused.value)
+
+
+def test_a_cluster_behind_a_forwarded_port_gets_the_repository(monkeypatch):
+    """`ray dashboard` forwards the port of a cluster elsewhere to http://localhost:8265."""
+    submitted: list[dict[str, Any]] = []
+
+    class Client:
+        def __init__(self, address: str):
+            self.address = address
+
+        def submit_job(self, **job: Any) -> str:
+            submitted.append(job)
+            return "raysubmit_1"
+
+    monkeypatch.setattr("ray.job_submission.JobSubmissionClient", Client)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        arguments = ["--address", f"http://localhost:{port}", "--no_wait", "--", "python", "-m", "x"]
+        assert ray_run.main(arguments) == 0
+    (job,) = submitted
+    assert Path(job["runtime_env"]["working_dir"], "marin", "run").is_dir()
+    assert "PYTHONPATH" not in job["runtime_env"]["env_vars"]
+    assert job["entrypoint"] == "python -m x"  # the cluster's, not this machine's
 
 
 def test_what_a_job_gets(monkeypatch, tmp_path):

@@ -71,3 +71,11 @@ def test_report_of_no_finished_run_overwrites_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="none of the 18 runs is done.*python -m experiments.exp7_rates"):
         write_report(nothing, tmp_path, "experiments/exp7_rates.py")
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_what_was_looked_at_before_stands_under_the_claim() -> None:
+    found = _findings({"a": "0.2", "b": "0.2"})
+    plan = dataclasses.replace(PLAN, looked_before="Two <runs> of arm b.")
+    text = report_text(dataclasses.replace(found, results=results_of(plan, found.results.rows)), "x.py", [])
+    assert "> **No clean preregistration.** Two &lt;runs> of arm b." in text.partition("\n## ")[0]
+    assert "No clean preregistration" not in report_text(found, "x.py", [])

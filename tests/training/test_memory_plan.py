@@ -113,3 +113,11 @@ def test_plan_for_no_devices_is_refused(devices, capsys):
     with pytest.raises(SystemExit):
         main(SMALL, VOCAB, _train(), ["--devices", devices])
     assert "at least 1 device is needed" in capsys.readouterr().err
+
+
+def test_plan_for_other_devices_than_those_that_train_is_refused(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(SMALL, VOCAB, _train(), ["--devices", "8", "--train"])
+    shown = capsys.readouterr()
+    assert stopped.value.code == 2
+    assert "--train trains on the config's" in shown.err and "FLOPs" not in shown.out

@@ -28,14 +28,15 @@ cpus="${SLURM_CPUS_PER_TASK:-1}"
 gpus="${SLURM_GPUS_ON_NODE:-0}"
 
 on_node() { # NODE COMMAND...
-  srun --nodes 1 --ntasks 1 --nodelist "$1" "${@:2}"
+  # Ray holds its node for as long as the job lasts, and other steps must start beside it (Slurm 20.11 and later wait otherwise).
+  srun --overlap --cpus-per-task "$cpus" --nodes 1 --ntasks 1 --nodelist "$1" "${@:2}"
 }
 
 stop() {
   for node in "${nodes[@]}"; do on_node "$node" ray stop --grace-period 60 >/dev/null 2>&1 || true; done
 }
 trap stop EXIT
-trap 'kill -TERM "${driver:-$$}" 2>/dev/null || true' TERM
+trap 'exit 143' TERM
 
 address="$(on_node "$head" hostname --ip-address | awk '{print $1}'):$PORT"
 on_node "$head" ray start --head --port "$PORT" --num-cpus "$cpus" --num-gpus "$gpus" --disable-usage-stats --block &
@@ -51,4 +52,12 @@ done
 export RAY_ADDRESS="$address" MARIN_RUNNER=ray RAY_CLUSTER_GROWS=1
 "$@" &
 driver=$!
-wait "$driver"
+# When the time is up the driver has its steps save, and Ray must be there until it has ended: a signal only interrupts the wait.
+trap 'signalled=1; kill -TERM "$driver" 2>/dev/null || true' TERM
+signalled=1
+while [ -n "$signalled" ]; do
+  signalled=""
+  status=0
+  wait "$driver" || status=$?
+done
+exit "$status"
