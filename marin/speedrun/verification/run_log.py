@@ -87,6 +87,7 @@ class RunJson(_Strict):
     model_class: str | None = None
     model_flops_per_token: Number | None = None
     traced_flops_per_token: _Traced | None = None
+    evaluation_link: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

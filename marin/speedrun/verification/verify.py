@@ -19,7 +19,7 @@ from marin.speedrun.verification import architecture, statements, texts
 from marin.speedrun.verification.claims import check_claims
 from marin.speedrun.verification.curves import Curves, compare_curves
 from marin.speedrun.verification.known_runs import KnownRun, check_against, known_authors
-from marin.speedrun.verification.log_agreement import check_agreement
+from marin.speedrun.verification.log_agreement import check_agreement, check_evaluation_link
 from marin.speedrun.verification.log_times import check_times
 from marin.speedrun.verification.run_log import RunLog, parse_log
 from marin.speedrun.verification.seeds import check_seeds
@@ -71,6 +71,7 @@ def verify_read(submission: Submission, context: Context | None = None) -> list[
         found = [*submission.problems, *submission.findings[number], *texts.check_texts(run, authors)]
         found += [*consistency.check(run), *check_claims(run), *_check_date(run, now), *seeds[number]]
         found += check_against(run, curves[number], context.known, has_log=isinstance(log, RunLog))
+        found += check_evaluation_link(run, log if isinstance(log, RunLog) else None)
         if isinstance(log, Finding):
             found.append(log)
         elif log is not None:
