@@ -11,7 +11,12 @@ DEFAULT_TIMEOUT = 24 * 3600.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what runs the submission's code, in a sandbox, never in CI")
     group.add_argument("--evaluate", metavar="RUN_DIR", help="score the checkpoint in the run's directory again")
-    group.add_argument("--rerun", type=int, metavar="N", help="train again from the same commit, with N seeds")
+    group.add_argument(
+        "--rerun",
+        type=int,
+        metavar="N",
+        help="train again from the same commit: the claimed seed for 1, else N further seeds",
+    )
     group.add_argument(
         "--trust-code", action="store_true", help="needed for both: you have read the code and let it run"
     )
@@ -29,14 +34,15 @@ def asked_for(args: argparse.Namespace) -> bool:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Returns 0 where the figures found confirm the claim, 1 where they do not."""
+    """Returns 0 where the figures found confirm the claim, 1 where they do not, or do not decide."""
     import datetime
 
     from marin.cli import checkout
     from marin.errors import ConfigError
     from marin.speedrun import rechecks, sandbox
     from marin.speedrun.verification import Submission
-    from marin.speedrun.verification.statements import Kind, Predicate, judged, make_statement
+    from marin.speedrun.verification.judgement import judge
+    from marin.speedrun.verification.statements import Kind, Predicate, make_statement
     from marin.storage import files
 
     if not args.trust_code:
@@ -63,13 +69,13 @@ def run(args: argparse.Namespace) -> int:
         else:
             measured = rechecks.rerun(submission, args.rerun, workspace)
     info = submission.runs[measured[0].run]
-    claimed = info.c4_en_bpb
-    if claimed is None and info.evaluation is not None:
-        claimed = info.evaluation.bits_per_byte
-    confirmed, words = judged(claimed, measured, kind)
-    same_set = info.evaluation is None or all(item.evaluation_digest == info.evaluation.digest for item in measured)
-    if not same_set:
-        confirmed, words = False, f"{words}, on other evaluation documents than the claim's"
+    judgements = [judge(submission.runs, number, measured, kind) for number in sorted({item.run for item in measured})]
+    outcomes = {judgement.outcome for judgement in judgements if judgement is not None}
+    words = "; ".join(judgement.words for judgement in judgements if judgement is not None)
+    sets = [(submission.runs[item.run].evaluation, item.evaluation_digest) for item in measured]
+    if any(claimed is not None and claimed.digest != digest for claimed, digest in sets):
+        outcomes, words = {"differs"}, f"{words}, on other evaluation documents than the claim's"
+    confirmed = "differs" not in outcomes
     today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
     predicate = Predicate(date=today, confirmed=confirmed, commit=info.git_commit, measured=measured)
     name = submission.directory.resolve().name
@@ -79,8 +85,9 @@ def run(args: argparse.Namespace) -> int:
     files.write_json(str(figures), [item.model_dump(mode="json", exclude_none=True) for item in measured])
     for item in measured:
         print(f"run {item.run}, seed {item.seed}: {json.dumps(item.bits_per_byte)} bits per byte")
-    print(f"{'confirmed' if confirmed else 'NOT confirmed'}: {words}")
+    decided = outcomes == {"agrees"}
+    print(f"{'confirmed' if decided else 'NOT decided' if confirmed else 'NOT confirmed'}: {words}")
     print(f"unsigned statement: {place}")
     refuted = "" if confirmed else " --refuted"
     print(f"sign it: marin sign {args.path[0]} --key ~/.ssh/id_ed25519 --kind {kind} --measured {figures}{refuted}")
-    return 0 if confirmed else 1
+    return 0 if decided else 1

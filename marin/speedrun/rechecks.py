@@ -16,10 +16,14 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Sequence
 
 from marin.errors import ConfigError, ResultsError
 from marin.speedrun import sandbox, strict_json, submitting
+from marin.speedrun.results import RunInfo
 from marin.speedrun.verification import Submission
+from marin.speedrun.verification.judgement import quality_of
+from marin.speedrun.verification.seeds import experiment_of
 from marin.speedrun.verification.statements import Measured
 from marin.speedrun.verification.submission import EVALUATION_FILE
 from marin.tracking.run_record import RUN_FILE
@@ -164,16 +168,21 @@ def reevaluate(submission: Submission, run_directory: pathlib.Path, workspace: W
 
 
 def rerun(submission: Submission, num_seeds: int, workspace: Workspace) -> list[Measured]:
-    """Trains again, with the seeds from the claimed one on; every run that comes out is measured against the first claim.
+    """Trains again: the first claimed seed for one run, else so many seeds that are not claimed yet.
+
+    What comes out is measured against the first claimed run of its experiment.
 
     Raises:
         ConfigError: if several seeds are asked for and the experiment takes none.
+        ResultsError: if it leaves other runs than those that were asked for.
     """
     variables = {}
+    claimed = [run.seed or 0 for run in submission.runs]
+    first = claimed[0] if num_seeds == 1 else max(claimed) + 1
+    seeds = range(first, first + num_seeds)
     text = (workspace.code / "experiments" / "speedrun" / workspace.name / "main.py").read_text(errors="replace")
     if "SR_SEEDS" in text:
-        first = submission.runs[0].seed or 0
-        variables["SR_SEEDS"] = ",".join(str(seed) for seed in range(first, first + num_seeds))
+        variables["SR_SEEDS"] = ",".join(str(seed) for seed in seeds)
     elif num_seeds > 1:
         raise ConfigError(
             "the experiment does not read SR_SEEDS, as the template does: it can be run again with its own seed, --rerun 1"
@@ -182,21 +191,33 @@ def rerun(submission: Submission, num_seeds: int, workspace: Workspace) -> list[
     runs = submitting.find_runs(workspace.store, workspace.name).runs
     if not runs:
         raise ResultsError("the experiment ended without results")
-    measured = []
-    for run in runs:
-        quality = run.info.c4_en_bpb
-        if quality is None and run.info.evaluation is not None:
-            quality = run.info.evaluation.bits_per_byte
-        if quality is None:
-            raise ResultsError(f"the run {run.name} was not scored")
-        digest = run.info.evaluation.digest if run.info.evaluation else None
-        measured.append(
-            Measured(
-                run=0,
-                bits_per_byte=quality,
-                evaluation_digest=digest,
-                training_time=run.info.training_time,
-                seed=run.info.seed,
+    measured = [_measured(run, submission.runs) for run in runs]
+    for number in sorted({item.run for item in measured}) if num_seeds > 1 else ():
+        found = sorted(item.seed or 0 for item in measured if item.run == number)
+        if found != list(seeds):
+            raise ResultsError(
+                f"the experiment was asked for the seeds {variables['SR_SEEDS']} and left runs of {', '.join(map(str, found))}"
             )
-        )
     return measured
+
+
+def _measured(run: submitting.FoundRun, claimed: Sequence[RunInfo]) -> Measured:
+    quality = quality_of(run.info)
+    if quality is None:
+        raise ResultsError(f"the run {run.name} was not scored")
+    experiments = [experiment_of(info) for info in claimed]
+    number = 0
+    if len(set(experiments)) > 1:  # one file of several sizes
+        own = experiment_of(run.info)
+        if own not in experiments:
+            raise ResultsError(
+                f"the run {run.name} is of a config that no claimed run has: is this the code of the claim?"
+            )
+        number = experiments.index(own)
+    return Measured(
+        run=number,
+        bits_per_byte=quality,
+        evaluation_digest=run.info.evaluation.digest if run.info.evaluation else None,
+        training_time=run.info.training_time,
+        seed=run.info.seed,
+    )

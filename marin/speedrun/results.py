@@ -107,6 +107,7 @@ class Digests(_Record):
     run: str | None = Field(default=None, description="of run.json")
     metrics_log: str | None = Field(default=None, description="of metrics.jsonl")
     log_head: str | None = Field(default=None, description="the head of the hash chain over both, after the last line")
+    evaluation_link: str | None = Field(default=None, description="the chain's last link, over evaluation.json")
 
 
 class RunInfo(_Record):

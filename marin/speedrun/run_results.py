@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from marin.errors import ResultsError
-from marin.speedrun.results import Author, Compressors, Digests, Evaluation, RunInfo, Validity
+from marin.speedrun.evaluation_record import EvaluationRecord
+from marin.speedrun.results import Author, Digests, RunInfo
 from marin.tracking import log_chain
 from marin.tracking.goodput import wall_time
 from marin.tracking.run_record import METRICS_FILE, RUN_FILE, RunRecord
@@ -43,10 +44,13 @@ def results_from_run(
     directory = Path(run_directory)
     record = RunRecord.open(directory)
     check_steps(record)
-    evaluation, validity, compressors, sample = _read_evaluation(Path(evaluation_directory) / EVALUATION_FILE)
+    evaluated = _read_evaluation(Path(evaluation_directory) / EVALUATION_FILE)
+    evaluation = evaluated.evaluation
+    assert evaluation is not None
     figures = figures_of_log(record, submission.model_flops_per_token)
     author = submission.author or {"name": "(none given)", "affiliation": "(none given)", "url": None}
     run, metrics = (directory / RUN_FILE).read_bytes(), (directory / METRICS_FILE).read_bytes()
+    head = log_chain.head_of(run, metrics)
     return RunInfo(
         author=Author(**author),
         description=submission.description,
@@ -54,12 +58,13 @@ def results_from_run(
         counted_flops_per_token=submission.counted_flops_per_token,
         c4_en_bpb=evaluation.levanter_bits_per_byte if evaluation.name == C4_EN_SET else None,
         evaluation=evaluation,
-        validity=validity,
-        compressors=compressors,
-        sample=sample,
+        validity=evaluated.validity,
+        compressors=evaluated.compressors,
+        sample=evaluated.sample,
         digests=Digests(
-            **digests_of_log(record.info, run, metrics, log_chain.head_of(run, metrics)),
+            **digests_of_log(record.info, run, metrics, head),
             evaluation_set=evaluation.digest,
+            evaluation_link=evaluated.link(head),
         ),
         **figures,
     )
@@ -157,18 +162,12 @@ def check_steps(record: RunRecord) -> None:
             raise ResultsError(f"{directory / RUN_FILE} has no `{key}`: it was changed after it was written")
 
 
-def _read_evaluation(path: Path) -> tuple[Evaluation, Validity | None, Compressors, str | None]:
+def _read_evaluation(path: Path) -> EvaluationRecord:
     try:
         content = json.loads(path.read_text())
-        validity = content.get("validity")  # null in evaluations from before models were probed
-        return (
-            Evaluation(**content["evaluation"]),
-            None if validity is None else Validity(**validity),
-            Compressors(**content["compressors"]),
-            content["sample"],
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise ResultsError(f"{path} cannot be read ({error}): run the evaluation step again") from None
+    return EvaluationRecord.parse(content, str(path))
 
 
 def _timestamp(seconds: float) -> str:

@@ -79,6 +79,7 @@ def parse_json(data: bytes, path: str, max_bytes: int = MAX_BYTES, max_values: i
 _LINES = json.JSONDecoder(
     object_pairs_hook=lambda pairs: _unique(pairs), parse_constant=lambda name: _no_constant(name)
 )
+_PLAIN_LINES = json.JSONDecoder(parse_constant=lambda name: _no_constant(name))
 
 
 def parse_line(line: bytes, where: str) -> dict[str, Any]:
@@ -89,7 +90,11 @@ def parse_line(line: bytes, where: str) -> dict[str, Any]:
     """
     try:
         text = line.decode("utf-8")
-        value, end = _LINES.raw_decode(text)
+        nested = text.count("{") > 1
+        value, end = (_LINES if nested else _PLAIN_LINES).raw_decode(text)
+        # Each pair has a colon. With as many keys as colons no key was there twice; other lines are parsed with the slow hook.
+        if not nested and (type(value) is not dict or len(value) != text.count(":")):
+            value, end = _LINES.raw_decode(text)
         if end != len(text):
             raise _RefusedError("more than one value on a line")
     except RecursionError:

@@ -80,7 +80,8 @@ def wall_time(events: Iterable[Mapping[str, Any]]) -> WallTime:
             kept = [entry for entry in kept if entry[0] < first]
         if not processes:
             continue
-        processes[-1].last = max(processes[-1].last, when)
+        if when > processes[-1].last:
+            processes[-1].last = when
         if kind == "step":
             seconds = float(event["step_time"])
             kept.append((event["step"], seconds, min(seconds, float(event.get("data_wait", 0.0)))))

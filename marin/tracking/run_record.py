@@ -142,11 +142,18 @@ class RunRecord:
         return list(self._split[1])
 
     def of(self, event: str) -> list[dict[str, Any]]:
-        return [entry for entry in self.events if entry["event"] == event]
+        return list(self._by_event.get(event, ()))
 
     @property
     def is_complete(self) -> bool:
-        return bool(self.events) and any(entry["event"] == "end" for entry in self.events)
+        return "end" in self._by_event
+
+    @functools.cached_property
+    def _by_event(self) -> dict[str, list[dict[str, Any]]]:
+        found: dict[str, list[dict[str, Any]]] = {}
+        for entry in self.events:
+            found.setdefault(entry["event"], []).append(entry)
+        return found
 
     @functools.cached_property
     def _split(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -15,7 +15,7 @@ from marin.data.tokenizer import Tokenizer
 from marin.execution.attempts import usual_path
 from marin.parallel import distributed
 from marin.storage import files
-from marin.tracking import RunRecord, RunWriter, capture_environment
+from marin.tracking import RunRecord, RunWriter, capture_environment, log_chain
 from marin.tracking.console import duration
 from marin.tracking.goodput import wall_time
 from marin.tracking.run_record import RUN_FILE
@@ -72,6 +72,7 @@ def write_run_info(
                 "data": source.digest,
                 "tokenizer": tokenizer.digest,
             },
+            "evaluation_link": log_chain.EVALUATION_LINK,
             "xla_flags": os.environ.get("XLA_FLAGS", ""),
             **environment,
         }

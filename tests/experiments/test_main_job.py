@@ -91,7 +91,16 @@ def test_results_have_every_key_of_the_public_schema_and_ours(run: dict[str, Any
     assert set(public.split()) - set(run) == set()
     assert run["schema_version"] == 1
     assert run["seed"] == 0
-    assert set(run["digests"]) == {"config", "data", "tokenizer", "evaluation_set", "metrics_log", "run", "log_head"}
+    assert set(run["digests"]) == {
+        "config",
+        "data",
+        "tokenizer",
+        "evaluation_set",
+        "metrics_log",
+        "run",
+        "log_head",
+        "evaluation_link",
+    }
     assert all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in run["digests"].values())
     assert run["author"] == {"name": "Ada Example", "affiliation": "Independent", "url": "https://example.org/ada"}
     assert run["eval/paloma/c4_en/bpb"] is None

@@ -53,6 +53,26 @@ def test_parsers_of_any_bytes_raise_nothing_but_results_error(data: bytes) -> No
     _or_refused(parse_log, LogFiles("logs/0", RUN, data, None))
 
 
+KEYS = st.text(alphabet='ab:\\"{', max_size=2)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.tuples(KEYS, JSON | KEYS), max_size=5), st.sampled_from(["", " ", "\t"]), st.booleans())
+def test_parse_line_refuses_a_key_that_is_there_twice_and_no_other_line(
+    pairs: list[tuple[str, Any]], space: str, escaped: bool
+) -> None:
+    def key(text: str) -> str:
+        return '"' + "".join(f"\\u{ord(c):04x}" for c in text) + '"' if escaped else json.dumps(text)
+
+    text = "{" + ",".join(f"{key(name)}{space}:{space}{json.dumps(value)}" for name, value in pairs) + "}"
+    finite = not any(word in json.dumps([value for _, value in pairs]) for word in ("NaN", "Infinity"))
+    if finite and len({name for name, _ in pairs}) == len(pairs):
+        assert strict_json.parse_line(text.encode(), "x:1") == dict(pairs)
+    elif finite:
+        with pytest.raises(ResultsError, match="appears twice"):
+            strict_json.parse_line(text.encode(), "x:1")
+
+
 @settings(deadline=None, max_examples=100)
 @given(JSON, st.dictionaries(st.sampled_from(sorted(results.RunInfo.model_fields)), JSON, max_size=6))
 def test_parse_results_of_any_value_raises_nothing_but_results_error(value: Any, fields: dict[str, Any]) -> None:

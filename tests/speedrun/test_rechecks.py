@@ -1,17 +1,21 @@
 """The sandbox for submitted code, against code that tries to get out; and when nothing runs at all."""
 
+import json
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 
 import pytest
+from forgeries.editing import bind, edit_evaluation, edit_run_json
 from forgeries.honest import Plan, write_submission
 
 from marin.cli.main import dispatch
-from marin.errors import ConfigError
+from marin.errors import ConfigError, ResultsError
 from marin.speedrun import rechecks, sandbox
-from marin.speedrun.verification import Submission
+from marin.speedrun.verification import Context, Submission, verify_submission
+from marin.speedrun.verification.statements import NAMESPACE
 
 
 @pytest.fixture
@@ -155,3 +159,93 @@ def test_run_directory_of_another_run_is_refused(submission: pathlib.Path, tmp_p
     workspace = rechecks.Workspace(tmp_path / "work", "my_run", 60.0)
     with pytest.raises(ConfigError, match="no run of the submission"):
         rechecks.reevaluate(Submission.read(submission), other / "logs" / "0", workspace)
+
+
+# Trains nothing: writes the results that a training of each seed would leave, `OFFSETS` apart from the claim.
+STAND_IN = """
+import json, os, pathlib, sys
+OFFSETS = {offsets!r}
+prefix = pathlib.Path(sys.argv[sys.argv.index("--prefix") + 1])
+claim = json.loads(pathlib.Path(__file__).with_name("claim.json").read_text())
+for number, seed in enumerate(os.environ.get("SR_SEEDS", "0").split(",")):
+    info = json.loads(json.dumps(claim))
+    info["seed"] = info["train_config"]["seed"] = {seed}
+    info["evaluation"]["bits_per_byte"] *= 1 + OFFSETS[number % len(OFFSETS)]
+    place = prefix / "checkpoints" / "speedrun" / f"my_run_seed{{seed}}-0"
+    place.mkdir(parents=True)
+    (place / "run.json").write_text(json.dumps({{"run_name": f"my_run_seed{{seed}}"}}))
+    (place / "speedrun_results.json").write_text(json.dumps({{"runs": [{{"run_info": info}}]}}))
+"""
+
+
+def _claimed(folder: pathlib.Path, offsets: list[float], seed: str = "int(seed)") -> tuple[pathlib.Path, pathlib.Path]:
+    """A submission of two seeds, 0.02 % apart, and the clone that has its commit."""
+    directory, clone = folder / "my_run", folder / "clone"
+    directory.mkdir()
+    write_submission(directory, [Plan(steps=12, seed=number) for number in (0, 1)], random.Random(1))
+    content = json.loads((directory / "logs" / "0" / "evaluation.json").read_text())
+    for number in (0, 1):
+        block = {**content["evaluation"], "bits_per_byte": content["evaluation"]["bits_per_byte"] * (1 + 2e-4 * number)}
+        edit_evaluation(directory, lambda own, block=block: own.update(content | {"evaluation": block}), run=number)
+        bind(directory, number)
+    code = clone / "experiments" / "speedrun" / "my_run"
+    code.mkdir(parents=True)
+    for package in (code, code.parent, code.parent.parent):  # before those of a Marin that is installed here
+        (package / "__init__.py").touch()
+    claim = json.loads((directory / "speedrun_results.json").read_text())["runs"][0]["run_info"]
+    (code / "claim.json").write_text(json.dumps(claim))
+    who = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+    for command in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "x"]):
+        subprocess.run(["git", *command], cwd=clone, check=True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=clone, check=True, capture_output=True, text=True)
+    for number in (0, 1):
+        edit_run_json(directory, lambda info: info["git"].update(commit=head.stdout.strip()), number, careful=True)
+    (directory / "main.py").write_text(STAND_IN.format(offsets=offsets, seed=seed))
+    return directory, clone
+
+
+def _rerun(directory: pathlib.Path, clone: pathlib.Path, seeds: int, statement: pathlib.Path) -> int:
+    flags = ["--rerun", str(seeds), "--trust-code", "--repository", str(clone), "--statement", str(statement)]
+    return dispatch(["verify", str(directory), *flags])
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+def test_rerun_with_three_further_seeds_lifts_the_rung_of_every_run_of_the_experiment(
+    scratch: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+):
+    directory, clone = _claimed(tmp_path, [-2e-4, 0.0, 3e-4])
+    statement = tmp_path / "rerun.json"
+    assert _rerun(directory, clone, 3, statement) == 0
+    said = capsys.readouterr().out
+    assert "confirmed: found" in said and "in 3 runs (seeds 2, 3, 4)" in said and "the mean of 2 runs" in said
+    measured = json.loads(statement.read_text())["predicate"]["measured"]
+    assert [(item["run"], item["seed"]) for item in measured] == [(0, 2), (0, 3), (0, 4)]
+    key = tmp_path / "judge"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    found = str(statement.with_name("rerun-measured.json"))
+    assert dispatch(["sign", str(directory), "--key", str(key), "--kind", "re-run", "--measured", found]) == 0
+    allowed = tmp_path / "allowed_signers"
+    allowed.write_text(f'judge@example.org namespaces="{NAMESPACE}" {key.with_suffix(".pub").read_text()}')
+    for _, verdict in verify_submission(directory, Context(allowed_signers=allowed)):
+        assert (verdict["re-run"].outcome, verdict.level) == ("passed", "re-run")
+        assert "seeds 2, 3, 4" in verdict["re-run"].findings[0].message
+
+
+def test_rerun_with_seeds_that_all_lie_elsewhere_refutes_what_one_run_would_confirm(
+    scratch: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+):
+    directory, clone = _claimed(tmp_path, [5e-3, 5.1e-3, 4.9e-3])
+    assert _rerun(directory, clone, 1, tmp_path / "one.json") == 0
+    assert "seed 0:" in capsys.readouterr().out
+    assert _rerun(directory, clone, 3, tmp_path / "three.json") == 1
+    said = capsys.readouterr().out
+    assert "NOT confirmed" in said and "--refuted" in said
+    assert json.loads((tmp_path / "three.json").read_text())["predicate"]["confirmed"] is False
+
+
+def test_rerun_of_code_that_trains_other_seeds_than_it_was_asked_for_is_refused(
+    scratch: pathlib.Path, tmp_path: pathlib.Path
+):
+    directory, clone = _claimed(tmp_path, [0.0, 1e-4], seed="0")
+    with pytest.raises(ResultsError, match=r"asked for the seeds 2,3 and left runs of 0, 0"):
+        _rerun(directory, clone, 2, tmp_path / "two.json")

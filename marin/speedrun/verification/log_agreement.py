@@ -1,7 +1,8 @@
 """Whether a results file says what its log says: every figure that follows from the log is computed again.
 
 The function that makes results (`figures_of_log`) makes them here too, and each is held against the claim: numbers to nine digits,
-as sums may be rounded otherwise, and everything else exactly. The digests in the results name the log byte for byte.
+as sums may be rounded otherwise, and everything else exactly. The digests in the results name the log byte for byte, and the
+evaluation by the chain's last link.
 """
 
 import hashlib
@@ -11,7 +12,8 @@ from typing import Any
 
 from marin.errors import ResultsError
 from marin.speedrun import strict_json
-from marin.speedrun.results import RunInfo
+from marin.speedrun.evaluation_record import EvaluationRecord
+from marin.speedrun.results import Digests, RunInfo
 from marin.speedrun.run_results import check_steps, digests_of_log, figures_of_log
 from marin.speedrun.verdict import Finding, Severity
 from marin.speedrun.verification.run_log import RunLog
@@ -107,25 +109,43 @@ def _check_chain(log: RunLog) -> Iterator[Finding]:
         )
 
 
+def check_evaluation_link(info: RunInfo, log: RunLog | None) -> Iterator[Finding]:
+    """Whether the evaluation that results state is the one that the hash chain's last link names; a log is not needed for that."""
+    digests = info.digests or Digests()
+    head = digests.log_head or (log.links.head if log else None)
+    if digests.evaluation_link is not None:
+        if head is None or EvaluationRecord.of(info).link(head) != digests.evaluation_link:
+            yield finding(
+                "error",
+                "digests.evaluation_link",
+                "the hash chain's last link is of another evaluation: bits per byte, probes, compressors, sample or the log was"
+                " changed after the results were made",
+            )
+    elif log is not None and (info.evaluation is not None or info.c4_en_bpb is not None):
+        if log.run.evaluation_link is None:
+            message = "the results do not bind their evaluation: made before the hash chain had a link for it"
+            yield finding("note", "digests.evaluation_link", message)
+        else:
+            message = "the results have no link over their evaluation, with which a run of this run.json is written: it was taken out"
+            yield finding("error", "digests.evaluation_link", message)
+
+
 def _check_evaluation(info: RunInfo, log: RunLog) -> Iterator[Finding]:
-    """The evaluation is made after training, so the log does not hold it; its own file may be handed in beside the log."""
+    """The evaluation is made after training, so no line of the log holds it; its own file may be handed in beside the log."""
     if log.files.evaluation is not None:
         name = f"{log.name}/evaluation.json"
         try:
-            content = strict_json.parse_json(log.files.evaluation, name)
+            found = EvaluationRecord.parse(strict_json.parse_json(log.files.evaluation, name), name).parts()
         except ResultsError as error:
             yield finding("error", "evaluation", str(error))
             return
-        content = content if isinstance(content, dict) else {}
-        claims = {
-            "evaluation": info.evaluation and info.evaluation.model_dump(exclude_none=True),
-            "compressors": info.compressors and info.compressors.model_dump(exclude_none=True),
-            "sample": info.sample,
-        }
-        for field, claimed in claims.items():
-            if claimed != content.get(field):
+        claims = EvaluationRecord.of(info).parts()
+        for field in ("evaluation", "validity", "compressors", "sample"):
+            if claims.get(field) != found.get(field):
                 yield finding(
-                    "error", field, f"{field} is {_show(claimed)}, in {name} it is {_show(content.get(field))}"
+                    "error",
+                    field,
+                    f"{field} is {_show(claims.get(field))}, in {name} it is {_show(found.get(field))}",
                 )
     block = info.evaluation
     if (

@@ -37,6 +37,11 @@ _FIELDS: dict[str, dict[str, tuple[str, bool]]] = {
     "end": {"steps": (_WHOLE, True), "peak_memory_bytes": (_WHOLE, True)},
 }  # fmt: skip
 _LARGEST = 1e300
+_ALL_EVENTS = {"time": (_SECONDS, True)}
+_PLANS = {
+    event: tuple((field, *what) for field, what in (_ALL_EVENTS | fields).items()) for event, fields in _FIELDS.items()
+}
+_OTHER_PLAN = tuple((field, *what) for field, what in _ALL_EVENTS.items())
 _NOT_FINITE = ("nan", "inf", "-inf")  # how the engine writes a loss that is no number
 
 
@@ -87,6 +92,7 @@ class RunJson(_Strict):
     model_class: str | None = None
     model_flops_per_token: Number | None = None
     traced_flops_per_token: _Traced | None = None
+    evaluation_link: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,16 +148,22 @@ def _event(line: bytes, where: str) -> tuple[dict[str, Any], object]:
     name = entry.get("event")
     if not isinstance(name, str):
         raise ResultsError(f'{where}: no "event": the file was changed after it was written')
-    event: dict[str, Any] = {"event": name, "time": _checked(entry, "time", _SECONDS, True, where)}
-    for field, (kind, needed) in _FIELDS.get(name, {}).items():
-        value = entry.get(field)
-        if type(value) is float and 0.0 <= value < _LARGEST and kind is not _WHOLE and kind is not _TEXT:
-            event[field] = value  # the usual case, without a call
+    event: dict[str, Any] = {"event": name}
+    get = entry.get
+    for field, kind, needed in _PLANS.get(name, _OTHER_PLAN):
+        value = get(field)
+        # The usual cases without a call: most of the time of a long log goes here.
+        if type(value) is float:
+            if 0.0 <= value < _LARGEST and (kind is _SECONDS or kind is _FIGURE):
+                event[field] = value
+                continue
+        elif type(value) is int and kind is _WHOLE and 0 <= value < 2**63:
+            event[field] = value
             continue
         value = _checked(entry, field, kind, needed, where)
         if value is not None:
             event[field] = value
-    return event, entry.get(log_chain.KEY)
+    return event, get(log_chain.KEY)
 
 
 def _checked(entry: dict[str, Any], field: str, kind: str, needed: bool, where: str) -> Any:

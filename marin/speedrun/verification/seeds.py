@@ -21,7 +21,7 @@ def check_seeds(runs: Sequence[RunInfo]) -> list[list[Finding]]:
     for number, run in enumerate(runs):
         if run.seed is None:
             continue
-        key = _experiment(run)
+        key = experiment_of(run)
         data_seed = (run.train_config or {}).get("data_seed")
         before = first.setdefault((key, (run.seed, repr(data_seed))), number)
         seeds.setdefault(key, []).append((run.seed, number))
@@ -41,6 +41,7 @@ def check_seeds(runs: Sequence[RunInfo]) -> list[list[Finding]]:
     return found
 
 
-def _experiment(run: RunInfo) -> str:
+def experiment_of(run: RunInfo) -> str:
+    """What runs share that differ in their seeds alone: configs, hardware and data."""
     train = {key: value for key, value in (run.train_config or {}).items() if key not in _SEED_KEYS}
     return json.dumps([run.model, train, run.resources, run.tokenized_dataset], sort_keys=True)

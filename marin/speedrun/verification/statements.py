@@ -16,7 +16,6 @@ import binascii
 import dataclasses
 import hashlib
 import json
-import math
 import os
 import pathlib
 import shutil
@@ -59,7 +58,7 @@ class Measured(_Record):
 
 
 class Predicate(_Record):
-    """`confirmed` is the signer's own judgement; the figures are held against the claim as well."""
+    """`confirmed` is false where the signer holds the claim for refuted; the figures are held against the claim as well."""
 
     date: str = ""
     confirmed: bool = True
@@ -237,25 +236,3 @@ def _ssh_keygen(arguments: list[str], message: bytes) -> "subprocess.CompletedPr
 def _last_line(done: "subprocess.CompletedProcess[bytes]") -> str:
     lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
     return lines[-1][:200] if lines else f"ssh-keygen ended with status {done.returncode}"
-
-
-# --- what they lift -----------------------------------------------------------------------------------------------
-
-
-def closeness(kind: Kind) -> float:
-    """By how much, relative, bits per byte found by somebody else may differ: a checkpoint scores the same, a run has another seed."""
-    return 1e-4 if kind == "re-evaluation" else 1e-2
-
-
-def judged(claimed: float | None, found: list[Measured], kind: Kind) -> tuple[bool, str]:
-    """Whether figures that a signer found confirm a claim, and the comparison in words."""
-    if not found:
-        return False, "it states no figure of this run"
-    mean = math.fsum(item.bits_per_byte for item in found) / len(found)
-    if claimed is None:
-        return False, f"found {mean:.4f} bits per byte where none are claimed"
-    agrees = math.isclose(mean, claimed, rel_tol=closeness(kind))
-    return (
-        agrees,
-        f"found {mean:.4f} bits per byte in {len(found)} run{'s' if len(found) > 1 else ''}, claimed are {claimed:.4f}",
-    )

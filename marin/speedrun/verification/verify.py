@@ -18,8 +18,9 @@ from marin.speedrun.verdict import RUNGS, Finding, Outcome, Rung, RungVerdict, V
 from marin.speedrun.verification import architecture, statements, texts
 from marin.speedrun.verification.claims import check_claims
 from marin.speedrun.verification.curves import Curves, compare_curves
+from marin.speedrun.verification.judgement import judge
 from marin.speedrun.verification.known_runs import KnownRun, check_against, known_authors
-from marin.speedrun.verification.log_agreement import check_agreement
+from marin.speedrun.verification.log_agreement import check_agreement, check_evaluation_link
 from marin.speedrun.verification.log_times import check_times
 from marin.speedrun.verification.run_log import RunLog, parse_log
 from marin.speedrun.verification.seeds import check_seeds
@@ -71,13 +72,14 @@ def verify_read(submission: Submission, context: Context | None = None) -> list[
         found = [*submission.problems, *submission.findings[number], *texts.check_texts(run, authors)]
         found += [*consistency.check(run), *check_claims(run), *_check_date(run, now), *seeds[number]]
         found += check_against(run, curves[number], context.known, has_log=isinstance(log, RunLog))
+        found += check_evaluation_link(run, log if isinstance(log, RunLog) else None)
         if isinstance(log, Finding):
             found.append(log)
         elif log is not None:
             committed = context.commit_time(log.run.git.commit) if context.commit_time and log.run.git.commit else None
             found += _check_log(run, log, now, committed)
             found += _check_kin(curves, number)
-        found += _by_others(run, number, checked)
+        found += _by_others(submission.runs, number, checked)
         verdicts.append((run, _verdict(found, submission)))
     return verdicts
 
@@ -133,9 +135,8 @@ def _check_date(run: RunInfo, now: datetime.datetime) -> Iterable[Finding]:
         yield Finding("arithmetic", "error", "run_completion_timestamp", message)
 
 
-def _by_others(run: RunInfo, number: int, checked: Sequence[statements.Checked]) -> Iterable[Finding]:
+def _by_others(runs: Sequence[RunInfo], number: int, checked: Sequence[statements.Checked]) -> Iterable[Finding]:
     """What signed statements of others say about the run."""
-    claimed = run.evaluation.bits_per_byte if run.evaluation and run.evaluation.bits_per_byte else run.c4_en_bpb
     for item in checked:
         if item.kind in (None, "claim"):
             said = f"{item.name}: " + (f"claimed and signed by {item.signer}" if item.signer else f"{item.problem}")
@@ -146,14 +147,16 @@ def _by_others(run: RunInfo, number: int, checked: Sequence[statements.Checked])
             yield Finding(rung, "unchecked", item.name, f"{item.name} does not count: {item.problem}")
             continue
         assert item.kind is not None
-        measured = [found for found in item.predicate.measured if found.run == number]
-        if not measured:
+        judgement = judge(runs, number, item.predicate.measured, item.kind)
+        if judgement is None:
             continue
-        agrees, words = statements.judged(claimed, measured, item.kind)
-        good = agrees and item.predicate.confirmed
-        yield Finding(
-            rung, "note" if good else "error", item.name, f"{item.signer} {words}{'' if good else ': not confirmed'}"
-        )
+        said = f"{item.signer} {judgement.words}"
+        if not item.predicate.confirmed or judgement.outcome == "differs":
+            yield Finding(rung, "error", item.name, f"{said}: not confirmed")
+        elif judgement.outcome == "undecided":
+            yield Finding(rung, "unchecked", item.name, f"{said}: not decided")
+        else:
+            yield Finding(rung, "note", item.name, said)
 
 
 def _verdict(findings: list[Finding], submission: Submission) -> Verdict:

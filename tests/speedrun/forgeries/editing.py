@@ -7,6 +7,8 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+from marin.errors import ResultsError
+from marin.speedrun.evaluation_record import EvaluationRecord
 from marin.speedrun.results import dump_results, load_results
 from marin.speedrun.run_results import digests_of_log, figures_of_log
 from marin.tracking import RunRecord
@@ -72,12 +74,39 @@ def write_log(directory: pathlib.Path, events: list[Event], run: int = 0, *, cha
 
 
 def bind(directory: pathlib.Path, run: int = 0) -> None:
-    """Names the log as it is in the results."""
+    """Names the log and the evaluation as they are in the results."""
     folder = directory / "logs" / str(run)
     info = json.loads((folder / "run.json").read_text())
     started, lines = (folder / "run.json").read_bytes(), (folder / "metrics.jsonl").read_bytes()
     digests = digests_of_log(info, started, lines, head_of(started, lines))
     edit_run(directory, lambda entry: entry["digests"].update(digests), run)
+    try:
+        link = EvaluationRecord.of(load_results(directory / "speedrun_results.json")[run]).link(
+            str(digests["log_head"])
+        )
+    except ResultsError:
+        return
+    edit_run(directory, lambda entry: entry["digests"].update(evaluation_link=link), run)
+
+
+def edit_evaluation(
+    directory: pathlib.Path, change: Callable[[dict[str, Any]], object], *, in_file: bool = True, run: int = 0
+) -> None:
+    """Changes what results state of the evaluation, and the evaluation's own file alike; nothing that binds them."""
+    path = directory / "logs" / str(run) / "evaluation.json"
+    content = json.loads(path.read_text())
+    change(content)
+    if in_file:
+        path.write_text(json.dumps(content))
+    else:
+        path.unlink()
+    edit_run(
+        directory,
+        lambda info: info.update(
+            {key: info[key] | content[key] if isinstance(content[key], dict) else content[key] for key in content}
+        ),
+        run,
+    )
 
 
 def edit_log(

@@ -22,7 +22,7 @@ from marin.errors import HardwareError
 from marin.speedrun.consistency import llama_flops_per_token, llama_parameters
 from marin.speedrun.results import dump_results
 from marin.speedrun.run_results import SubmissionInfo, results_from_run
-from marin.tracking import RunWriter, run_record
+from marin.tracking import RunWriter, log_chain, run_record
 
 BEGIN = 1_760_000_000.0  # 2025-10-09, in the past of every test
 LLAMA = "marin.models.llama:LlamaConfig"
@@ -127,6 +127,7 @@ def _run_json(plan: Plan) -> dict[str, Any]:
         "device_flops": peak_of(plan), "precision": "bf16",
         "seeds": {"model": plan.seed, "data": 42},
         "digests": {"config": digest([model, train]), "data": digest("data"), "tokenizer": digest("tokenizer")},
+        "evaluation_link": log_chain.EVALUATION_LINK,
         "git": {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False, "diff_sha256": None},
         "host": {"cpu_model": "Example CPU"}, "packages": {"jax": "0.10.2"},
     }  # fmt: skip

@@ -4,10 +4,12 @@ import pathlib
 import random
 
 import pytest
-from forgeries.honest import honest_plans, write_submission
+from forgeries.editing import edit_run, edit_run_json
+from forgeries.honest import Plan, honest_plans, write_submission
 
 from marin.speedrun.verification import verify_submission
 
+CONTEST = pathlib.Path(__file__).parents[3] / "experiments" / "speedrun"
 PLANS = honest_plans(110)
 
 
@@ -24,3 +26,25 @@ def test_verify_honest_submissions_finds_nothing_wrong(group: int, tmp_path: pat
             assert verdict.level == "log"
             own = not plan.model_class.startswith("marin.")
             assert verdict["arithmetic"].outcome == ("open" if own else "passed"), verdict["arithmetic"]
+
+
+@pytest.mark.parametrize("with_link", [False, True])
+def test_results_from_before_the_evaluation_link_keep_their_rung(with_link: bool, tmp_path: pathlib.Path) -> None:
+    """Of a run whose `run.json` does not promise the link; results that are made of it later carry one all the same."""
+    directory = write_submission(tmp_path / "old", [Plan(steps=12)], random.Random(3))
+    edit_run_json(directory, lambda info: info.pop("evaluation_link"), careful=True)
+    if not with_link:
+        edit_run(directory, lambda info: info["digests"].pop("evaluation_link"))
+    ((_, verdict),) = verify_submission(directory)
+    assert (verdict.level, verdict["log"].outcome) == ("log", "passed")
+    notes = [
+        finding.message for finding in verdict["log"].findings if "do not bind their evaluation" in finding.message
+    ]
+    assert len(notes) == (not with_link)
+
+
+@pytest.mark.parametrize("name", ["hello_world", "hello_world_adamw", "hello_world_gelu", "hello_world_small_vocab"])
+def test_results_of_this_repository_keep_their_rung(name: str) -> None:
+    ((info, verdict),) = verify_submission(CONTEST / name)
+    assert info.digests is not None and info.digests.evaluation_link is None
+    assert (verdict.level, verdict["log"].outcome, verdict.counts) == ("arithmetic", "open", True)

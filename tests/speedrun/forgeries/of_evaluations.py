@@ -1,0 +1,76 @@
+"""Forgeries of the evaluation, which is made after the log: changed everywhere that it stands, the hash chain left as it was."""
+
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+from forgeries.editing import digest, edit_evaluation, edit_run, edit_run_json, results_of
+from forgeries.register import Bases, Expected, expect, family
+
+
+def _better(factor: float) -> Callable[[dict[str, Any]], None]:
+    def change(content: dict[str, Any]) -> None:
+        for key in ("bits_per_byte", "levanter_bits_per_byte"):
+            content["evaluation"][key] *= factor
+
+    return change
+
+
+@family(8)
+def evaluation_edited_in_results_and_file(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """By a little, so that nothing but the chain can tell; from the fifth on the evaluation's own file is left out."""
+    directory = bases.copy(("plain", "resumed", "seeds", "device")[variant % 4], to)
+    edit_evaluation(directory, _better((0.9, 0.99, 0.999, 0.999999)[variant % 4]), in_file=variant < 4)
+    return expect("log", "the hash chain's last link is of another evaluation")
+
+
+@family(6)
+def evaluation_details_edited(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    def change(content: dict[str, Any]) -> None:
+        match variant:
+            case 0:
+                content["sample"] = "To be, or not to be"
+            case 1:
+                content["compressors"]["xz_9"] = 2.5
+            case 2:
+                content["evaluation"]["documents"] = 51
+            case 3:
+                content["evaluation"]["bytes"] += 7
+            case 4:
+                content["evaluation"]["digest"] = digest("other documents")
+            case 5:
+                content["evaluation"]["note"] = "a key of its own"
+
+    directory = bases.copy("plain", to)
+    edit_evaluation(directory, change)
+    if variant == 4:
+        edit_run(directory, lambda info: info["digests"].update(evaluation_set=digest("other documents")))
+    return expect("log", "the hash chain's last link is of another evaluation")
+
+
+@family(4)
+def evaluation_link_taken_out(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """Results made to look like those from before there was a link; a careless forger edits run.json too."""
+    directory = bases.copy("plain", to)
+    edit_evaluation(directory, _better(0.99), in_file=variant != 1)
+    edit_run(directory, lambda info: info["digests"].pop("evaluation_link"))
+    if variant == 2:
+        edit_run(directory, lambda info: info["digests"].update(evaluation_link=None))
+    if variant == 3:
+        edit_run_json(directory, lambda info: info.pop("evaluation_link"))
+        return expect("log", "the hash chain breaks at line 1")
+    return expect("log", "no link over their evaluation", "it was taken out")
+
+
+@family(2)
+def evaluation_of_another_run(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """The best of three evaluations is put under another seed's log, its link with it or not."""
+    directory = bases.copy("seeds", to)
+    infos = [entry["run_info"] for entry in results_of(directory)["runs"]]
+    content = json.loads((directory / "logs" / "1" / "evaluation.json").read_text())
+    edit_evaluation(directory, lambda own: own.update(content))
+    if variant:
+        link = infos[1]["digests"]["evaluation_link"]
+        edit_run(directory, lambda info: info["digests"].update(evaluation_link=link))
+    return expect("log", "the hash chain's last link is of another evaluation")

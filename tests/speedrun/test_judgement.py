@@ -1,0 +1,95 @@
+"""Whether figures that somebody else found confirm a claim: one run, several seeds, with a track's noise and without."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from forgeries.honest import Plan, write_submission
+
+from marin.speedrun.results import RunInfo, load_results
+from marin.speedrun.tracks import CPU_NOISE, PYTHON_DOCS
+from marin.speedrun.verification.judgement import judge, kin_of, noise_of
+from marin.speedrun.verification.statements import Measured
+
+BITS = 1.68
+
+
+@pytest.fixture(scope="module")
+def of_track(tmp_path_factory: pytest.TempPathFactory) -> RunInfo:
+    plan = Plan(steps=3, device="cpu", set_name=PYTHON_DOCS)
+    folder = write_submission(tmp_path_factory.mktemp("s") / "s", [plan], random.Random(1))
+    return load_results(folder / "speedrun_results.json")[0]
+
+
+def _claims(run: RunInfo, *bits: float, set_name: str = PYTHON_DOCS) -> list[RunInfo]:
+    assert run.evaluation is not None
+    blocks = [run.evaluation.model_copy(update={"bits_per_byte": value, "name": set_name}) for value in bits]
+    return [run.model_copy(update={"evaluation": block, "seed": seed}) for seed, block in enumerate(blocks)]
+
+
+def _found(*bits: float, seeds: Sequence[int] | None = None, run: int = 0) -> list[Measured]:
+    return [
+        Measured(run=run, bits_per_byte=value, seed=seed)
+        for seed, value in zip(seeds or range(10, 10 + len(bits)), bits, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("factor", "outcome"), [(1.0, "agrees"), (1.009, "agrees"), (0.991, "agrees"), (1.011, "differs")]
+)
+def test_one_run_is_held_to_a_percent_of_its_own_claim(of_track: RunInfo, factor: float, outcome: str) -> None:
+    runs = _claims(of_track, BITS, 2 * BITS)
+    own = judge(runs, 0, _found(BITS * factor, seeds=[0]), "re-run")
+    assert own is not None and own.outcome == outcome
+    assert judge(runs, 1, _found(BITS * factor, seeds=[0]), "re-run") is None
+
+
+@pytest.mark.parametrize(
+    ("gap", "spread", "outcome"),
+    [
+        (0.003, (-0.002, 0.002), "agrees"),
+        (0.014, (-0.002, 0.002), "undecided"),  # outside the track's noise, inside what two runs alone allow
+        (0.014, (-0.002, -0.001, 0.0, 0.001, 0.002), "differs"),
+        (-0.014, (-0.002, -0.001, 0.0, 0.001, 0.002), "differs"),  # a claim that is too modest is of another run too
+        (0.004, (-0.002, -0.001, 0.0, 0.001, 0.002), "agrees"),
+        (0.014, (0.0, 0.0, 0.0), "differs"),  # runs that are equal take the track's noise
+        (0.030, (-0.2, 0.2), "differs"),  # however wide the runs lie: over a percent
+    ],
+)
+def test_several_seeds_are_held_to_the_mean_by_the_noise_of_the_track(
+    of_track: RunInfo, gap: float, spread: tuple[float, ...], outcome: str
+) -> None:
+    assert noise_of(of_track) is CPU_NOISE
+    runs = _claims(of_track, BITS - 0.001, BITS + 0.001)
+    found = _found(*(BITS + gap + step for step in spread))
+    for number in (0, 1):  # they speak for all runs of the experiment
+        judgement = judge(runs, number, found, "re-run")
+        assert judgement is not None and judgement.outcome == outcome, judgement
+        assert f"in {len(spread)} runs (seeds 10, 11" in judgement.words and "the mean of 2 runs" in judgement.words
+
+
+def test_spread_of_the_claims_does_not_widen_what_is_allowed(of_track: RunInfo) -> None:
+    found = _found(*(BITS + 0.014 + step for step in (-0.002, -0.001, 0.0, 0.001, 0.002)))
+    judgement = judge(_claims(of_track, BITS - 0.3, BITS + 0.3), 0, found, "re-run")
+    assert judgement is not None and judgement.outcome == "differs"
+
+
+def test_a_seed_that_is_measured_often_counts_once(of_track: RunInfo) -> None:
+    judgement = judge(_claims(of_track, BITS), 0, _found(*[BITS + 0.014] * 5, seeds=[7] * 5), "re-run")
+    assert judgement is not None and judgement.outcome == "agrees" and "seeds" not in judgement.words
+
+
+def test_equal_runs_without_a_noise_model_decide_nothing(of_track: RunInfo) -> None:
+    runs = _claims(of_track, BITS, set_name="books/heldout")
+    assert noise_of(runs[0]) is None
+    judgement = judge(runs, 0, _found(BITS, BITS), "re-run")
+    assert judgement is not None and judgement.outcome == "undecided"
+    apart = judge(runs, 0, _found(BITS - 0.001, BITS, BITS + 0.0011), "re-run")
+    assert apart is not None and apart.outcome == "agrees" and "of these runs" in apart.words
+
+
+def test_seeds_of_another_config_are_no_kin(of_track: RunInfo) -> None:
+    one, other = _claims(of_track, BITS, BITS)
+    other = other.model_copy(update={"model": {**(other.model or {}), "num_layers": 3}})
+    assert kin_of([one, other], 0) == [0]
+    assert judge([one, other], 1, _found(BITS - 0.001, BITS + 0.001), "re-run") is None
