@@ -3,7 +3,7 @@
 A directory of our own holds one file of JSON lines; nothing that was submitted lies in it as it was. A row is taken from it only
 if every byte that verification reads is the same, by the same checks: the digest covers the submission's evidence, the names and
 sizes of its other files, the keys whose statements count, and the source of the checks themselves. What depends on today's date,
-such as a run that has not been completed yet, is not kept.
+such as a run that has not been completed yet, is not kept. Each line carries a digest of itself: one that was damaged is not there.
 """
 
 import dataclasses
@@ -25,6 +25,7 @@ from marin.storage import files
 FILE_NAME = "rows.jsonl"
 _EVIDENCE = (results.FILE_NAME, "run.json", "metrics.jsonl", "evaluation.json", "challenge.json", "withdrawn.json")
 _MOST_FILES = 2_000
+_BETWEEN = "\t"  # the parts of a line: JSON writes it otherwise
 _TUPLES = ("also_at",)
 
 
@@ -57,13 +58,13 @@ class RowStore:
     def _found(self, evidence: str, verify: Callable[[], list[Row | Unreadable]]) -> list[Row | Unreadable]:
         key = hashlib.sha256(evidence.encode("utf-8", "surrogatepass")).hexdigest()
         line = self._kept.get(key)
-        if line is not None:
+        if line is not None and line == _line(key, text := line.rpartition(_BETWEEN)[0].partition(_BETWEEN)[2]):
             self._used[key] = line
-            return [_from_json(item) for item in json.loads(line)[1]]
+            return [_from_json(item) for item in json.loads(text)]
         found = verify()
         today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
         if all(isinstance(item, Row) and (item.date or "") <= f"{today} 99" for item in found):
-            self._used[key] = json.dumps([key, [_to_json(item) for item in found if isinstance(item, Row)]])
+            self._used[key] = _line(key, json.dumps([_to_json(item) for item in found if isinstance(item, Row)]))
         return found
 
     def save(self) -> None:
@@ -79,7 +80,12 @@ class RowStore:
         first, *lines = files.read_bytes(self._path).decode("utf-8", "replace").splitlines() or [""]
         if first != json.dumps(self._checks):
             return {}
-        return {line[2:66]: line for line in lines if line.startswith('["') and line.endswith("]]")}
+        return {line.partition(_BETWEEN)[0]: line for line in lines}
+
+
+def _line(key: str, text: str) -> str:
+    """A line of the store: a key, what is kept under it as JSON, and the digest of both."""
+    return f"{key}{_BETWEEN}{text}{_BETWEEN}{hashlib.sha256(f'{key}{text}'.encode()).hexdigest()}"
 
 
 def _to_json(row: Row) -> dict[str, Any]:

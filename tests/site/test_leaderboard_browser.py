@@ -4,6 +4,7 @@ Every page is checked for errors on the console and for requests that leave the 
 """
 
 import contextlib
+import json
 import pathlib
 import re
 import shutil
@@ -165,6 +166,70 @@ def test_table_searches_and_filters_and_keeps_its_state_in_the_address(browser: 
             page.get_by_label(label, exact=True).select_option(value)
             assert page.locator("#board tbody tr[data-key]").count() == left, label
             page.get_by_label(label, exact=True).select_option("")
+        assert problems == []
+
+
+_INTERRUPTED_SORT = """
+async () => {
+  const body = document.querySelector("#board tbody");
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  const press = (column) => document.querySelector(`#board thead [data-column="${column}"] button`).click();
+  press("name");
+  await frame();
+  press("quality");
+  const early = [...body.rows].map((row) => row.dataset.key);
+  for (let frames = 0; body.rows.length < 100 && frames < 600; frames += 1) await frame();
+  await frame();
+  return [early, [...body.rows].map((row) => row.dataset.key)];
+}
+"""
+
+
+def test_table_of_many_rows_shows_those_in_sight_at_once_the_rest_soon_and_finds_what_a_loop_would(
+    browser: Any, address: str, site: pathlib.Path
+) -> None:
+    head, tail = "marin.addRows(", ");\n"
+    rows = json.loads((site / "assets" / "rows-fineweb-edu.js").read_text().removeprefix(head).removesuffix(tail))
+    copies = 13
+
+    def many(name: str, values: Any) -> Any:
+        if isinstance(values, dict):
+            return {key: many(key, part) for key, part in values.items()}
+        if not isinstance(values, list):
+            return values
+        named = name in ("key", "name")
+        return [f"{value}-copy{number}" if named else value for number in range(copies) for value in values]
+
+    made = many("", rows)
+    count = len(made["key"])
+    with _opened(browser, address) as (page, problems):
+        page.route(
+            "**/assets/rows-fineweb-edu.js",
+            lambda route: route.fulfill(content_type="text/javascript", body=head + json.dumps(made) + tail),
+        )
+        page.goto(TRACK)
+        early, late = page.evaluate(_INTERRUPTED_SORT)
+        figures = made["measures"]["bits_per_byte"]
+        known = sorted((k for k in range(count) if figures[k] is not None), key=lambda k: (figures[k], k))
+        expected = [made["key"][k] for k in (*known, *(k for k in range(count) if figures[k] is None))][:100]
+        assert len(early) < 100
+        assert (early, late) == (expected[: len(early)], expected)
+        fields = ("name", "author", "hardware", "optimizer", "date", "rung", "state")
+        texts = [" ".join(str(made[field][k] or "") for field in fields).lower() for k in range(count)]
+        for query in (
+            "author",
+            "AUTHOR 3",
+            "copy12",
+            "size_7 size_1",
+            "2026-01-0 copy1",
+            "arithmetic else",
+            "-copy1 ",
+            "7",
+        ):
+            page.get_by_label("Search entries").fill(query)
+            fits = sum(all(word in text for word in query.lower().split()) for text in texts)
+            said = f"{count} entries" if fits == count else f"{fits} of {count} entries"
+            assert page.locator(".shown").inner_text() == said, query
         assert problems == []
 
 

@@ -7,9 +7,10 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from xml.etree import ElementTree
 
@@ -19,7 +20,7 @@ from pydantic import TypeAdapter
 
 from marin.cli.main import dispatch
 from marin.errors import ResultsError, StorageError
-from marin.site.leaderboard import api, build, curves, downloads
+from marin.site.leaderboard import api, build, curves, downloads, pareto, scaling_view, timeline
 from marin.site.leaderboard.build import build_site
 from marin.site.leaderboard.output import RECORD, SiteWriter
 from marin.speedrun.leaderboard import collect
@@ -161,6 +162,46 @@ def test_site_rebuilt_writes_only_what_changed_and_removes_what_is_gone(
     smaller = collect([results_dir / "family"])
     build.write_site(smaller, SiteWriter(str(tmp_path)), [results_dir / "family"])
     assert not page.exists()
+
+
+def test_site_built_over_an_earlier_one_is_the_site_built_anew_whatever_changed(
+    results_dir: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What a chart is drawn from stands for the drawing, which takes seconds.
+    names = [f"{shape}-{scheme}" for shape in ("wide", "narrow") for scheme in ("light", "dark")]
+    for module in (pareto, scaling_view, timeline):
+        monkeypatch.setattr(module, "draw", lambda *shown: dict.fromkeys(names, repr(shown)))
+    tree, site, cache = tmp_path / "tree", tmp_path / "site", tmp_path / "cache"
+    for name in ("size_0", "size_1", "size_2", "size_3"):
+        shutil.copytree(results_dir / "family" / name, tree / "family" / name)
+
+    def change(name: str, old: str, new: str) -> None:
+        path = tree / "family" / name / "speedrun_results.json"
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+    def damage() -> None:
+        kept = cache / "rows.jsonl"
+        head, first, *lines = kept.read_bytes().splitlines(keepends=True)
+        kept.write_bytes(b"".join([head, first.replace(b"Author", b"Nobody"), *lines[:-1], lines[-1][:200]]))
+
+    changes: dict[str, Callable[[], object]] = {
+        "nothing is there yet": lambda: None,
+        "a description": lambda: change("size_1", "Run number 1.", "Another text."),
+        "a figure that moves ranks": lambda: change("size_1", "1.45", "1.52"),
+        "an addition": lambda: shutil.copytree(results_dir / "hello", tree / "hello"),
+        "damage to what was kept": damage,
+        "a removal": lambda: shutil.rmtree(tree / "family" / "size_2"),
+    }
+    written = {}
+    for name, act in changes.items():
+        act()
+        written[name] = build_site([tree], [], site, cache=cache).num_written
+        build_site([tree], [], tmp_path / name)
+        assert _snapshot(site) == _snapshot(tmp_path / name), name
+    assert written["damage to what was kept"] == 0
+    assert 0 < written["a description"] < written["nothing is there yet"] / 2
 
 
 def test_site_build_that_was_cut_off_is_followed_by_a_whole_one(

@@ -316,5 +316,11 @@ def test_rows_kept_by_digest_are_the_same_and_are_verified_again_when_a_byte_cha
     write_results(tmp_path / "tree" / "b" / "speedrun_results.json", run_info(description="b", model_size=7))
     changed = collect([tmp_path / "tree"], cache=tmp_path / "cache")
     assert changed == collect([tmp_path / "tree"]) != plain
+    whole = (tmp_path / "cache" / "rows.jsonl").read_text()
+    for damaged in (whole.replace('"model_size": 7', '"model_size": 8'), whole[:-300], whole.replace("\t", " ")):
+        assert damaged != whole
+        (tmp_path / "cache" / "rows.jsonl").write_text(damaged)
+        assert collect([tmp_path / "tree"], cache=tmp_path / "cache") == changed
+        assert (tmp_path / "cache" / "rows.jsonl").read_text() == whole
     (tmp_path / "cache" / "rows.jsonl").write_text("nonsense\n")
     assert collect([tmp_path / "tree"], cache=tmp_path / "cache") == changed

@@ -4,14 +4,16 @@ Equal inputs give equal bytes: nothing in it depends on the clock, the machine o
 only what changed (see `output`). Whatever was submitted reaches a page through the template engine's escaping, or through JSON.
 """
 
+import contextlib
 import dataclasses
 import functools
+import gc
 import json
 import os
 import pathlib
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -34,7 +36,7 @@ MOST_COMPARED = 8
 _PLAIN_KEY = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")  # of a file's name
 _HERE = pathlib.Path(__file__).parent
 _STYLES = ("base.css", "sheet.css")
-_SCRIPTS = ("format.js", "chart.js", "table.js", "live.js", "compare.js")
+_SCRIPTS = ("format.js", "chart.js", "lookup.js", "table.js", "live.js", "compare.js")
 POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'"
 _SPACE = uuid.UUID("6f1c3a3e-6a0b-5d0f-9b5c-7a1d5f6f2c11")  # of the feeds' identifiers
 _NEWEST = 12
@@ -102,11 +104,10 @@ def write_site(board: Board, writer: SiteWriter, results_dirs: Sequence[str | os
     for view in views:
         for entry in view.board.entries:
             entries.setdefault(entry.key, entry)
-    with WritingInParts(writer, list(entries), site.entry_writer(entries, results_dirs)):
-        charts = [site.write_charts(view) for view in views]
-    for view, drawn in zip(views, charts, strict=True):
-        site.write_track(view, drawn)
-    site.write_front(board)
+    with _frozen(), WritingInParts(writer, list(entries), site.entry_writer(entries, results_dirs)):
+        for view in views:
+            site.write_track(view, site.write_charts(view))
+        site.write_front(board)
     writer.finish()
     held = {entry["key"] for view in views for entry in view.entries if entry["state"] in ("held", "withdrawn")}
     return SiteSummary(
@@ -118,6 +119,16 @@ def write_site(board: Board, writer: SiteWriter, results_dirs: Sequence[str | os
         tracks=tuple(view.summary["title"] for view in views if view.entries),
         num_written=writer.num_written,
     )
+
+
+@contextlib.contextmanager
+def _frozen() -> Iterator[None]:
+    """The garbage collector leaves the board alone: it is kept to the end, and looking through it would copy it in every child."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _views(board: Board) -> list[_TrackView]:

@@ -85,8 +85,8 @@ class SiteWriter:
         for path in stale:
             files.remove_file(files.join(self.target, path))
         if self._has_written or not self._earlier:
-            record = {"program": program_digest(), "files": self._made}
-            text = json.dumps(record, sort_keys=True, indent=0)
+            # Without an indent, which only the encoder in Python knows: there is a line for every file of the site.
+            text = json.dumps({"program": program_digest(), "files": self._made}, sort_keys=True)
             files.write_bytes(self._record, f"{text}\n".encode(), durable=False)
 
     def _read_record(self) -> dict[str, list[Any]]:

@@ -107,8 +107,13 @@ def _specification(points: Sequence[Point], axes: Axes, shape: Shape, references
     y = alt.Y("y:Q", title=axes.quality.axis_title, scale=alt.Scale(type=kind, domain=list(frame.quality), nice=False),
               axis=quality_axis(frame))  # fmt: skip
 
+    # Rows stay out of what Altair copies and checks at each of its steps, which takes a multiple of the drawing for thousands of them.
+    tables: dict[str, list[dict[str, Any]]] = {}
+
     def chart(values: list[dict[str, Any]]) -> Any:
-        return alt.Chart(alt.InlineData(values=values)).encode(x=x, y=y)
+        name = f"rows-{len(tables)}"
+        tables[name] = values
+        return alt.Chart(alt.NamedData(name=name)).encode(x=x, y=y)
 
     def marks(group: Sequence[Point]) -> Any:
         return chart([{"x": one.cost, "y": one.quality} for one in group])
@@ -141,7 +146,7 @@ def _specification(points: Sequence[Point], axes: Axes, shape: Shape, references
             .mark_text(align=align, baseline="middle", color=scheme.text, fontSize=LABEL_SIZE)
             .encode(text="text:N")
         )
-    return finish(alt.layer(*layers), shape)
+    return finish(alt.layer(*layers), shape) | {"datasets": tables}
 
 
 def _near(named: Sequence[labels.Named], positions: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

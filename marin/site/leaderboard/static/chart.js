@@ -53,8 +53,8 @@ marin.ticks = (scale, unit, most) => {
 marin.Chart = class {
   constructor(figure, rows, quality, cost, onPoint) {
     Object.assign(this, { figure, rows, quality: marin.measures[quality], cost: marin.measures[cost], onPoint });
-    this.visible = rows.key.map((_, index) => index);
     this.isVisible = new Uint8Array(rows.key.length).fill(1);
+    this.drawn = [];
     this.lit = -1;
     this.budget = null;
     this.day = null;
@@ -94,10 +94,10 @@ marin.Chart = class {
     });
   }
 
-  show(indices) {
-    this.visible = indices;
-    this.isVisible.fill(0);
-    for (const index of indices) this.isVisible[index] = 1;
+  // The entries that a mask keeps, all where it is null.
+  show(mask) {
+    if (mask) this.isVisible.set(mask);
+    else this.isVisible.fill(1);
     this.redraw();
   }
 
@@ -113,19 +113,25 @@ marin.Chart = class {
   }
 
   // Those that no other beats, by cost, on the axis and of the day that are shown.
-  frontierOf(indices) {
-    const [xs, ys] = this.coordinates();
+  frontier() {
+    const ys = this.coordinates()[1];
     const sign = this.quality.higher ? -1 : 1;
-    const known = indices.filter((index) => this.counts(index) && xs[index] > 0 && ys[index] != null);
-    known.sort((a, b) => xs[a] - xs[b] || sign * (ys[a] - ys[b]));
     const kept = [];
-    for (const index of known) if (!kept.length || sign * ys[index] < sign * ys[kept[kept.length - 1]]) kept.push(index);
+    let best = Infinity;
+    for (const index of this.byCost) {
+      if (!this.isVisible[index] || !(sign * ys[index] < best) || !this.counts(index)) continue;
+      best = sign * ys[index];
+      kept.push(index);
+    }
     return kept;
   }
 
-  render() {
-    const [xs, ys] = this.coordinates();
+  // Scales, axes and the place of every point: the same until the axis or the size is another one. False where nothing can be drawn.
+  arrange() {
     const width = this.plot.clientWidth;
+    const made = `${this.cost.key} ${width}`;
+    if (made === this.made) return this.fits;
+    const [xs, ys] = this.coordinates();
     const narrow = width < 560;
     const height = narrow ? 320 : 430;
     this.plot.style.height = `${height}px`;
@@ -134,15 +140,19 @@ marin.Chart = class {
     const everything = this.rows.key.map((_, index) => index).filter((index) => xs[index] > 0 && ys[index] != null);
     this.x = scaleOf(everything.map((index) => xs[index]), true, inner, 0.04);
     this.y = scaleOf(everything.map((index) => ys[index]), this.quality.log, tall, 0.08);
-    this.box = box;
-    this.svg.replaceChildren();
     this.under.replaceChildren();
-    this.positions = [];
-    if (!this.x || !this.y || inner < 50) return;
-    const style = getComputedStyle(this.figure);
-    const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-    const px = (index) => box.left + this.x.at(xs[index]);
-    const py = (index) => box.top + tall - this.y.at(ys[index]);
+    this.made = made;
+    this.fits = Boolean(this.x && this.y && inner >= 50);
+    if (!this.fits) return false;
+    Object.assign(this, { box, height, tall, everything });
+    const sign = this.quality.higher ? -1 : 1;
+    this.byCost = [...everything].sort((a, b) => xs[a] - xs[b] || sign * (ys[a] - ys[b]));
+    this.px = new Float64Array(xs.length);
+    this.py = new Float64Array(xs.length);
+    for (const index of everything) {
+      this.px[index] = box.left + this.x.at(xs[index]);
+      this.py[index] = box.top + tall - this.y.at(ys[index]);
+    }
     const { draw } = marin;
     for (const layer of [this.under, this.svg]) layer.setAttribute("viewBox", `0 0 ${width} ${height}`);
     for (const [value, text] of marin.ticks(this.y, "plain", narrow ? 6 : 8)) {
@@ -156,13 +166,28 @@ marin.Chart = class {
     this.under.append(draw("text", { class: "title", x: box.left + inner / 2, y: height - 6, "text-anchor": "middle" }, `${this.cost.title} (log)`));
     const title = draw("text", { class: "title", x: 0, y: 0, "text-anchor": "middle", transform: `translate(11 ${box.top + tall / 2}) rotate(-90)` }, `${this.quality.title} (${this.quality.higher ? "higher" : "lower"} is better)`);
     this.under.append(title);
+    return true;
+  }
+
+  render() {
+    this.svg.replaceChildren();
+    this.drawn = [];
+    if (!this.arrange()) return;
+    const { draw } = marin;
+    const { box, height, tall, everything } = this;
+    const width = this.plot.clientWidth;
+    const narrow = width < 560;
+    const style = getComputedStyle(this.figure);
+    const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+    const px = (index) => this.px[index];
+    const py = (index) => this.py[index];
 
     const ratio = window.devicePixelRatio || 1;
     this.canvas.width = width * ratio;
     this.canvas.height = height * ratio;
     const ink = this.canvas.getContext("2d");
     ink.scale(ratio, ratio);
-    const frontier = this.frontierOf(everything.filter((index) => this.isVisible[index]));
+    const frontier = this.frontier();
     const onFrontier = new Set(frontier);
     const radius = narrow ? 3 : 3.6;
     const many = everything.length > 2000;
@@ -217,8 +242,10 @@ marin.Chart = class {
       const at = box.left + this.x.at(this.budget);
       this.svg.append(draw("line", { class: "budget", x1: at, x2: at, y1: box.top, y2: box.top + tall }));
     }
-    this.frontier = frontier;
-    this.positions = [...frontier, ...plain, ...held].map((index) => [index, px(index), py(index)]);
+    this.line = frontier;
+    this.drawn = [...frontier, ...plain, ...held];
+    this.isDrawn = new Uint8Array(this.isVisible.length);
+    for (const index of this.drawn) this.isDrawn[index] = 1;
     this.ring = draw("circle", { class: "ring", r: radius + 4, cx: -99, cy: -99 });
     this.svg.append(this.ring);
     this.light(this.lit, false);
@@ -261,8 +288,8 @@ marin.Chart = class {
     const [x, y] = [event.clientX - left, event.clientY - top];
     let best = -1;
     let least = 18 * 18;
-    for (const [index, px, py] of this.positions ?? []) {
-      const distance = (px - x) ** 2 + (py - y) ** 2;
+    for (const index of this.drawn) {
+      const distance = (this.px[index] - x) ** 2 + (this.py[index] - y) ** 2;
       if (distance < least) [best, least] = [index, distance];
     }
     return best;
@@ -277,11 +304,11 @@ marin.Chart = class {
 
   key(event) {
     const steps = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 };
-    if (event.key in steps && this.frontier?.length) {
+    if (event.key in steps && this.line?.length) {
       this.byKey = true;
-      const at = this.frontier.indexOf(this.lit);
-      const next = at < 0 ? (steps[event.key] > 0 ? 0 : this.frontier.length - 1) : at + steps[event.key];
-      this.light(this.frontier[Math.min(Math.max(next, 0), this.frontier.length - 1)], true);
+      const at = this.line.indexOf(this.lit);
+      const next = at < 0 ? (steps[event.key] > 0 ? 0 : this.line.length - 1) : at + steps[event.key];
+      this.light(this.line[Math.min(Math.max(next, 0), this.line.length - 1)], true);
       this.said.textContent = this.tip.textContent;
       event.preventDefault();
     } else if (event.key === "Enter" && this.lit >= 0) location.href = `${marin.root}entries/${this.rows.key[this.lit]}.html`;
@@ -291,20 +318,20 @@ marin.Chart = class {
   // Highlights an entry here and, where the pointer asked for it, in the table.
   light(index, tell) {
     this.lit = index;
-    const found = (this.positions ?? []).find(([other]) => other === index);
+    const found = index >= 0 && this.drawn.length && this.isDrawn[index] ? [this.px[index], this.py[index]] : null;
     this.plot.style.cursor = found ? "pointer" : "";
     this.tip.hidden = !found;
-    if (this.ring) this.ring.setAttribute("cx", found ? found[1] : -99);
-    if (this.ring) this.ring.setAttribute("cy", found ? found[2] : -99);
+    if (this.ring) this.ring.setAttribute("cx", found ? found[0] : -99);
+    if (this.ring) this.ring.setAttribute("cy", found ? found[1] : -99);
     if (found) {
       const [xs, ys] = this.coordinates();
       const { name, author, date } = this.rows;
       this.tip.replaceChildren(marin.make("b", {}, name[index]), `${this.quality.title} ${this.quality.text(ys[index])} · ${this.cost.text(xs[index])} `,
         marin.make("br"), `${author[index]}${date[index] ? ` · ${date[index]}` : ""}`);
       const wide = this.tip.offsetWidth;
-      const left = found[1] + 14 + wide > this.plot.clientWidth ? Math.max(0, found[1] - wide - 14) : found[1] + 14;
+      const left = found[0] + 14 + wide > this.plot.clientWidth ? Math.max(0, found[0] - wide - 14) : found[0] + 14;
       this.tip.style.left = `${left}px`;
-      this.tip.style.top = `${Math.max(0, found[2] - this.tip.offsetHeight - 10)}px`;
+      this.tip.style.top = `${Math.max(0, found[1] - this.tip.offsetHeight - 10)}px`;
     }
     if (tell) this.onPoint(index);
   }
@@ -314,8 +341,8 @@ marin.Chart = class {
     const [xs, ys] = this.coordinates();
     const sign = this.quality.higher ? -1 : 1;
     let best = -1;
-    for (const index of this.visible) {
-      if (!this.counts(index) || !(xs[index] > 0) || xs[index] > limit || ys[index] == null) continue;
+    for (let index = 0; index < this.isVisible.length; index += 1) {
+      if (!this.isVisible[index] || !this.counts(index) || !(xs[index] > 0) || xs[index] > limit || ys[index] == null) continue;
       if (best < 0 || sign * ys[index] < sign * ys[best]) best = index;
     }
     return best;

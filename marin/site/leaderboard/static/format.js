@@ -2,9 +2,11 @@
 const SUPERSCRIPTS = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
 const raised = (exponent) => [...String(exponent)].map((digit) => SUPERSCRIPTS[digit]).join("");
 const exponential = (value, digits) => value.toExponential(digits).replace(/e([+-])(\d)$/, "e$10$2");
+const grouping = new Intl.NumberFormat("en-US"); // made once: `toLocaleString` looks its own up at every call
+marin.whole = (value) => grouping.format(value);
 // As Python's "#.3g" below a hundred.
 const threeDigits = (value) => {
-  if (Math.abs(value) >= 99.95) return Math.round(value).toLocaleString("en-US");
+  if (Math.abs(value) >= 99.95) return marin.whole(Math.round(value));
   const power = value === 0 ? 0 : Number(value.toExponential(2).split("e")[1]);
   return power < -4 ? exponential(value, 2) : value.toFixed(2 - power);
 };

@@ -1,10 +1,13 @@
 // A track's page where scripts run: sorting, searching, filtering, paging, choosing entries to compare, and the chart with it.
 // Without scripts the page is the same table in the order of the ranks, in pages of their own.
+// What an action asks for is looked up at once (see lookup.js); of the rows, those that fit the window are put in with it, and the
+// rest of the page's in the frames after, since making and laying out a hundred of them is most of what an action costs.
 const { make } = marin;
-const TEXTS = ["name", "hardware", "optimizer", "author", "date"];
 const FACETS = [["author", "Author"], ["family", "Family"], ["optimizer", "Optimizer"], ["hardware", "Hardware"], ["rung", "Verified at least"]];
 const SIZES = [["", "any"], ["0-3e7", "up to 30 M"], ["3e7-1e8", "30 M to 100 M"], ["1e8-3e8", "100 M to 300 M"], ["3e8-1e9", "300 M to 1 B"], ["1e9-1e99", "1 B and more"]];
-const LARGE = Number.MAX_VALUE;
+const LOWEST_ROW = 36; // pixels: no row is lower
+const FEWEST_ROWS = 12;
+const ROWS_A_FRAME = 24;
 
 class Table {
   constructor(table, rows) {
@@ -17,9 +20,9 @@ class Table {
     this.pageSize = Number(table.dataset.pageSize);
     this.columns = [...table.tHead.rows[0].cells].map((cell) => cell.dataset.column);
     this.state = marin.readState();
-    this.orders = new Map();
-    this.text = rows.key.map((_, k) => [rows.name[k], rows.author[k], rows.hardware[k], rows.optimizer[k], rows.date[k], rows.rung[k], rows.state[k]].filter(Boolean).join(" ").toLowerCase());
-    this.chosen = (this.state.get("pick") ?? "").split(",").filter((key) => rows.key.includes(key)).slice(0, 8);
+    this.lookup = new marin.Lookup(rows, this.quality);
+    this.places = new Map(rows.key.map((key, index) => [key, index]));
+    this.chosen = (this.state.get("pick") ?? "").split(",").filter((key) => this.places.has(key)).slice(0, 8);
     this.built = [];
     this.makeTools();
     this.makeHeads();
@@ -32,104 +35,36 @@ class Table {
     this.prepare();
   }
 
-  // --- values -----------------------------------------------------------------------------------------------------
-
-  values(column) {
-    const { rows } = this;
-    if (column === "quality") return rows.measures[this.quality];
-    if (column === "rung") return rows.rung.map((rung) => marin.levels[rung]);
-    if (column === "rank" || TEXTS.includes(column)) return rows[column];
-    return rows.measures[column];
-  }
-
-  // The entries in ascending order of a column, unknown ones last: worked out once, then a sort is a walk along it.
-  order(column) {
-    if (this.orders.has(column)) return this.orders.get(column);
-    const values = this.values(column) ?? new Array(this.count).fill(null);
-    const known = [];
-    const unknown = [];
-    for (let index = 0; index < this.count; index += 1) (values[index] === null ? unknown : known).push(index);
-    if (typeof values[known[0]] === "string") {
-      const folded = values.map((value) => (value === null ? null : value.toLowerCase()));
-      known.sort((a, b) => (folded[a] < folded[b] ? -1 : folded[a] > folded[b] ? 1 : a - b));
-    } else {
-      // A native sort of numbers alone is several times faster than one with a comparison of its own.
-      const places = new Map();
-      for (const index of known) {
-        const list = places.get(values[index]);
-        if (list) list.push(index);
-        else places.set(values[index], [index]);
-      }
-      const sorted = Float64Array.from(places.keys()).sort();
-      known.length = 0;
-      for (const value of sorted) known.push(...places.get(value));
-    }
-    const made = { known, unknown };
-    this.orders.set(column, made);
-    return made;
-  }
-
-  // Works the orders out while nobody waits for them.
+  // Works out what sorting and searching need while nobody waits for it.
   prepare() {
-    const left = this.columns.filter((column) => !this.orders.has(column));
     const later = window.requestIdleCallback ?? ((work) => setTimeout(work, 50));
-    if (left.length) {
-      later(() => {
-        this.order(left[0]);
-        this.prepare();
-      });
-    } else this.table.dataset.ready = "";
+    later(() => {
+      if (this.lookup.prepare(this.columns)) this.prepare();
+      else this.table.dataset.ready = "";
+    });
   }
 
   // --- what is shown ----------------------------------------------------------------------------------------------
 
-  test() {
-    const { state, rows, text } = this;
-    const words = (state.get("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
-    const tests = [];
-    for (const word of words) tests.push((index) => text[index].includes(word));
-    for (const [facet] of FACETS) {
-      const wanted = state.get(facet);
-      if (!wanted) continue;
-      if (facet === "rung") tests.push((index) => marin.levels[rows.rung[index]] >= marin.levels[wanted]);
-      else tests.push((index) => rows[facet][index] === wanted);
-    }
-    const size = (state.get("size") ?? "").split("-").map(Number);
-    const sizes = rows.measures.model_size ?? [];
-    if (size.length === 2) tests.push((index) => sizes[index] != null && sizes[index] >= size[0] && sizes[index] < size[1]);
-    const [from, to] = [state.get("from"), state.get("to")];
-    if (from) tests.push((index) => rows.date[index] !== null && rows.date[index] >= from);
-    if (to) tests.push((index) => rows.date[index] !== null && rows.date[index] <= to);
-    if (state.get("frontier")) tests.push((index) => rows.frontier[index]);
-    return tests.length ? (index) => tests.every((test) => test(index)) : null;
-  }
-
-  sorted() {
-    const [column, direction] = (this.state.get("sort") ?? "rank.up").split(".");
-    const { known, unknown } = this.order(this.columns.includes(column) ? column : "rank");
-    const test = this.test();
-    const kept = [];
-    if (direction === "down") for (let k = known.length - 1; k >= 0; k -= 1) { if (!test || test(known[k])) kept.push(known[k]); }
-    else for (const index of known) { if (!test || test(index)) kept.push(index); }
-    for (const index of unknown) if (!test || test(index)) kept.push(index);
-    return kept;
-  }
-
   apply(first = false) {
     const started = performance.now();
-    const before = this.shown;
-    this.shown = this.sorted();
+    const [column, direction] = (this.state.get("sort") ?? "rank.up").split(".");
+    const mask = this.lookup.matching(this.state);
+    this.shown = this.lookup.sorted(this.columns.includes(column) ? column : "rank", direction === "down", mask);
     const isPlain = ["q", "sort", "size", "from", "to", "frontier", "page", ...FACETS.map(([facet]) => facet)].every((name) => !this.state.get(name));
     this.page = Math.min(Math.max(1, Number(this.state.get("page")) || this.startPage(isPlain)), Math.max(1, Math.ceil(this.shown.length / this.pageSize)));
     // At first the page already shows what it should, unless its address asks for something else.
     if (!(first && isPlain)) this.fill();
     else this.adopt();
     this.pager(isPlain && first);
-    this.counted.textContent = this.shown.length === this.count ? `${this.count.toLocaleString("en-US")} entries` : `${this.shown.length.toLocaleString("en-US")} of ${this.count.toLocaleString("en-US")} entries`;
+    this.counted.textContent = this.shown.length === this.count ? `${marin.whole(this.count)} entries` : `${marin.whole(this.shown.length)} of ${marin.whole(this.count)} entries`;
     this.markHeads();
     marin.writeState(this.state);
-    if (this.chart && (!before || before.length !== this.shown.length || this.filtered)) this.chart.show(this.shown);
-    this.filtered = this.shown.length !== this.count;
+    if (mask !== this.mask) {
+      this.mask = mask;
+      this.chart?.show(mask);
+      this.refine?.();
+    }
     this.table.dataset.took = (performance.now() - started).toFixed(1);
   }
 
@@ -144,15 +79,13 @@ class Table {
     else this.state.delete(name);
     if (!keepPage) this.state.delete("page");
     this.apply();
-    this.refine?.();
   }
 
   // --- rows -------------------------------------------------------------------------------------------------------
 
   adopt() {
-    const places = new Map(this.rows.key.map((key, index) => [key, index]));
     for (const row of this.body.rows) {
-      const index = places.get(row.dataset.key);
+      const index = this.places.get(row.dataset.key);
       if (index !== undefined) this.addBox(row, index);
     }
   }
@@ -165,15 +98,28 @@ class Table {
   }
 
   fill() {
+    cancelAnimationFrame(this.filling);
     const start = (this.page - 1) * this.pageSize;
-    const shown = this.shown.slice(start, start + this.pageSize);
-    const rows = shown.map((index) => (this.built[index] ??= this.row(index)));
-    for (const row of rows) {
-      const box = row.querySelector("input");
-      box.checked = this.chosen.includes(box.value);
-    }
-    if (!rows.length) rows.push(make("tr", { class: "nothing" }, make("td", { colspan: String(this.columns.length) }, "No entry fits these filters.")));
-    this.body.replaceChildren(...rows);
+    const left = Array.from(this.shown.subarray(start, start + this.pageSize));
+    const chosen = new Set(this.chosen);
+    const rowOf = (index) => {
+      const row = (this.built[index] ??= this.row(index));
+      row.querySelector("input").checked = chosen.has(this.rows.key[index]);
+      return row;
+    };
+    if (left.length) this.body.replaceChildren(...left.splice(0, this.inSight()).map(rowOf));
+    else this.body.replaceChildren(make("tr", { class: "nothing" }, make("td", { colspan: String(this.columns.length) }, "No entry fits these filters.")));
+    const more = () => {
+      this.body.append(...left.splice(0, ROWS_A_FRAME).map(rowOf));
+      if (left.length) this.filling = requestAnimationFrame(more);
+    };
+    if (left.length) this.filling = requestAnimationFrame(more);
+  }
+
+  // How many rows reach to the lower edge of the window, so that nothing in sight waits and no scroll position is lost.
+  inSight() {
+    const reach = window.innerHeight - this.body.getBoundingClientRect().top;
+    return Math.max(FEWEST_ROWS, Math.ceil(reach / LOWEST_ROW));
   }
 
   // The row that `row` of templates/parts.html.j2 makes.
@@ -402,7 +348,7 @@ class Table {
 
   hover(row) {
     if (!this.chart || this.chart.byKey) return;
-    const index = row?.dataset.key ? this.rows.key.indexOf(row.dataset.key) : -1;
+    const index = this.places.get(row?.dataset.key) ?? -1;
     if (index !== this.chart.lit) {
       this.chart.light(index, false);
       this.lightRow(index);
