@@ -6,6 +6,7 @@ intervals, curves, cost, the commands, and each step with its address in the dat
 
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from marin.web.markdown import markdown_cell
 
 BROWSER = "http://127.0.0.1:8321"
 _MARK = "<!-- made by `marin report`; do not edit -->"
+_DONE = re.compile(r"\b(\d+) of \d+ runs are done\.")
 _OUTCOMES = {
     SUPPORTED: "**The hypothesis is supported.**",
     REFUTED: "**The hypothesis is refuted.**",
@@ -44,19 +46,20 @@ def write_report(findings: Findings, folder: Path, script: str) -> Written:
         folder: `docs/reports` of the checkout.
         script: the experiment's file below the checkout, for the link to it.
     Raises:
-        ConfigError: no run is done, or a page of this name is there that this command did not make.
+        ConfigError: a page of this name is there that this command did not make, or one that reports more runs.
     """
-    if not findings.results.num_done:
-        module = script.removesuffix(".py").replace("/", ".")
-        raise ConfigError(
-            f"none of the {len(findings.results.rows)} runs is done, so there is nothing to report, and nothing was written:"
-            f" run `python -m {module}` first, or name the prefix where its outputs lie with --prefix"
-        )
     name = findings.results.preregistration.name
     page = folder / f"{name}.md"
-    if page.exists() and _MARK not in page.read_text(encoding="utf-8"):
+    earlier = page.read_text(encoding="utf-8") if page.exists() else _MARK
+    if _MARK not in earlier:
         raise ConfigError(
             f"{page} was not made by `marin report`: move it away, or choose another folder with --output"
+        )
+    reported, done = _DONE.search(earlier), findings.results.num_done
+    if reported is not None and int(reported[1]) > done:
+        raise ConfigError(
+            f"{page} reports {reported[1]} runs, and {done} of {len(findings.results.rows)} are done under {findings.prefix}:"
+            " name the prefix where they lie with --prefix, or remove the page to write it anew"
         )
     metric = findings.results.preregistration.metric.name
     drawn = {
