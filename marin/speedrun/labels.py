@@ -24,10 +24,17 @@ def optimizer_name(info: RunInfo, run_name: str) -> str | None:
     found = _OPTIMIZER_NAMES.findall(f"{run_name} {info.description}".lower())
     if found:
         return _OPTIMIZERS[min(_ORDER[name] for name in found)]
-    config = (info.train_config or {}).get("optimizer_config")
+    return _optimizer_of((info.train_config or {}).get("optimizer_config"))
+
+
+def _optimizer_of(config: object) -> str | None:
+    """By the fields of a config; of groups with an optimizer each, the first, whose rate is the one that is recorded."""
     if not isinstance(config, dict):
         return None
-    if "muon_epsilon" in config:
+    groups = config.get("groups")
+    if isinstance(groups, list) and groups and isinstance(groups[0], dict):
+        return _optimizer_of(groups[0].get("optimizer"))
+    if "muon_epsilon" in config or "momentum_steps" in config:  # MuonConfig, GptMuonConfig
         return "Muon"
     return "AdamW" if {"beta1", "beta2", "epsilon", "weight_decay"} <= config.keys() else None
 
