@@ -1,15 +1,18 @@
 """The orthogonal factor of matrices by polynomial iteration: products only, which accelerators are fast at.
 
 For G = U S V^T the aim is U V^T. Each step takes X to aX + (bA + cA^2)X with A = X X^T, which acts on every singular
-value x as ax + bx^3 + cx^5. Matrices of equal shape are worked on in one batched product, which keeps small models fast.
-On several devices each has its share of the matrices: whole ones, as dividing one would need sums over devices at each step.
+value x as ax + bx^3 + cx^5. Matrices of equal shape are worked on in one batched product, which keeps accelerators busy; one
+processor takes them one by one, as XLA's single products there are the faster ones (docs/LOG.md). On several devices each
+has its share of the matrices: whole ones, as dividing one would need sums over devices at each step.
 """
+
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from marin.nn.axes import lay_out_stack, stack_padding
+from marin.nn.axes import ambient_axes, lay_out_stack, stack_padding
 
 # (a, b, c) of each step; the last is repeated for further steps.
 Coefficients = tuple[tuple[float, float, float], ...]
@@ -52,7 +55,7 @@ def orthogonalize_all(
         padding = stack_padding(len(members))
         if padding:
             wide = jnp.pad(wide, ((0, padding), (0, 0), (0, 0)))
-        done = lay_out_stack(_iterate(lay_out_stack(wide), num_steps, epsilon, coefficients))
+        done = _each(lay_out_stack(wide), lambda x_RS: _iterate(x_RS, num_steps, epsilon, coefficients))
         for position, index in enumerate(members):
             tall = matrices[index].shape[0] > matrices[index].shape[1]
             results[index] = (done[position].T if tall else done[position]).astype(matrices[index].dtype)
@@ -63,19 +66,43 @@ def _wide(matrix: Float[Array, "I O"]) -> Float[Array, "R S"]:
     return matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
 
 
-def _iterate(
-    x_nRS: Float[Array, "n R S"], num_steps: int, epsilon: float, coefficients: Coefficients
+def _each(
+    x_nRS: Float[Array, "n R S"], function: Callable[[Float[Array, "R S"]], Float[Array, "R S"]]
 ) -> Float[Array, "n R S"]:
+    alone = jax.default_backend() == "cpu" and not ambient_axes()
+    return jax.lax.map(function, x_nRS) if alone else lay_out_stack(jax.vmap(function)(x_nRS))
+
+
+def _iterate(
+    x_RS: Float[Array, "R S"], num_steps: int, epsilon: float, coefficients: Coefficients
+) -> Float[Array, "R S"]:
     """The iteration from X scaled to a Frobenius norm of one (a little less for Polar Express); R <= S.
 
     Works in bfloat16 where products are faster in it (the iteration is stable in it by design), in the input's type on CPU.
     """
-    norm = jnp.linalg.norm(x_nRS, axis=(-2, -1), keepdims=True)
-    x = x_nRS / ((norm * _SAFETY if coefficients is POLAR_EXPRESS else norm) + epsilon)
+    norm = jnp.linalg.norm(x_RS)
+    x = x_RS / ((norm * _SAFETY if coefficients is POLAR_EXPRESS else norm) + epsilon)
+    steps = [coefficients[min(step, len(coefficients) - 1)] for step in range(num_steps)]
     if jax.default_backend() != "cpu":
         x = x.astype(jnp.bfloat16)
-    for step in range(num_steps):
-        a, b, c = coefficients[min(step, len(coefficients) - 1)]
-        gram = jnp.einsum("nrs,nts->nrt", x, x)
-        x = a * x + jnp.einsum("nrt,nts->nrs", b * gram + c * jnp.einsum("nrt,ntu->nru", gram, gram), x)
-    return x.astype(x_nRS.dtype)
+    elif x.shape[1] >= 2 * x.shape[0] and steps:
+        return _by_gram(x, steps).astype(x_RS.dtype)
+    for a, b, c in steps:
+        gram = x @ x.T
+        x = a * x + (b * gram + c * (gram @ gram)) @ x
+    return x.astype(x_RS.dtype)
+
+
+def _by_gram(x_RS: Float[Array, "R S"], steps: Sequence[tuple[float, float, float]]) -> Float[Array, "R S"]:
+    """The same steps on A = X X^T alone, which is small where X is wide: X becomes PX, so A becomes PAP as all commute.
+
+    The product of all P meets X once, at the end. It needs float32: it is as large as the slope at zero of all steps together,
+    a thousand for five of Polar Express, and is rounded to its own size.
+    """
+    gram, total = x_RS @ x_RS.T, jnp.eye(x_RS.shape[0], dtype=x_RS.dtype)
+    for number, (a, b, c) in enumerate(steps):
+        factor = a * jnp.eye(len(gram), dtype=gram.dtype) + b * gram + c * (gram @ gram)
+        total = factor @ total if number else factor
+        if number + 1 < len(steps):
+            gram = factor @ (gram @ factor)
+    return total @ x_RS

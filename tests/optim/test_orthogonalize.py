@@ -70,6 +70,26 @@ def test_orthogonalize_works_on_equal_shapes_together_as_on_each_alone():
         np.testing.assert_allclose(joint, alone, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(24, 24), (24, 48), (96, 24)])
+@pytest.mark.parametrize("smallest", [0.1, 1e-6])
+@pytest.mark.parametrize("name", COEFFICIENTS)
+def test_orthogonalize_is_the_iteration_in_double_precision_whatever_the_condition(
+    shape: tuple[int, int], smallest: float, name: str
+):
+    """Wide matrices are worked on by their small products X X^T, in which a small singular value is squared."""
+    random = np.random.default_rng(0)
+    left, right = (np.linalg.qr(random.normal(size=(size, 24)))[0] for size in shape)
+    matrix = (left * np.geomspace(1.0, smallest, 24)) @ right.T
+    (factor,) = orthogonalize_all(
+        [jnp.asarray(matrix, jnp.float32)], num_steps=5, epsilon=1e-7, coefficients=COEFFICIENTS[name]
+    )
+    x = matrix / (np.linalg.norm(matrix) * (1.01 if name == "polar_express" else 1.0))
+    for step in range(5):
+        a, b, c = COEFFICIENTS[name][min(step, len(COEFFICIENTS[name]) - 1)]
+        x = a * x + b * (x @ x.T @ x) + c * (x @ x.T @ x @ x.T @ x)
+    assert np.abs(np.asarray(factor) - x).max() < 1e-3  # entries are about 0.1
+
+
 def test_orthogonalize_of_zeros_is_zeros():
     for coefficients in (QUINTIC, POLAR_EXPRESS):
         (factor,) = orthogonalize_all([jnp.zeros((3, 4))], num_steps=5, epsilon=1e-7, coefficients=coefficients)
