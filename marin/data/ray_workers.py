@@ -41,9 +41,8 @@ def run_on_cluster(function: Callable[[T], R], items: Sequence[T], num_workers: 
 
     ray = ray_cluster.connect()
     program, search_path = ray.put(cloudpickle.dumps(function)), [os.path.abspath(path) for path in sys.path]
-    variables = ray_cluster.passed_on() | {
-        "RAYON_NUM_THREADS": "1"
-    }  # else the Rust libraries start a thread a processor in each
+    # The Rust libraries would else start a thread for each processor in each task.
+    variables = ray_cluster.passed_on() | {"RAYON_NUM_THREADS": "1"}
     todo: deque[tuple[int, T]] = deque(enumerate(items))
     running: dict[Any, int] = {}
     places = _Places(ray, num_workers)
@@ -106,10 +105,8 @@ def _call(search_path: Sequence[str], program: bytes, item: bytes, variables: Ma
 def _result(ray: Any, reference: Any) -> Any:
     try:
         succeeded, answer = ray.get(reference)
-    except (
-        ray.exceptions.RayTaskError,
-        ray.exceptions.RuntimeEnvSetupError,
-    ) as error:  # `_call` keeps the function's own
+    # `_call` keeps the function's own errors; these come before it runs.
+    except (ray.exceptions.RayTaskError, ray.exceptions.RuntimeEnvSetupError) as error:
         cause = str(error).strip().rpartition("\n")[2]
         raise DataError(
             f"a node of the cluster cannot run a task of this step ({cause}): it lacks the repository or a package; start the"

@@ -89,11 +89,21 @@ def connect() -> Any:
             runtime_env=json.loads(os.environ.get(GIVEN_TO_JOB, "{}")) or None,
         )
     except Exception as error:  # a plain one where its processes do not start in time
+        if not address:
+            raise did_not_start(error) from None
         raise ConfigError(
-            f"there is no Ray cluster at {address or 'this machine'} ({error}): start one with `ray start --head`, or unset"
+            f"there is no Ray cluster at {address} ({error}): start one with `ray start --head`, or unset"
             " RAY_ADDRESS to start one here"
         ) from None
     return ray
+
+
+def did_not_start(error: Exception) -> ConfigError:
+    """What to say where Ray's own processes did not come up on this machine; Ray waits for them for 30 seconds."""
+    return ConfigError(
+        f"Ray did not start on this machine ({error}): run the same command again when the machine is less busy, or name a"
+        " cluster that runs in RAY_ADDRESS"
+    )
 
 
 def check_listens(address: str) -> None:

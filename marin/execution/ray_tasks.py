@@ -31,6 +31,8 @@ _POLL = 0.2
 # A gang that waits for its hosts looks so often whether all is being stopped; Ray takes whole seconds.
 _SECONDS_TO_LOOK = 2
 _SECONDS_TO_LEARN_OF_A_LOSS = 45.0
+# A node that goes down kills its processes in any order: where the step's goes first, its task goes within this time.
+_SECONDS_TO_GO_DOWN = 10.0
 
 
 class RayTasks:
@@ -215,6 +217,8 @@ def run_child(content: bytes, search_path: Sequence[str], variables: Mapping[str
         try:
             end = child.ended_within(_POLL)
             if end is not None:
+                if end.status == -signal.SIGKILL and not asked:
+                    time.sleep(_SECONDS_TO_GO_DOWN)
                 return end.status, end.record
         except KeyboardInterrupt:  # Ray's way to cancel
             asked += 1

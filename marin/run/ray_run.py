@@ -29,7 +29,7 @@ if __name__ == "__main__" and str(ROOT) not in sys.path:  # started by its path,
     sys.path[0] = str(ROOT)
 
 from marin.errors import ConfigError, ExecutionError, clean_exit  # noqa: E402
-from marin.execution.ray_cluster import check_listens, import_ray  # noqa: E402
+from marin.execution.ray_cluster import check_listens, did_not_start, import_ray  # noqa: E402
 from marin.execution.redaction import redact  # noqa: E402
 from marin.flags import Parser  # noqa: E402
 
@@ -151,7 +151,11 @@ def _cluster(address: str | None, *, keep: bool) -> Iterator[tuple[str, bool]]:
         )
     ray = import_ray()
     print("RAY_ADDRESS is not set: starting a cluster on this machine, for this job", flush=True)
-    context = ray.init(address="local", include_dashboard=True, logging_level="error", log_to_driver=False)
+    try:
+        context = ray.init(address="local", include_dashboard=True, logging_level="error", log_to_driver=False)
+    except Exception as error:  # a plain one where its processes do not start in time
+        ray.shutdown()
+        raise did_not_start(error) from None
     try:
         yield f"http://{context.address_info['webui_url']}", True
     finally:

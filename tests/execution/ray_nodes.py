@@ -8,6 +8,7 @@ the cluster.
 """
 
 import contextlib
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -63,9 +64,14 @@ def main(num_nodes: int, cpus: int, dashboard: bool) -> None:
     from ray.cluster_utils import Cluster
 
     memory = {"object_store_memory": 80 << 20}
-    options = memory | {"num_cpus": cpus}
     cluster = Cluster(initialize_head=True, head_node_args=memory | {"num_cpus": 0, "include_dashboard": dashboard})
-    others = [cluster.add_node(**options) for _ in range(num_nodes)]
+    numbers = itertools.count()
+
+    def add() -> Any:
+        # A node unpacks what a job brings over what is there; nodes of several machines do that each in a folder of its own.
+        return cluster.add_node(num_cpus=cpus, runtime_env_dir_name=f"runtime_resources_{next(numbers)}", **memory)
+
+    others = [add() for _ in range(num_nodes)]
     cluster.wait_for_nodes()
     print(f"> {cluster.address} http://{cluster.webui_url}", flush=True)
     for line in sys.stdin:
@@ -76,7 +82,7 @@ def main(num_nodes: int, cpus: int, dashboard: bool) -> None:
         if order == "kill":
             cluster.remove_node(others.pop(int(rest[0])), allow_graceful=False)
         else:
-            others.append(cluster.add_node(**options))
+            others.append(add())
         print(f"> {len(others)}", flush=True)
     cluster.shutdown()
 

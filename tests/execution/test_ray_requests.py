@@ -104,5 +104,7 @@ def test_a_cluster_that_does_not_start_in_time_is_said_in_one_message(monkeypatc
 
     monkeypatch.setattr(ray_cluster, "import_ray", lambda: SimpleNamespace(is_initialized=lambda: False, init=init))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(ConfigError, match="no Ray cluster at this machine .The current node timed out during startup"):
+    with pytest.raises(
+        ConfigError, match="Ray did not start on this machine .The current node timed out during startup"
+    ):
         ray_cluster.connect()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from marin.errors import ConfigError
+from marin.execution import ray_cluster
 from marin.run import ray_run
 from tests.execution.ray_nodes import RayNodes
 
@@ -68,6 +69,17 @@ def test_a_server_that_is_no_cluster_is_refused():
         with pytest.raises(ConfigError, match=f"the cluster at {address} does not take the job"):
             ray_run.main(["--address", address, "--", "true"])
         server.shutdown()
+
+
+@pytest.mark.parametrize("start", [lambda: ray_run.main(["--", "true"]), ray_cluster.connect], ids=["job", "runner"])
+def test_a_cluster_that_does_not_start_in_time_is_one_message(start, monkeypatch):
+    def late(**settings: Any) -> None:
+        raise Exception("The current node timed out during startup.")  # as Ray says it, of no narrower class
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(HAS_RAY, "init", late)
+    with pytest.raises(ConfigError, match=r"Ray did not start on this machine \(The current node timed out"):
+        start()
 
 
 def test_a_secret_of_the_command_line_is_not_shown(monkeypatch):
