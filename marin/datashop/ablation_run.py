@@ -34,7 +34,7 @@ def train_arm(config: AblationRunConfig) -> None:
     tokenizer = Tokenizer.load(str(config.tokenizer))
     sets = {name: EvalSet.read(name, str(path)) for name, path in config.eval_sets.items()}
     state = train_lm(train)
-    with distributed.only_main_speaks(), ambient(run_mesh(train.train.resources, train.train.parallelism)):
+    with distributed.taking_part(), ambient(run_mesh(train.train.resources, train.train.parallelism)):
         model = evaluation_model(state)
         precision = Precision(RunRecord.open(str(config.output_path)).info["precision"])
         measured = {

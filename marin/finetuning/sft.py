@@ -127,7 +127,7 @@ def train_sft(config: SftConfig) -> None:
     state = train_lm(train, measurements=measurements)
     if (directory / FIGURES_FILE).exists():
         return
-    with distributed.only_main_speaks(), ambient(run_mesh(train.train.resources, train.train.parallelism)):
+    with distributed.taking_part(), ambient(run_mesh(train.train.resources, train.train.parallelism)):
         model = evaluation_model(state)
         last = loss(model, None)
         scores = ask(model) if config.chatcore_every > 0 and alone else []

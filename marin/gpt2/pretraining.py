@@ -104,7 +104,7 @@ def train_base(config: BaseTrainConfig) -> None:
         measurements.append(Measurement("samples", config.sample_every, sample))
 
     state = train_lm(train, measurements=measurements)
-    with distributed.only_main_speaks(), ambient(run_mesh(train.train.resources, train.train.parallelism)):
+    with distributed.taking_part(), ambient(run_mesh(train.train.resources, train.train.parallelism)):
         model, steps = evaluation_model(state), int(state.step)
         last: dict[str, Any] = evaluate(model, steps) if config.eval_every > 0 else {}
         if measures_core:

@@ -10,12 +10,14 @@ Process 0 writes the record and speaks to people; the others are silent, but for
 signals is taken by all of them at the same step, or they would wait for each other for ever.
 """
 
+import atexit
 import contextlib
 import dataclasses
 import itertools
 import json
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -24,7 +26,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from marin.errors import ConfigError, HardwareError
+from marin.errors import ConfigError, HardwareError, MarinError
 from marin.nn.axes import BATCH_AXES
 from marin.parallel.mesh import batch_sharding
 
@@ -104,6 +106,35 @@ def start(environment: Mapping[str, str] = os.environ) -> None:
         ) from None
 
 
+@contextlib.contextmanager
+def taking_part() -> Iterator[None]:
+    """For what several processes do together: only the first prints, and one that fails does not wait for the others."""
+    with _only_main_speaks(), _leaves_after_errors():
+        yield
+
+
+@contextlib.contextmanager
+def _leaves_after_errors() -> Iterator[None]:
+    """A process that fails inside of this ends with its program, and does not wait for the others first.
+
+    JAX has each process wait at its end until all have come to theirs; those that wait for this one in a computation never
+    do. When it is gone their computation fails, and they end as well.
+    """
+    try:
+        yield
+    except Exception as error:
+        if jax.process_count() > 1:
+            # What is registered last is called first: before JAX's own waiting.
+            atexit.register(_leave, 2 if isinstance(error, MarinError) else 1)
+        raise
+
+
+def _leave(status: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def _wait_for_coordinator(how: str, address: str, timeout: int) -> None:
     """Returns when process 0 listens. JAX's own waiting ends with an abort of the process and no message."""
     host, _, port = address.rpartition(":")
@@ -135,7 +166,7 @@ def is_main() -> bool:
 
 
 @contextlib.contextmanager
-def only_main_speaks() -> Iterator[None]:
+def _only_main_speaks() -> Iterator[None]:
     """Silences the standard output of all processes but the first."""
     if is_main():
         yield

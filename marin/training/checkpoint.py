@@ -20,6 +20,7 @@ import numpy as np
 
 from marin.errors import CheckpointError
 from marin.execution.attempts import usual_path
+from marin.parallel import distributed
 from marin.training.checkpoint_manifest import Layout, Manifest, read_manifest, verify_files
 
 _STEP = re.compile(r"step-(\d{8})")
@@ -211,4 +212,6 @@ def _read(checkpoint: Checkpoint, like: dict[str, jax.Array]) -> dict[str, jax.A
     arguments = {name: ocp.ArrayRestoreArgs(sharding=leaf.sharding, dtype=leaf.dtype) for name, leaf in like.items()}
     read = ocp.args.PyTreeRestore(item=like, restore_args=arguments, partial_restore=True)
     alone = all(leaf.sharding.is_fully_addressable for leaf in like.values())
+    if not alone:
+        distributed.meet("before a checkpoint is read")  # as reading waits only seconds for the others
     return _orbax(alone=alone).restore((checkpoint.path / STATE).absolute(), args=read)

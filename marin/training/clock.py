@@ -56,7 +56,7 @@ class StopRequest:
     """Catches Ctrl-C and SIGTERM while training, so that the step in progress ends and a checkpoint is saved.
 
     The first signal sets `requested`; a second Ctrl-C interrupts at once. On leaving, the first signal is delivered to
-    the handler that stood before.
+    the handler that stood before; where there was none, the program exits with 128 and the signal's number.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,8 @@ class StopRequest:
             if callable(handler):
                 handler(self._signal, None)
             else:
-                raise KeyboardInterrupt
+                # In order, unlike the kernel's own way: what other processes wait for at this one's end still happens.
+                raise SystemExit(128 + self._signal)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._signal is not None:

@@ -77,7 +77,7 @@ def train_lm(
     if config.train.resources.platform == "cpu":
         keep_freed_memory()
     distributed.start()
-    with distributed.only_main_speaks():
+    with distributed.taking_part():
         return _train(config, evaluate, measurements)
 
 

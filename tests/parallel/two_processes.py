@@ -2,19 +2,22 @@
 
     python tests/parallel/two_processes.py DATA OUTPUT STEPS [--stop-after N]
 
-The environment says who the others are. With `--stop-after`, this process gets SIGTERM after that many batches.
+The environment says who the others are. With `--stop-after`, this process gets SIGTERM after that many batches. `TEST_LATE` is by
+how many seconds process 1 is behind at its checkpoint, as one on a busy machine is; with `TEST_FAILS` the process of that rank
+fails at its fourth batch.
 """
 
 import os
 import signal
 import sys
+import time
 
 from marin.data.prefetch import Prefetcher
 from marin.models import LlamaConfig
 from marin.optim import MuonConfig
 from marin.parallel import Parallelism
 from marin.resources import CpuOnlyConfig
-from marin.training import SimpleTrainConfig, TrainLmConfig, WatchConfig
+from marin.training import SimpleTrainConfig, TrainLmConfig, WatchConfig, checkpoint
 from marin.training.loop import train_lm
 
 MODEL = LlamaConfig(
@@ -59,6 +62,24 @@ def main() -> None:
             return take(self)
 
         Prefetcher.take = counted
+    if os.environ.get("TEST_FAILS") == os.environ.get("RANK", "none"):
+        whole, batches = Prefetcher.take, []
+
+        def broken(self):
+            batches.append(1)
+            if len(batches) == 4:
+                raise RuntimeError("this process is out of luck")
+            return whole(self)
+
+        Prefetcher.take = broken
+    if os.environ.get("RANK") == "1" and "TEST_LATE" in os.environ:
+        find = checkpoint.latest_valid
+
+        def late(directory, **named):
+            time.sleep(float(os.environ["TEST_LATE"]))
+            return find(directory, **named)
+
+        checkpoint.latest_valid = late
     fsdp = os.environ.get("TEST_FSDP") == "1"
     train_lm(config(data, output, int(steps), Parallelism(data=1, fsdp=-1) if fsdp else None))
 
