@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from marin.errors import ConfigError, ResultsError
 from marin.speedrun import sandbox, strict_json, submitting
@@ -25,7 +25,7 @@ from marin.speedrun.verification import Submission
 from marin.speedrun.verification.judgement import quality_of
 from marin.speedrun.verification.seeds import experiment_of
 from marin.speedrun.verification.statements import Measured
-from marin.speedrun.verification.submission import EVALUATION_FILE
+from marin.speedrun.verification.submission import EVALUATION_FILE, LogFiles
 from marin.tracking.run_record import RUN_FILE
 
 _DATA = ("corpora", "raw", "tokenizers", "tokenized", "documents")
@@ -48,6 +48,17 @@ class Workspace:
     @property
     def store(self) -> pathlib.Path:
         return self.scratch / "store"
+
+    def variables(self, run_names: Iterable[str], seeds: Iterable[int]) -> dict[str, str]:
+        """What makes the experiment take these sizes and seeds: those variables of the template's that its file reads.
+
+        A size stands in the name of a run, as the template names it: `my_idea_300m`, `my_idea_300m_seed1`.
+        """
+        text = (self.code / "experiments" / "speedrun" / self.name / "main.py").read_text(errors="replace")
+        size = re.compile(rf"{re.escape(self.name)}_(?!seed\d+$)(\w+?)(?:_seed\d+)?", re.ASCII)
+        sizes = dict.fromkeys(found[1] for run_name in run_names if (found := size.fullmatch(run_name)))
+        said = {"SR_SIZES": ",".join(sizes), "SR_SEEDS": ",".join(map(str, seeds))}
+        return {name: value for name, value in said.items() if value and name in text}
 
     def run(self, *flags: str, **variables: str) -> str:
         """Runs the experiment's `main` in the sandbox and returns what it printed.
@@ -138,7 +149,8 @@ def reevaluate(submission: Submission, run_directory: pathlib.Path, workspace: W
     )
     step = f"evaluation/speedrun/{run_name}"
     only = json.dumps([f"^{re.escape(step)}$"])
-    plan = workspace.run("--dry_run", "true", "--run_only", only)
+    variables = workspace.variables([run_name], [submission.runs[number].seed or 0])
+    plan = workspace.run("--dry_run", "true", "--run_only", only, **variables)
     training = re.findall(
         rf"^(would \w+(?: \w+)?) +checkpoints/speedrun/{re.escape(run_name)}: (.*)$", plan, re.MULTILINE
     )
@@ -147,7 +159,7 @@ def reevaluate(submission: Submission, run_directory: pathlib.Path, workspace: W
         raise ConfigError(
             f"the checkpoint would not be taken as it is ({reason}): is this the run of that code and config?"
         )
-    workspace.run("--run_only", only)
+    workspace.run("--run_only", only, **variables)
     found = sorted(workspace.store.glob(f"{step}-*/{EVALUATION_FILE}"))
     if len(found) != 1:
         raise ResultsError(f"the evaluation step left {len(found)} files {EVALUATION_FILE}, expected 1")
@@ -176,14 +188,11 @@ def rerun(submission: Submission, num_seeds: int, workspace: Workspace) -> list[
         ConfigError: if several seeds are asked for and the experiment takes none.
         ResultsError: if it leaves other runs than those that were asked for.
     """
-    variables = {}
     claimed = [run.seed or 0 for run in submission.runs]
     first = claimed[0] if num_seeds == 1 else max(claimed) + 1
     seeds = range(first, first + num_seeds)
-    text = (workspace.code / "experiments" / "speedrun" / workspace.name / "main.py").read_text(errors="replace")
-    if "SR_SEEDS" in text:
-        variables["SR_SEEDS"] = ",".join(str(seed) for seed in seeds)
-    elif num_seeds > 1:
+    variables = workspace.variables([_run_name(log) for log in submission.logs if log is not None], seeds)
+    if num_seeds > 1 and "SR_SEEDS" not in variables:
         raise ConfigError(
             "the experiment does not read SR_SEEDS, as the template does: it can be run again with its own seed, --rerun 1"
         )
@@ -199,6 +208,15 @@ def rerun(submission: Submission, num_seeds: int, workspace: Workspace) -> list[
                 f"the experiment was asked for the seeds {variables['SR_SEEDS']} and left runs of {', '.join(map(str, found))}"
             )
     return measured
+
+
+def _run_name(log: LogFiles) -> str:
+    """As `run.json` has it; the rung `log` says what is wrong with one that cannot be read."""
+    try:
+        said = strict_json.parse_json(log.run, RUN_FILE)
+    except ResultsError:
+        return ""
+    return str(said.get("run_name")) if isinstance(said, dict) else ""
 
 
 def _measured(run: submitting.FoundRun, claimed: Sequence[RunInfo]) -> Measured:

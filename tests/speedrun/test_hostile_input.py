@@ -16,7 +16,7 @@ from marin.errors import ResultsError
 from marin.speedrun import results, strict_json
 from marin.speedrun.results import parse_results
 from marin.speedrun.verification import verify_submission
-from marin.speedrun.verification.run_log import parse_log
+from marin.speedrun.verification.run_log import RunLog, parse_log
 from marin.speedrun.verification.submission import LogFiles
 
 RUN = json.dumps(_run_json(Plan())).encode()
@@ -47,10 +47,12 @@ def _or_refused(call: Any, *arguments: Any) -> Any:
 @settings(deadline=None, max_examples=150)
 @given(st.binary(max_size=300) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_parsers_of_any_bytes_raise_nothing_but_results_error(data: bytes) -> None:
-    _or_refused(strict_json.parse_json, data, "x")
-    _or_refused(strict_json.parse_line, data, "x:1")
-    _or_refused(parse_log, LogFiles("logs/0", data, data, None))
-    _or_refused(parse_log, LogFiles("logs/0", RUN, data, None))
+    for parse, name in ((strict_json.parse_json, "x"), (strict_json.parse_line, "x:1")):
+        found = _or_refused(parse, data, name)
+        assert found is None or found == json.loads(data)
+    for run in (data, RUN):
+        log = _or_refused(parse_log, LogFiles("logs/0", run, data, None))
+        assert log is None or isinstance(log, RunLog)
 
 
 KEYS = st.text(alphabet='ab:\\"{', max_size=2)

@@ -161,6 +161,24 @@ def test_run_directory_of_another_run_is_refused(submission: pathlib.Path, tmp_p
         rechecks.reevaluate(Submission.read(submission), other / "logs" / "0", workspace)
 
 
+@pytest.mark.parametrize(
+    ("reads", "names", "expected"),
+    [
+        ("SR_SIZES SR_SEEDS", ["my_run_300m", "my_run_300m_seed2", "my_run_cpu"], {"SR_SIZES": "300m,cpu", "SR_SEEDS": "2"}),
+        ("SR_SIZES SR_SEEDS", ["my_run", "my_run_seed2", "other_130m", "my_run_130m; true"], {"SR_SEEDS": "2"}),
+        ("SR_SEEDS", ["my_run_300m"], {"SR_SEEDS": "2"}),
+        ("", ["my_run_300m"], {}),
+    ],
+)  # fmt: skip
+def test_code_is_asked_for_the_sizes_and_seeds_of_the_claim_where_it_reads_them(
+    reads: str, names: list[str], expected: dict[str, str], tmp_path: pathlib.Path
+):
+    workspace = rechecks.Workspace(tmp_path, "my_run", 60.0)
+    (workspace.code / "experiments" / "speedrun" / "my_run").mkdir(parents=True)
+    (workspace.code / "experiments" / "speedrun" / "my_run" / "main.py").write_text(f"# {reads}\n")
+    assert workspace.variables(names, [2]) == expected
+
+
 # Trains nothing: writes the results that a training of each seed would leave, `OFFSETS` apart from the claim.
 STAND_IN = """
 import json, os, pathlib, sys
