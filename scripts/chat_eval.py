@@ -4,7 +4,8 @@
     python -m scripts.chat_eval -i sft -a "ARC-Easy|GSM8K" -x 100
     python -m scripts.chat_eval -i sft -a "Spelling|SpellingBee|Arithmetic|Identity"     # made questions: no network
 
-Every question's reply and verdict are in BASE/chat_eval.
+Every question's reply and verdict are in BASE/chat_eval. Run again, it continues with the task that it was at; what is
+finished is not asked twice.
 """
 
 import dataclasses
@@ -20,13 +21,14 @@ from rich.table import Table
 from marin.errors import ConfigError
 from marin.evaluation.chat import PUBLIC_TASKS, TaskScore, chat_core, source_of
 from marin.evaluation.chat.datasets import download
+from marin.evaluation.core import RecordFolder
 from marin.finetuning.chat_scores import ChatEvalOptions, available_tasks, chat_scores, open_task
+from marin.finetuning.origin import Origin
 from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.devices import resources_of
 from marin.gpt2.opening import precision_for
 from marin.gpt2.places import Places
-from marin.gpt2.stages import report_section
-from marin.storage import files
+from marin.gpt2.stages import process_index, report_section
 from marin.training.compile_cache import use_compile_cache
 from marin.training.preflight import check_devices
 from marin.training.run_model import load_run_model
@@ -109,11 +111,14 @@ def main() -> None:
     for name in ("num_samples", "batch_size", "max_new_tokens", "top_k"):
         if getattr(flags, name) < 1:
             raise ConfigError(f"`--{name.replace('_', '-')}` is {getattr(flags, name)}: use at least 1")
+    if process_index() > 0:  # one process asks; the others, which a launcher started, have nothing to do
+        return
     places = Places.of(flags.base_dir)
     run = places.find_run(flags.source, flags.model_tag)
     tasks = [open_task(name, places.task_data) for name in task_names(flags, places.task_data)]
     check_devices(resources_of(flags.device_type))
     use_compile_cache()
+    weights = Origin.open(run, flags.step).digest
     loaded = load_run_model(run, step=flags.step)
     precision = precision_for(loaded, flags.dtype)
     limit = flags.max_problems or -1
@@ -129,11 +134,11 @@ def main() -> None:
     print(
         f"asking {flags.source} {run.name}, step {loaded.step:,}: {', '.join(task.name for task in tasks)}", flush=True
     )
-    scores = chat_scores(loaded.model, loaded.tokenizer, tasks, options, precision=precision, report=counter)
     folder = Path(places.base, "chat_eval", f"{flags.source}_{run.name}_{loaded.step:06d}")
-    for score in scores:
-        lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in score.records)
-        files.write_bytes(str(folder / f"{score.name}.jsonl"), lines.encode())
+    kept = RecordFolder(folder, {"weights": weights})
+    scores = chat_scores(
+        loaded.model, loaded.tokenizer, tasks, options, precision=precision, report=counter, records=kept
+    )
     verdict = show(scores)
     print(f"{verdict}\nreplies: {folder}")
     rows = {score.name: score.as_json() for score in scores}

@@ -26,7 +26,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from marin.errors import DataError, StorageError
+from marin.errors import ConfigError, DataError, StorageError
 from marin.execution.attempts import usual_path
 from marin.storage import files
 
@@ -41,7 +41,7 @@ class RemoteFile:
     """A file to fetch, and what is known of its content.
 
     Args:
-        url: http or https.
+        url: http or https; anything else is a `ConfigError`.
         name: a relative path with `/`: where it goes below the target directory.
         size: in bytes.
         sha256: in hex.
@@ -53,6 +53,10 @@ class RemoteFile:
     size: int | None = None
     sha256: str | None = None
     git_oid: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise ConfigError(f"{self.url!r} is no address to fetch from: use one that begins with https:// or http://")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,9 @@
 """A model's scores on chat tasks: public ones whose data is there, and made ones."""
 
 import dataclasses
+import hashlib
+import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,7 @@ from marin.evaluation.chat import (
     stop_tokens,
 )
 from marin.evaluation.chat.scoring import Progress, prompt_of
+from marin.evaluation.core import RecordFolder
 from marin.finetuning.made.tasks import MADE_TASKS, made_task
 from marin.inference.engine import Engine
 from marin.inference.options import SamplingOptions
@@ -83,22 +87,21 @@ def chat_scores(
     *,
     precision: Precision,
     report: Callable[[str], Progress] | None = None,
+    records: RecordFolder | None = None,
 ) -> list[TaskScore]:
     """The score of each task.
 
     Args:
         report: makes for a task's name what is told how far it is; see `marin.evaluation.chat.scoring`.
+        records: where each reply is kept as soon as its task is done, and where a task is found that was done before with the
+            same model, questions and options.
     """
     model = on_one_device(model)
     asked = [task.first(options.max_choices if task.grade is None else options.max_replies) for task in tasks]
     generated = [question for task in asked if task.grade for question in task.questions]
     longest = max((len(prompt_of(question, tokenizer)) for question in generated), default=0)
     rows = max(options.batch_size, options.num_samples)
-    engine = (
-        Engine(model, tokenizer, max_length=longest + options.max_new_tokens, max_rows=rows, precision=precision)
-        if generated
-        else None
-    )
+    engine: Engine | None = None
     sampling = SamplingOptions(
         options.max_new_tokens,
         temperature=options.temperature,
@@ -109,15 +112,41 @@ def chat_scores(
     scores = []
     for task in asked:
         progress = report(task.name) if report else None
+        made_from = _made_from(task, tokenizer, options, precision)
+        found = records.read(task.name, made_from) if records else None
+        if found is not None:
+            right = sum(bool(record["right"]) for record in found[0])
+            if progress:
+                progress(len(found[0]), len(found[0]), right)
+            scores.append(TaskScore(task.name, right, len(found[0]), task.baseline, found[0]))
+            continue
+        started = time.monotonic()
         if task.grade is None:
             score = score_choices(
                 task, model, tokenizer, precision=precision, batch_size=options.batch_size, progress=progress
             )
         else:
-            assert engine is not None
+            # As long as the longest of all tasks asks for, so that replies do not depend on which of them are left to ask.
+            length = longest + options.max_new_tokens
+            engine = engine or Engine(model, tokenizer, max_length=length, max_rows=rows, precision=precision)
             score = score_replies(task, engine, tokenizer, sampling, num_samples=options.num_samples, progress=progress)
+        if records is not None:
+            replies = [dict(record) for record in score.records]
+            records.write(task.name, replies, made_from, time.monotonic() - started)
         scores.append(score)
     return scores
+
+
+def _made_from(task: ChatTask, tokenizer: Tokenizer, options: ChatEvalOptions, precision: Precision) -> dict[str, Any]:
+    """All that a task's replies and verdicts follow from, beside the model."""
+    questions = json.dumps([dataclasses.astuple(question) for question in task.questions]).encode()
+    return {
+        "task": task.name,
+        "questions": hashlib.sha256(questions).hexdigest(),
+        "tokenizer": tokenizer.digest,
+        "options": dataclasses.asdict(options),
+        "precision": precision.compute,
+    }
 
 
 def on_one_device(model: Any) -> Any:

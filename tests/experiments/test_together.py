@@ -1,13 +1,17 @@
 """One experiment file on two processes with `python -m marin.run.together`, as srun or torchrun would start them."""
 
 import json
+import os
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from .conftest import FinishedMiniature, Miniature, finish
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
 def _free_port() -> str:
@@ -45,3 +49,34 @@ def test_experiment_on_two_processes_trains_as_on_one_and_is_done_afterwards(
     assert [step["step"] for step in miniature.events("step")] == list(range(30))
     again = _together(miniature)
     assert [done.status for done in again] == [0, 0] and "nothing to do" in again[0].out, again
+
+
+def test_experiment_under_the_real_torchrun_trains_as_on_one_and_is_done_afterwards(
+    finished: FinishedMiniature, user_environment, tmp_path
+):
+    peer = os.environ.get("MARIN_PEER_PYTHON")
+    if peer is None or not Path(peer).with_name("torchrun").is_file():
+        pytest.skip("MARIN_PEER_PYTHON names no Python with torch (docs/tutorials/time-to-gpt2.md tells how)")
+    miniature = finished.miniature.copied(tmp_path / "two", trained=False)
+    together = ["--standalone", "--nproc_per_node=2", "-m", "marin.run.together", "miniature", "--prefix", "store"]
+
+    def torchrun() -> "subprocess.CompletedProcess[str]":
+        # The processes it starts are of the Python that has this project.
+        return subprocess.run(
+            [str(Path(peer).with_name("torchrun")), *together],
+            cwd=miniature.shell.directory,
+            env=miniature.shell.environment | {"PYTHON_EXEC": sys.executable},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    first = torchrun()
+    assert first.returncode == 0, first
+    assert first.stdout.count("bits per byte") == finished.first.out.count("bits per byte")
+    assert json.loads((miniature.run_directory / "run.json").read_text())["num_processes"] == 2
+    alone, two = finished.miniature.results(), miniature.results()
+    assert two["evaluation"]["bits_per_byte"] == pytest.approx(alone["evaluation"]["bits_per_byte"], abs=1e-3)
+    assert [step["step"] for step in miniature.events("step")] == list(range(30))
+    again = torchrun()
+    assert again.returncode == 0 and "nothing to do" in again.stdout, again

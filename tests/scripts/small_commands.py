@@ -1,8 +1,13 @@
 """What tests of the commands share: a small text, flags of a tiny model, and a command run as `python -m` would."""
 
+import contextlib
+import functools
+import http.server
 import json
 import random
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -47,6 +52,24 @@ def write_core_bundle(folder: Path, num_items: int = 6) -> Path:
             lines.append(json.dumps(shared | {"gold": number % 2}) + "\n")
         (folder / "eval_data" / f"{label}.jsonl").write_text("".join(lines))
     return folder
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """A server on loopback with the files of a folder: its address, and the paths that were asked for so far."""
+    asked: list[str] = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_request(self, code: object = "-", size: object = "-") -> None:
+            asked.append(self.path)
+
+    handler = functools.partial(Handler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+        thread.join()
 
 
 def where(folder: Path) -> list[str]:

@@ -54,7 +54,7 @@ class RecordFolder:
         return [json.loads(line) for line in content.decode().split("\n")[:-1]], float(about["seconds"])
 
     def write(self, label: str, records: Sequence[Record], made_from: Mapping[str, Any], seconds: float) -> None:
-        content = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records).encode()
+        content = "".join(json.dumps(record, allow_nan=False, ensure_ascii=False) + "\n" for record in records).encode()
         files.write_bytes(str(self.file(label)), content)
         about = {
             "made_from": self._made_from(made_from),

@@ -1,0 +1,51 @@
+"""Scores of chat tasks that are kept: what was asked before is not asked again, unless something of it changed."""
+
+import dataclasses
+import json
+
+import pytest
+
+from marin.evaluation.chat import ChatTask, choice_question
+from marin.evaluation.core import RecordFolder
+from marin.finetuning import chat_scores as scoring
+from marin.finetuning.chat_scores import ChatEvalOptions, chat_scores
+from marin.nn.precision import Precision
+
+
+def _task(name: str, count: int = 5) -> ChatTask:
+    return ChatTask(
+        name, 0.5, [choice_question(f"{name} {number}?", ["a", "b"], number % 2) for number in range(count)]
+    )
+
+
+def test_tasks_that_were_asked_are_not_asked_again_after_a_kill(chat_model, chat_tokenizer, tmp_path, monkeypatch):
+    kept, options = RecordFolder(tmp_path, {"weights": "x"}), ChatEvalOptions()
+    tasks = [_task("first"), _task("second")]
+    asked = []
+    whole = scoring.score_choices
+
+    def ask(task, *arguments, **named):
+        asked.append(task.name)
+        if asked == ["first", "second"]:
+            raise KeyboardInterrupt
+        return whole(task, *arguments, **named)
+
+    def scores(tasks=tasks, records=kept, options=options):
+        return chat_scores(chat_model, chat_tokenizer, tasks, options, precision=Precision("f32"), records=records)
+
+    monkeypatch.setattr(scoring, "score_choices", ask)
+    with pytest.raises(KeyboardInterrupt):
+        scores()
+    found = scores()
+    assert asked == ["first", "second", "second"]
+    assert scores() == found and len(asked) == 3
+    assert [json.loads(line) for line in (tmp_path / "first.jsonl").read_text().splitlines()] == found[0].records
+    assert found == scores(records=None)
+    for change in (
+        {"records": RecordFolder(tmp_path, {"weights": "y"})},
+        {"tasks": [_task("first", 4), _task("second", 4)]},
+        {"options": dataclasses.replace(options, max_choices=3)},
+    ):
+        before = len(asked)
+        scores(**change)
+        assert asked[before:] == ["first", "second"]
