@@ -9,10 +9,10 @@ UV_VERSION := 0.13.8
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-dev browser hello test torture docs eval lint types layers lock clean
+.PHONY: help venv venv-dev browser hello test torture docs docs-commands eval lint types layers lock clean
 
 help:  ## what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than 3.11: make PYTHON=python3.12 ..." >&2; exit 1; }
@@ -52,6 +52,9 @@ test: venv-dev browser  ## all tests but the long ones
 
 torture: venv-dev  ## kills, races and corruption: an hour or two
 	$(BIN)/python -m pytest -m torture -s $(PYTEST_ARGS)
+
+docs-commands: venv-dev  ## every command that the documents show, typed as a reader would
+	$(BIN)/python -m pytest -m slow -s tests/docs/test_commands_run.py $(PYTEST_ARGS)
 
 eval:  ## tests of `marin eval`, in an environment of their own that has lm-eval
 	$(MAKE) VENV=.venv-eval .venv-eval/.installed-eval

@@ -150,9 +150,10 @@ def check_replaceable(site: Path) -> None:
     if site.is_dir() and ((site / MARK).is_file() or not any(site.iterdir())):
         return
     if site.exists():
+        found = "holds files that are" if site.is_dir() else "is a file that is"
         raise ConfigError(
-            f"{site} holds files that are no site made by this command, and they would be removed: name a folder that is not"
-            " there yet with --output"
+            f"{site} {found} no site made by this command, and a site there would replace what is there: name a folder"
+            " that is not there yet with --output"
         )
 
 

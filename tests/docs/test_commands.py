@@ -5,39 +5,28 @@ import importlib
 import io
 import re
 import shlex
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from documented_commands import DOCUMENTS, ROOT, shown_in_blocks
 
 from marin.cli.main import COMMANDS, _command_parser
 from marin.errors import MarinError
 from marin.execution.flags import parse_flags
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-_FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
-_INDENTED = re.compile(r"^(?:    .*\n)+", re.MULTILINE)
+
+def _words(command: str) -> list[str]:
+    """The words of a command, up to where it is piped, redirected or followed by another, without variables that it is given."""
+    words = shlex.split(command)
+    stop = next((n for n, word in enumerate(words) if word in ("|", ">", "&&", ";", "2>&1", "&")), len(words))
+    words = words[:stop]
+    while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+        words.pop(0)
+    return words
 
 
-def _command_lines(document: Path) -> Iterator[list[str]]:
-    """The words of each line of a shell block, without comments and redirections; continued lines are one."""
-    text = document.read_text(encoding="utf-8")
-    blocks = [body for _, language, body in _FENCE.findall(text) if language in ("", "sh", "bash", "shell")]
-    for block in [*blocks, *_INDENTED.findall(_FENCE.sub("", text))]:
-        for line in block.replace("\\\n", " ").splitlines():
-            with contextlib.suppress(ValueError):  # prose with an apostrophe
-                words = shlex.split(line.strip(), comments=True)
-                stop = next(
-                    (n for n, word in enumerate(words) if word in ("|", ">", "&&", ";", "2>&1", "&")), len(words)
-                )
-                words = [word for word in words[:stop] if word != "..."]
-                while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
-                    words.pop(0)
-                yield words
-
-
-COMMAND_LINES = [(path.relative_to(ROOT).as_posix(), words) for path in DOCUMENTS for words in _command_lines(path)]
+COMMAND_LINES = [
+    (path.relative_to(ROOT).as_posix(), _words(command)) for path in DOCUMENTS for command in shown_in_blocks(path)
+]
 MARIN = [
     (name, words) for name, words in COMMAND_LINES if words[:1] == ["marin"] and len(words) > 1 and words[1] in COMMANDS
 ]

@@ -132,15 +132,17 @@ def test_pages_work_in_both_schemes_with_search_and_without_foreign_requests(bui
     assert backgrounds["light"] != backgrounds["dark"]
 
 
-@pytest.mark.parametrize("kind", ["folder", "file"])
-def test_site_replaces_nothing_that_is_no_site(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("kind", "said"), [("folder", "holds files that are"), ("file", "is a file that is")])
+def test_site_replaces_nothing_that_is_no_site(
+    tmp_path: Path, kind: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = tmp_path / "mine"
     kept = place / "thesis.txt" if kind == "folder" else place
     kept.parent.mkdir(exist_ok=True)
     kept.write_text("years of work")
     # Whatever else a build would need is there, and would be used first.
     monkeypatch.setattr(docs, "stage", lambda *_: pytest.fail("it began to build"))
-    with pytest.raises(ConfigError, match=f"{place} holds files that are no site made by this command"):
+    with pytest.raises(ConfigError, match=f"{place} {said} no site made by this command"):
         docs.build(ROOT, tmp_path / "build" / "docs", place)
     assert kept.read_text() == "years of work"
 
