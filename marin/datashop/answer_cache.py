@@ -237,9 +237,8 @@ class _Journal:
             lines, self._waiting = self._waiting, []
             try:
                 files.write_bytes(files.join(self._folder, f"rows-{self._num_batches + 1:08}.jsonl"), b"".join(lines))
-            except (
-                BaseException
-            ):  # the answers among them were paid for: the next flush tries again, under the same name
+            except BaseException:
+                # The answers among them were paid for: the next flush tries again, under the same name.
                 self._waiting[:0] = lines  # in one go, as another thread may be adding
                 raise
             self._num_batches += 1

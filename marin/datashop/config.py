@@ -178,6 +178,8 @@ class DatashopRunnerConfig:
             raise ConfigError(
                 f"config fields `threshold` is {threshold} and `keep_fraction` is {keep_fraction}: set at most one of them"
             )
+        if threshold is not None and not isinstance(threshold, int | float):
+            raise ConfigError(f"config field `threshold` is {threshold!r}: use a number, or None with `keep_fraction`")
         low, high = self.label_scale
         if threshold is not None and not low < threshold <= high:
             raise ConfigError(

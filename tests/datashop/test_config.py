@@ -154,6 +154,12 @@ def test_threshold_off_the_scale_of_the_labels_is_refused(wish: dict[str, Any], 
             configured(filter_config_kwargs={"threshold": outside}, **wish)
 
 
+@pytest.mark.parametrize("threshold", ["3", [3]])
+def test_threshold_that_is_no_number_is_refused(threshold: Any) -> None:
+    with pytest.raises(ConfigError, match="`threshold` is .*use a number"):
+        configured(threshold=threshold)
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [

@@ -1,8 +1,8 @@
 """Files that a person uploads: streamed to disk, checked by `taking` in a process of its own, and kept as clean documents.
 
-    {folder}/{id}/upload.json               what was found
-    {folder}/{id}/{stem}-{id:.8}.jsonl.zst    its documents, which is all that a run reads
-    {folder}/.incoming/                     what is on its way; of a server that died it is removed at the next start
+    {folder}/{id}/upload.json                what was found
+    {folder}/{id}/{stem}-{id:.8}.jsonl.zst   its documents, which is all that a run reads
+    {folder}/.incoming/                      what is on its way; of a server that died it is removed at the next start
 
 The id is a digest of content and reading, so the same file uploaded twice is there once, and a run's identity covers what
 its files hold. A folder appears under its id whole or not at all. Names come from strangers: what is kept of one has only

@@ -360,22 +360,23 @@ def _path_problem(path: str, folders: Sequence[str]) -> str:
     if not _is_below(os.path.realpath(fixed), folders):
         return f"This page may only read below {' and '.join(folders)}: {_NAME_A_FOLDER}"
     try:
-        outside = _first_outside(path, folders)
+        matches = _matches(path)
+        outside = _first_outside(matches, folders)
     except (OSError, ValueError, re.error):
         return "This path or pattern cannot be read: check what it matches."
     if outside is not None:
         return f"{outside[:200]} is a link out of {' and '.join(folders)}, which this page may not follow: {_NAME_A_FOLDER}"
-    return "" if is_there or next(iter(_matches(path)), None) is not None else "There is nothing at this path."
+    return "" if is_there or matches else "There is nothing at this path."
 
 
 def _is_below(real: str, folders: Sequence[str]) -> bool:
     return any(real == folder or real.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
-def _first_outside(path: str, folders: Sequence[str]) -> str | None:
-    """The first file of those that a run would read at `path` that lies outside, as links can lead anywhere."""
+def _first_outside(matches: Sequence[str], folders: Sequence[str]) -> str | None:
+    """The first of the files that a run would read that lies outside, as links can lead anywhere."""
     may_read: dict[str, bool] = {}
-    for match in _matches(path):
+    for match in matches:
         above = os.path.dirname(match)
         if above not in may_read:
             may_read[above] = _is_below(os.path.realpath(above), folders)
