@@ -6,7 +6,7 @@ trains it with five seeds, ten minutes each on two cores. Against nanochat's rec
 same text, vocabulary and time:
 
 - each position also looks up the pair of its token and the one before, by a hash, in a table of narrow rows, which a matrix widens
-  to the stream: what a small model learns slowest, which token follows which two, costs a row instead of a layer;
+  to the stream: a memory for pairs at the cost of one row a position;
 - rates are those of large batches: the square root of the batch, by which the reference scales them, is far too low for 2,048 tokens;
 - much weight decay, on the tables too: a second pass over so little text would else be learned by heart;
 - rates that fall to zero over most of the run;
