@@ -21,7 +21,7 @@ from rich.table import Table
 from marin.errors import ConfigError
 from marin.evaluation.chat import PUBLIC_TASKS, TaskScore, chat_core, source_of
 from marin.evaluation.chat.datasets import download
-from marin.evaluation.core import RecordFolder
+from marin.evaluation.records import RecordFolder
 from marin.finetuning.chat_scores import ChatEvalOptions, available_tasks, chat_scores, open_task
 from marin.finetuning.origin import Origin
 from marin.gpt2.command import parse_flags, run_command

@@ -24,7 +24,7 @@ from marin.evaluation.chat import (
     stop_tokens,
 )
 from marin.evaluation.chat.scoring import Progress, prompt_of
-from marin.evaluation.core import RecordFolder
+from marin.evaluation.records import RecordFolder
 from marin.finetuning.made.tasks import MADE_TASKS, made_task
 from marin.inference.engine import Engine
 from marin.inference.options import SamplingOptions

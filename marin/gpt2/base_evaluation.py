@@ -20,8 +20,9 @@ from typing import Any, ClassVar
 import jax
 
 from marin.evaluation import bits_per_byte
-from marin.evaluation.core import CoreResult, RecordFolder, evaluate_core
+from marin.evaluation.core import CoreResult, evaluate_core
 from marin.evaluation.likelihood import LikelihoodScorer, default_batch_tokens
+from marin.evaluation.records import RecordFolder
 from marin.execution.step import ExecutorStep, placement, this_output_path
 from marin.gpt2.datasets import Dataset, ValidationConfig
 from marin.gpt2.places import Places

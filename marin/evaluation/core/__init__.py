@@ -2,7 +2,6 @@
 
 from marin.evaluation.core.bundle import Bundle, BundledTask, MissingTask
 from marin.evaluation.core.evaluate import check_core, evaluate_core
-from marin.evaluation.core.records import RecordFolder
 from marin.evaluation.core.result import CoreResult, TaskResult
 from marin.evaluation.core.tasks import CORE_TASKS, CoreTask, centered
 
@@ -13,7 +12,6 @@ __all__ = [
     "CoreResult",
     "CoreTask",
     "MissingTask",
-    "RecordFolder",
     "TaskResult",
     "centered",
     "check_core",

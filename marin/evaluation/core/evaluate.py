@@ -15,9 +15,10 @@ from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError
 from marin.evaluation.core.bundle import Bundle, BundledTask
 from marin.evaluation.core.prompts import items_in_order, questions
-from marin.evaluation.core.records import Record, RecordFolder, is_undefined, verdict
 from marin.evaluation.core.result import CoreResult, TaskResult
+from marin.evaluation.core.verdicts import is_undefined, verdict
 from marin.evaluation.likelihood import LikelihoodScorer
+from marin.evaluation.records import Record, RecordFolder
 from marin.tracking.console import duration
 
 Progress = Callable[[str], None]

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from marin.evaluation.chat import ChatTask, choice_question
-from marin.evaluation.core import RecordFolder
+from marin.evaluation.records import RecordFolder
 from marin.finetuning import chat_scores as scoring
 from marin.finetuning.chat_scores import ChatEvalOptions, chat_scores
 from marin.nn.precision import Precision

@@ -5,9 +5,10 @@ import json
 import pytest
 
 from marin.errors import ConfigError
-from marin.evaluation.core import Bundle, RecordFolder, evaluate_core
+from marin.evaluation.core import Bundle, evaluate_core
 from marin.evaluation.core.prompts import items_in_order
 from marin.evaluation.likelihood import LikelihoodScorer, Scored
+from marin.evaluation.records import RecordFolder
 from marin.models import GptConfig
 
 from .conftest import made_items, moved_from_its_start, write_bundle
@@ -71,7 +72,7 @@ def test_choice_without_a_token_of_its_own_wins_where_it_stands_first():
 
     import numpy as np
 
-    from marin.evaluation.core.records import is_undefined, verdict
+    from marin.evaluation.core.verdicts import is_undefined, verdict
 
     def scored(*losses):
         return [Scored(np.array(loss, np.float32), False) for loss in losses]
