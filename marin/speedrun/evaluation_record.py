@@ -13,6 +13,8 @@ from marin.errors import ResultsError
 from marin.speedrun.results import Compressors, Evaluation, RunInfo, Validity
 from marin.tracking import log_chain
 
+EVALUATION_FILE = "evaluation.json"
+
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationRecord:

@@ -20,12 +20,13 @@ from collections.abc import Iterable, Sequence
 
 from marin.errors import ConfigError, ResultsError
 from marin.speedrun import sandbox, strict_json, submitting
+from marin.speedrun.evaluation_record import EVALUATION_FILE
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verification import Submission
 from marin.speedrun.verification.judgement import quality_of
 from marin.speedrun.verification.seeds import experiment_of
 from marin.speedrun.verification.statements import Measured
-from marin.speedrun.verification.submission import EVALUATION_FILE, LogFiles
+from marin.speedrun.verification.submission import LogFiles
 from marin.tracking.run_record import RUN_FILE
 
 _DATA = ("corpora", "raw", "tokenizers", "tokenized", "documents")

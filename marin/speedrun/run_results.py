@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from marin.errors import ResultsError
-from marin.speedrun.evaluation_record import EvaluationRecord
+from marin.speedrun.evaluation_record import EVALUATION_FILE, EvaluationRecord
 from marin.speedrun.results import Author, Digests, RunInfo
 from marin.tracking import log_chain
 from marin.tracking.goodput import wall_time
 from marin.tracking.run_record import METRICS_FILE, RUN_FILE, RunRecord
 
-EVALUATION_FILE = "evaluation.json"
 C4_EN_SET = "paloma/c4_en"
 
 

@@ -17,9 +17,10 @@ from marin.errors import ConfigError, ResultsError
 from marin.execution.redaction import secrets_in
 from marin.speedrun import leaderboard, results
 from marin.speedrun.entries import Entry
+from marin.speedrun.evaluation_record import EVALUATION_FILE
 from marin.speedrun.leaderboard import TrackBoard
 from marin.speedrun.results import FILE_NAME, RunInfo, dump_results
-from marin.speedrun.verification.submission import EVALUATION_FILE, LOGS
+from marin.speedrun.verification.submission import LOGS
 from marin.storage import files
 from marin.tracking.run_record import METRICS_FILE, RUN_FILE
 

@@ -20,11 +20,11 @@ import stat
 
 from marin.errors import ResultsError
 from marin.speedrun import results, strict_json
+from marin.speedrun.evaluation_record import EVALUATION_FILE
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding
 from marin.tracking.run_record import METRICS_FILE, RUN_FILE
 
-EVALUATION_FILE = "evaluation.json"
 LOGS, STATEMENTS = "logs", "statements"
 NOTICES = ("challenge.json", "withdrawn.json")
 
