@@ -35,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from marin.errors import ConfigError
+    from marin.evaluation.harness_tasks import require_harness
 
     for name in ("num_fewshot", "limit", "max_length"):
         value, least = getattr(args, name), 0 if name == "num_fewshot" else 1
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     wanted = [name.strip() for name in args.tasks.split(",") if name.strip()]
     if not wanted:
         raise ConfigError("`--tasks` is blank: name one task or more, such as piqa,arc_easy")
-    _require_harness()
+    require_harness("`marin eval`")
     from lm_eval.tasks import TaskManager
     from lm_eval.utils import make_table
 
@@ -78,12 +79,3 @@ def run(args: argparse.Namespace) -> int:
         Path(args.output).write_text(json.dumps(content, indent=2, default=str) + "\n")
         print(f"results in {args.output}")
     return 0
-
-
-def _require_harness() -> None:
-    from importlib.util import find_spec
-
-    from marin.errors import ConfigError
-
-    if find_spec("lm_eval") is None:
-        raise ConfigError("`marin eval` needs lm-eval, which is not installed: run `pip install 'marin[eval]'`")

@@ -14,20 +14,22 @@ import jax
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ResultsError
 from marin.evaluation import EvalSet, bits_per_byte, compressor_bits_per_byte, probe_validity
+from marin.evaluation.harness_tasks import TaskEvaluator
 from marin.execution.attempts import usual_path
 from marin.execution.step import placement, this_output_path
 from marin.inference import sample_text
 from marin.nn.precision import Precision
 from marin.speedrun.dataset import describe_cache
+from marin.speedrun.evaluation_record import EVALUATION_FILE
 from marin.speedrun.results import FILE_NAME, RunInfo, load_results, write_results
-from marin.speedrun.run_results import EVALUATION_FILE, SubmissionInfo, results_from_run
+from marin.speedrun.run_results import SubmissionInfo, results_from_run
 from marin.storage import files
 from marin.tracking import RunRecord
 from marin.tracking.console import duration
 from marin.training import checkpoint as checkpoints
 from marin.training.compile_cache import use_compile_cache
-from marin.training.config import TrainLmConfig
-from marin.training.loop import Evaluate, train_lm
+from marin.training.config import STEPS_PER_TASK_EVAL, TrainLmConfig
+from marin.training.loop import Evaluate, Measurement, train_lm
 
 _SAMPLE_TOKENS = 160
 
@@ -85,12 +87,12 @@ class ResultsConfig:
 
 
 def train_speedrun(config: SpeedrunTrainConfig) -> None:
-    """Trains, measuring bits per byte every `steps_per_eval` steps."""
+    """Trains, measuring bits per byte every `steps_per_eval` steps, and tasks every `steps_per_task_eval`."""
     train = config.train
     started = time.perf_counter()
     tokenizer = Tokenizer.load(train.tokenizer)
     eval_set = EvalSet.read(config.evaluation_set, config.evaluation_documents)
-    train_lm(train, evaluate=_evaluator(config, eval_set, tokenizer))
+    train_lm(train, evaluate=_evaluator(config, eval_set, tokenizer), measurements=_task_evaluation(train, tokenizer))
     num_steps = RunRecord.open(str(train.output_path)).of("end")[-1]["steps"]
     print(f"trained {num_steps:,} steps in {duration(time.perf_counter() - started)} of wall time in this process")
 
@@ -113,6 +115,18 @@ def _evaluator(config: SpeedrunTrainConfig, eval_set: EvalSet, tokenizer: Tokeni
         return {"bits_per_byte": measured.value}
 
     return evaluate
+
+
+def _task_evaluation(config: TrainLmConfig, tokenizer: Tokenizer) -> list[Measurement]:
+    if not config.train.task_eval_names:
+        return []
+    evaluator = TaskEvaluator(config.train.task_eval_names, tokenizer, config.model.max_seq_len)
+
+    def measure(model: Any, done: int) -> dict[str, float]:
+        return evaluator(model, Precision(RunRecord.open(str(config.output_path)).info["precision"]))
+
+    every = config.train.steps_per_task_eval or STEPS_PER_TASK_EVAL
+    return [Measurement("task evaluation", every, measure, at_end=True)]
 
 
 def _eval_batch_size(per_device: int | None) -> int:

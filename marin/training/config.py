@@ -21,6 +21,7 @@ from marin.training.budget import Budget
 # What `default_speedrun` fixes for every run, so that results compare.
 SPEEDRUN_DATA_SEED = 42
 SPEEDRUN_STEPS_PER_EVAL = 1000
+STEPS_PER_TASK_EVAL = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +70,8 @@ class SimpleTrainConfig:
         skip_bad_steps: leave out updates whose loss or gradient is far from usual, or not finite.
         steps_per_eval: steps between evaluations; None for every 1,000.
         steps_per_export: steps between checkpoints that are kept for good.
-        steps_per_task_eval: not supported yet; leave None.
+        steps_per_task_eval: steps between evaluations on tasks, the last step included; None for every 10,000.
+        task_eval_names: tasks of lm-eval (extra `eval`) by name, or paths of YAML files with such; none are evaluated without.
         steps_per_hf_export: steps between exports in Hugging Face's layout, the last step included; -1 for never; None for
             those of `steps_per_export`, where the layout can say the model.
         per_device_eval_parallelism: sequences on a device in evaluation; None chooses.
@@ -137,6 +139,7 @@ class SimpleTrainConfig:
     seed: int = dataclasses.field(default=0, kw_only=True, metadata=OMIT_DEFAULT)
     budget: Budget | None = dataclasses.field(default=None, kw_only=True, metadata=OMIT_DEFAULT)
     initialize_optimizer: bool = dataclasses.field(default=False, kw_only=True, metadata=OMIT_DEFAULT)
+    task_eval_names: Sequence[str] = dataclasses.field(default=(), kw_only=True, metadata=OMIT_DEFAULT)
 
     def __post_init__(self) -> None:
         if not isinstance(self.resources, Resources):
@@ -170,7 +173,13 @@ class SimpleTrainConfig:
             )
         if self.steps_per_hf_export is not None and self.steps_per_hf_export != -1:
             _check_whole("steps_per_hf_export", self.steps_per_hf_export, 1)
-        for field in ("steps_per_eval", "per_device_parallelism", "per_device_eval_parallelism", "max_eval_batches"):
+        for field in (
+            "steps_per_eval",
+            "steps_per_task_eval",
+            "per_device_parallelism",
+            "per_device_eval_parallelism",
+            "max_eval_batches",
+        ):
             if getattr(self, field) is not None:
                 _check_whole(field, getattr(self, field), 1)
         if self.ema_beta is not None and not (_is_number(self.ema_beta) and 0 < self.ema_beta < 1):
@@ -217,9 +226,15 @@ class SimpleTrainConfig:
             raise ConfigError(
                 f"config field `int8` is True and `precision.products` is {self.precision.products!r}: set one of them"
             )
-        if self.steps_per_task_eval is not None:
+        if isinstance(self.task_eval_names, str) or not all(
+            isinstance(name, str) and name.strip() for name in self.task_eval_names
+        ):
             raise ConfigError(
-                "config field `steps_per_task_eval` is set: task evaluation is not there yet; leave it None"
+                f"config field `task_eval_names` is {self.task_eval_names!r}: use a list of names, such as ['piqa']"
+            )
+        if self.steps_per_task_eval is not None and not self.task_eval_names:
+            raise ConfigError(
+                "config field `steps_per_task_eval` is set without `task_eval_names`: name the tasks, or leave it None"
             )
         if self.initialize_optimizer and self.initialize_from_checkpoint_path is None:
             raise ConfigError("`initialize_optimizer` is True without `initialize_from_checkpoint_path`: set it too")

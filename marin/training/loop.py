@@ -56,16 +56,18 @@ Evaluate = Callable[[Any, int | None], dict[str, float]]
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """Something to measure during training at a pace of its own, with the clock paused under its name; not after the last step.
+    """Something to measure during training at a pace of its own, with the clock paused under its name.
 
     Args:
         every: steps between two.
         measure: (model, steps that it has been trained) -> figures by name; with none nothing is recorded.
+        at_end: whether it is measured after the last step, whatever its number.
     """
 
     name: str
     every: int
     measure: Callable[[Any, int], dict[str, float]]
+    at_end: bool = False
 
 
 def train_lm(
@@ -195,6 +197,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
         tokens_left=config.total_tokens - schedule.offset_at(first_step) * config.model.max_seq_len,
         flops_per_token=model_flops,
         peak_flops=peak_flops,
+        shown=distributed.is_main(),
     )
     clock = TrainingClock(writer)
     limit = None if train.budget is None else train.budget.seconds(peak_flops)
@@ -249,7 +252,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
             evaluates = evaluate is not None and train.steps_per_eval and done % train.steps_per_eval == 0 and not last
             saves = last or stopping or due or done % train.steps_per_export == 0
             exports = exporter.is_due_at_end(done) if last else exporter.is_due(done) and not stopping
-            measured = [] if last else [each for each in measurements if done % each.every == 0]
+            measured = [each for each in measurements if (each.at_end if last else done % each.every == 0)]
             if evaluates or measured or saves or exports or profiler.ends_after(done):
                 recorder.flush()
             if profiler.ends_after(done):

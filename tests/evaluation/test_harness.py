@@ -14,6 +14,7 @@ from marin.cli.main import dispatch
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
 from marin.errors import ConfigError, DataError
+from marin.evaluation.harness_tasks import TaskEvaluator
 from marin.models import LlamaConfig
 from marin.models.hf_export import export_hf
 
@@ -167,6 +168,36 @@ def test_command_evaluates_a_task_of_ones_own(folder, opened, tmp_path, capsys, 
         right += int(np.argmax(scores)) == question["gold"]
     written = json.loads(output.read_text())
     assert written["results"]["own_choices"]["acc,none"] == pytest.approx(right / 4)
+
+
+def test_tasks_of_a_file_are_measured_on_a_model_in_training(folder, opened, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    data, task = tmp_path / "questions.jsonl", tmp_path / "own.yaml"
+    data.write_text("".join(json.dumps(question) + "\n" for question in QUESTIONS))
+    task.write_text(CHOICE_TASK.format(data=data))
+    measured = TaskEvaluator([str(task)], opened.tokenizer, 64)(opened.model, opened.precision)
+    output = tmp_path / "results.json"
+    options = ["--tasks", "own_choices", "--include-path", str(tmp_path), "--output", str(output)]
+    assert dispatch(["eval", str(folder), *options]) == 0
+    told = json.loads(output.read_text())["results"]["own_choices"]
+    assert measured == {"own_choices/acc": pytest.approx(told["acc,none"])}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read"),
+        ("a: [", "cannot be read"),
+        ("dataset_path: json", "has no `task`"),
+        (CHOICE_TASK.format(data="nowhere.jsonl"), "cannot be had"),
+    ],
+)
+def test_task_files_that_cannot_be_used_are_refused_before_training(opened, tmp_path, content, message):
+    task = tmp_path / "own.yaml"
+    if content is not None:
+        task.write_text(content)
+    with pytest.raises((ConfigError, DataError), match=message):
+        TaskEvaluator([str(task)], opened.tokenizer, 64)
 
 
 @pytest.mark.parametrize(

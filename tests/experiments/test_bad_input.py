@@ -139,7 +139,8 @@ def test_train_config_field_of_a_wrong_type_or_value_is_refused_by_name(field: s
             {"resources": GpuConfig(3, "A100")},
             "`train_batch_size` is 4, which 3 devices cannot divide: use a multiple of 3",
         ),
-        ({"steps_per_task_eval": 100}, "`steps_per_task_eval` is set: task evaluation is not there yet; leave it None"),
+        ({"steps_per_task_eval": 100}, "`steps_per_task_eval` is set without `task_eval_names`: name the tasks"),
+        ({"task_eval_names": "piqa"}, "`task_eval_names` is 'piqa': use a list of names, such as ['piqa']"),
         (
             {"initialize_from_hf": "a/b", "initialize_from_checkpoint_path": "c"},
             "`initialize_from_checkpoint_path` and `initialize_from_hf` are both set",

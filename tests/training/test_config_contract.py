@@ -7,6 +7,7 @@ tests/optim/test_seed_listing.py. A few runs serve all cases: each sets several 
 
 import dataclasses
 import functools
+import importlib.util
 import json
 import re
 from collections.abc import Callable
@@ -303,10 +304,28 @@ def test_field_steps_per_export(plain: Run, full: Run):
     assert plain.kept_checkpoints == ["step-00000006"]
 
 
-def test_field_steps_per_task_eval():
-    """Task evaluation is not there yet, and a config that asks for it says so."""
-    with pytest.raises(ConfigError, match="`steps_per_task_eval`"):
-        SimpleTrainConfig(CpuOnlyConfig(), ROWS, STEPS, RATE, steps_per_task_eval=2)
+def test_field_steps_per_task_eval(plain: Run, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch):
+    """At its pace and at the end; the tasks are lm-eval's business (tests/evaluation/test_harness.py)."""
+
+    class Tasks:
+        def __init__(self, names: tuple[str, ...], tokenizer: Any, max_length: int):
+            assert (names, max_length) == (("a_task",), LENGTH)
+
+        def __call__(self, model: Any, precision: Any) -> dict[str, float]:
+            return {"a_task/acc": float(np.abs(model.lm_head.weight_IO).sum())}
+
+    monkeypatch.setattr(speedrun_steps, "TaskEvaluator", Tasks)
+    run = start("tasks", steps_per_eval=100, steps_per_task_eval=4, task_eval_names=("a_task",))
+    assert run.pauses("task evaluation") == [3, STEPS - 1]
+    found = {event["step"]: event["a_task/acc"] for event in run.record.of("evaluation")}
+    assert sorted(found) == [4, STEPS] and found[STEPS] == pytest.approx(float(np.abs(run.weights()).sum()))
+    assert run.of_steps("loss") == plain.of_steps("loss")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("lm_eval") is not None, reason="lm-eval is installed")
+def test_tasks_without_the_harness_are_refused_before_training(start: Callable[..., Run]):
+    with pytest.raises(ConfigError, match="`task_eval_names` needs lm-eval, which is not installed"):
+        start("no harness", steps_per_eval=100, task_eval_names=("piqa",))
 
 
 def test_field_steps_per_hf_export(plain: Run, full: Run):
