@@ -20,6 +20,7 @@ import jaxlib
 from marin import hardware
 from marin.errors import HardwareError
 from marin.nn.precision import Precision
+from marin.parallel import distributed
 from marin.training.config import TrainLmConfig
 
 # jaxlib 0.12 has oneDNN's products in bfloat16; 0.10 has the options, and no fast program behind them.
@@ -64,9 +65,9 @@ def choose_compilation(config: TrainLmConfig) -> Compilation:
     asked, platform = config.train.precision, config.train.resources.platform
     products = config.precision.products
     if products == "fp8" and (problem := _why_no_fp8()):
-        print(
-            f"note: FP8 products are asked for and {problem}: they run in {config.precision.compute}", file=sys.stderr
-        )
+        if distributed.is_main():
+            said = f"note: FP8 products are asked for and {problem}: they run in {config.precision.compute}"
+            print(said, file=sys.stderr)
         products = None
     if platform != "cpu":
         return Compilation(Precision(config.precision.compute, products))
