@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chromium import chromium
 
 from marin.errors import ConfigError
 from scripts import docs
@@ -107,13 +108,8 @@ def _served(folder: Path) -> Iterator[str]:
 
 
 def test_pages_work_in_both_schemes_with_search_and_without_foreign_requests(built: Path) -> None:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium here")
     asked: list[str] = []
-    with _served(built) as address, sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    with _served(built) as address, chromium() as browser:
         backgrounds = {}
         for scheme in ("light", "dark"):
             page = browser.new_page(color_scheme=scheme, viewport={"width": 1280, "height": 800})
@@ -127,7 +123,6 @@ def test_pages_work_in_both_schemes_with_search_and_without_foreign_requests(bui
         narrow = browser.new_page(viewport={"width": 375, "height": 700})
         narrow.goto(f"{address}/tutorials/add-dataset.html")
         assert narrow.evaluate("document.documentElement.scrollWidth") <= 375
-        browser.close()
     assert [url for url in asked if not url.startswith(("data:", "blob:", address))] == []
     assert backgrounds["light"] != backgrounds["dark"]
 

@@ -10,12 +10,12 @@ import http.client
 import json
 import os
 import pathlib
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from chromium import chromium
 from local_server import answering
 
 from marin.data.cache import write_cache
@@ -349,13 +349,6 @@ def serve() -> Callable[..., contextlib.AbstractContextManager[BrowserClient]]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """The system's Chromium, driven by Playwright; tests that use it are skipped, with the reason, where one is missing."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no chromium on this machine (Debian: apt-get install chromium)")
-    options = ["--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    with sync_api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", *options])
+    """The system's Chromium, driven by Playwright, for the tests of a file."""
+    with chromium() as launched:
         yield launched
-        launched.close()

@@ -1,6 +1,7 @@
 """What an uploaded file must be, and what is left of one that is refused."""
 
 import asyncio
+import contextlib
 import gzip
 import json
 import os
@@ -11,6 +12,7 @@ import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -224,3 +226,32 @@ def test_what_a_dead_server_left_is_removed_and_what_a_living_one_receives_is_no
         (incoming / name).mkdir(parents=True)
     Uploads(tmp_path)
     assert [path.name for path in incoming.iterdir()] == [f"{os.getppid()}-bb"]
+
+
+def test_a_person_who_leaves_while_the_file_is_read_leaves_no_process_and_no_file(tmp_path: pathlib.Path) -> None:
+    uploads = Uploads(tmp_path)
+
+    async def body() -> AsyncIterator[bytes]:
+        yield _lines(*({"text": f"document {number}"} for number in range(200_000)))
+
+    async def leave() -> None:
+        receiving = asyncio.create_task(uploads.receive("a.jsonl", body(), size=None))
+        while not _children("marin.site.datashop.taking"):
+            assert not receiving.done(), receiving
+            await asyncio.sleep(0.01)
+        receiving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await receiving
+
+    asyncio.run(asyncio.wait_for(leave(), 60))
+    assert _children("marin.site.datashop.taking") == []
+    assert list(uploads.all()) == [] and [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def _children(module: str) -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if module in child.cmdline():
+                found.append(child)
+    return found

@@ -17,6 +17,7 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 import unicodedata
 from collections.abc import AsyncIterator
@@ -206,20 +207,21 @@ async def _taken(raw: pathlib.Path, name: str, folder: pathlib.Path, text_field:
         DataError: it is refused, or reading it took too much memory or time.
     """
     command = [sys.executable, "-m", "marin.site.datashop.taking", str(raw), name, str(folder)]
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        f"--text-field={text_field}",
-        f"--split={split}",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        _, errors = await process.communicate()
-    finally:
-        if process.returncode is None:
+    # A plain process read by a thread: asyncio's own gives its pipe back some time after the process has ended, which a server
+    # that stops in between never does.
+    with subprocess.Popen(
+        [*command, f"--text-field={text_field}", f"--split={split}"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as process:
+        ended = asyncio.create_task(asyncio.to_thread(process.communicate))
+        try:
+            _, errors = await asyncio.shield(ended)
+        except asyncio.CancelledError:
             process.kill()
-            await process.wait()
+            await ended
+            raise
     if process.returncode == 2:
         raise DataError(errors.decode(errors="replace").strip().removeprefix("error: "))
     if process.returncode:
