@@ -48,7 +48,7 @@ def _list(prefix: str | None) -> int:
             f"{place} is not on this machine: models are listed from a local prefix, copy or mount it first"
         )
     models = catalogue(place)
-    print(f"{len(models)} models under {place}")
+    print(f"{len(models)} {'model' if len(models) == 1 else 'models'} under {place}")
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("step", "parameters", "tokens", "measured", "commit"):
         table.add_column(column, overflow="fold")

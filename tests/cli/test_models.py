@@ -115,7 +115,7 @@ def test_catalogue_has_finished_runs_with_what_made_them(marin: Marin, clone: pa
     (clone / "store" / "data-11111111").mkdir()  # no run
     done = marin("models", "list", "--prefix", "store")
     assert done.returncode == 0, done.stderr
-    assert "1 models under" in done.stdout and "small_run-12345678" in done.stdout
+    assert "1 model under" in done.stdout and "small_run-12345678" in done.stdout
     for text in ("1,234,567", "2,048", "bits per byte 3.2500", "cccccccccccc+"):
         assert text in done.stdout
     (run / ".executor_status").write_text("RUNNING\n")
