@@ -149,7 +149,7 @@ def speedrun_config(seed: int) -> SpeedrunConfig:
         train_config=SimpleTrainConfig(
             CpuOnlyConfig(num_cpus=2),
             train_batch_size=8,
-            num_train_steps=3150,
+            num_train_steps=3000,
             learning_rate=optimizer.learning_rate,
             optimizer_config=optimizer,
             precision=Precision("f32"),
