@@ -26,22 +26,14 @@ class TrainingProgress:
     """
 
     def __init__(
-        self,
-        *,
-        num_steps: int,
-        first_step: int,
-        tokens_left: int,
-        flops_per_token: float,
-        peak_flops: float,
-        shown: bool = True,
+        self, *, num_steps: int, first_step: int, tokens_left: int, flops_per_token: float, peak_flops: float
     ) -> None:
-        """`shown=False` says nothing: of several processes one speaks."""
         self._num_steps = num_steps
         self._done = first_step
         self._tokens_left = tokens_left
         self._flops = flops_per_token
         self._peak = peak_flops
-        self._console = Console(highlight=False, quiet=not shown)
+        self._console = Console(highlight=False)
         self._live = (
             Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
         )

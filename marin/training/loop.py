@@ -197,7 +197,6 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
         tokens_left=config.total_tokens - schedule.offset_at(first_step) * config.model.max_seq_len,
         flops_per_token=model_flops,
         peak_flops=peak_flops,
-        shown=distributed.is_main(),
     )
     clock = TrainingClock(writer)
     limit = None if train.budget is None else train.budget.seconds(peak_flops)

@@ -5,25 +5,15 @@ import pytest
 from marin.tracking.console import TrainingProgress, duration
 
 
-def _watch(capsys: pytest.CaptureFixture[str], **options: bool) -> str:
-    with TrainingProgress(
-        num_steps=3, first_step=0, tokens_left=300, flops_per_token=1e6, peak_flops=1e12, **options
-    ) as progress:
+def test_a_log_ends_with_the_last_step_and_the_last_words(capsys: pytest.CaptureFixture[str]) -> None:
+    with TrainingProgress(num_steps=3, first_step=0, tokens_left=300, flops_per_token=1e6, peak_flops=1e12) as progress:
         for step in range(3):
             progress.update(step, 3.0 - step, 0.5, 100, 0.0)
         progress.note("a word in between")
         progress.after("the last word")
-    return capsys.readouterr().out
-
-
-def test_a_log_ends_with_the_last_step_and_the_last_words(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = _watch(capsys).splitlines()
+    lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "a word in between" and lines[-1] == "the last word"
     assert lines[-2].startswith("step 3/3  loss 2.000  200 tokens/s  MFU 0.1% (model FLOPs)  left 0:00")
-
-
-def test_of_several_processes_the_others_say_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _watch(capsys, shown=False) == ""
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (65, "1:05"), (7384, "2:03:04")])
