@@ -5,7 +5,7 @@ such as a copy of the template. Names do not say what a model computes, so one o
 `LlamaModel` of the same parameters, and refused if the two differ.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +74,13 @@ def export_parameters(
     step: int | None = None,
     dtype: str = "float32",
     max_shard_bytes: int = MAX_SHARD_BYTES,
+    read: Callable[[Any], np.ndarray] = np.asarray,
 ) -> None:
-    """`export_hf` for arrays by name, without the class that they belong to and so without a look at what it computes."""
+    """`export_hf` for arrays by name, without the class that they belong to and so without a look at what it computes.
+
+    Args:
+        read: brings an array to this host. It is called once for each, in their order, when its turn comes.
+    """
     if dtype not in DTYPES:
         raise ConfigError(f"the format of exported weights is {dtype!r}: use one of {', '.join(DTYPES)}")
     _check_parameters(parameters, config)
@@ -84,7 +89,7 @@ def export_parameters(
     documents, special_ids = _tokenizer_documents(tokenizer_path, vocab_size, config.seq_len)
     hf_config |= special_ids
     documents[CONFIG_FILE] = json_bytes(hf_config)
-    weights = [_weight(name, array, DTYPES[dtype]) for name, array in parameters.items()]
+    weights = [_weight(name, array, DTYPES[dtype], read) for name, array in parameters.items()]
     write_folder(Path(folder), weights, documents, {"step": step}, max_shard_bytes)
 
 
@@ -119,7 +124,8 @@ def _check_computes_the_same(model: Any, config: Any) -> None:
     vocab_size = int(parameters[_EMBEDDING].shape[0])
     shapes = eqx.filter_eval_shape(lambda: llama.build(vocab_size, key=jax.random.key(0)))
     twin = jax.tree.unflatten(jax.tree.structure(shapes), [parameters[name] for name in parameters_of(shapes)])
-    tokens_BT = jax.random.randint(jax.random.key(0), (1, min(_COMPARED_TOKENS, llama.seq_len)), 0, vocab_size)
+    # On the host, so that the program may run on the devices of several processes.
+    tokens_BT = np.random.default_rng(0).integers(0, vocab_size, (1, min(_COMPARED_TOKENS, llama.seq_len)), np.int32)
 
     @eqx.filter_jit
     def difference(model: Any, twin: Any) -> jax.Array:
@@ -136,16 +142,16 @@ def _check_computes_the_same(model: Any, config: Any) -> None:
         )
 
 
-def _weight(name: str, array: Any, dtype: np.dtype[Any]) -> Weight:
+def _weight(name: str, array: Any, dtype: np.dtype[Any], read: Callable[[Any], np.ndarray]) -> Weight:
     place = place_of(name)
     assert place is not None, name
     shape = tuple(reversed(array.shape)) if place.transposed else tuple(array.shape)
 
-    def read() -> np.ndarray:
-        value = np.asarray(array)
+    def fetch() -> np.ndarray:
+        value = read(array)
         return value.T if place.transposed else value
 
-    return Weight(place.name, shape, dtype, read)
+    return Weight(place.name, shape, dtype, fetch)
 
 
 def _tokenizer_documents(path: str, vocab_size: int, context_length: int) -> tuple[dict[str, bytes], dict[str, int]]:

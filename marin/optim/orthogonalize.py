@@ -2,7 +2,8 @@
 
 For G = U S V^T the aim is U V^T. Each step takes X to aX + (bA + cA^2)X with A = X X^T, which acts on every singular
 value x as ax + bx^3 + cx^5. Matrices of equal shape are worked on in one batched product, which keeps accelerators busy; one
-processor takes them one by one, as XLA's single products there are the faster ones (docs/LOG.md). On several devices each
+processor takes them one by one, as XLA's single products there are the faster ones, and small ones side by side, as a small
+product keeps only one of its cores busy (docs/LOG.md). On several devices each
 has its share of the matrices: whole ones, as dividing one would need sums over devices at each step.
 """
 
@@ -38,6 +39,9 @@ POLAR_EXPRESS: Coefficients = (
     (1.875, -1.25, 0.375),
 )
 
+# On a processor matrices of so few rows, up to so many, are programs of their own, each of which takes time to compile.
+_SMALL_ROWS, _FEW = 256, 32
+
 COEFFICIENTS: dict[str, Coefficients] = {"quintic": QUINTIC, "polar_express": POLAR_EXPRESS}
 
 
@@ -69,8 +73,12 @@ def _wide(matrix: Float[Array, "I O"]) -> Float[Array, "R S"]:
 def _each(
     x_nRS: Float[Array, "n R S"], function: Callable[[Float[Array, "R S"]], Float[Array, "R S"]]
 ) -> Float[Array, "n R S"]:
-    alone = jax.default_backend() == "cpu" and not ambient_axes()
-    return jax.lax.map(function, x_nRS) if alone else lay_out_stack(jax.vmap(function)(x_nRS))
+    if jax.default_backend() != "cpu" or ambient_axes():
+        return lay_out_stack(jax.vmap(function)(x_nRS))
+    count, rows, _ = x_nRS.shape
+    if rows <= _SMALL_ROWS and count <= _FEW:
+        return jnp.stack([function(x_RS) for x_RS in x_nRS])
+    return jax.lax.map(function, x_nRS)
 
 
 def _iterate(

@@ -7,9 +7,11 @@ does not name it, so that machines which share a home directory get a directory 
 
 import contextlib
 import hashlib
+import math
 import os
 import platform
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -34,6 +36,18 @@ def use_compile_cache() -> Path | None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     return path
+
+
+@contextlib.contextmanager
+def unkept() -> Iterator[None]:
+    """Programs that are compiled in this are not written to the cache."""
+    name = "jax_persistent_cache_min_compile_time_secs"
+    usual = getattr(jax.config, name)
+    jax.config.update(name, math.inf)
+    try:
+        yield
+    finally:
+        jax.config.update(name, usual)
 
 
 def _remove_empty_entries(path: Path) -> None:

@@ -6,12 +6,11 @@ same step or when that step is taken again.
 
 from pathlib import Path
 
-import jax
-
 from marin.errors import ConfigError
 from marin.execution.attempts import usual_path
 from marin.models.hf_export import check_exportable, export_parameters
 from marin.models.hf_layout import parameters_of
+from marin.parallel import distributed
 from marin.storage import files
 from marin.training.config import TrainLmConfig
 from marin.training.state import TrainState, evaluation_model
@@ -34,11 +33,6 @@ class HfExporter:
             self._every = None
             return
         try:
-            if jax.process_count() > 1:
-                raise ConfigError(
-                    "a run of several processes writes none while it trains: leave it at None, and use `marin export` on its"
-                    " checkpoints"
-                )
             check_exportable(state.model, config.model)
         except ConfigError as error:
             if asked is not None:
@@ -55,14 +49,23 @@ class HfExporter:
         return self.is_due(done) or (self._every is not None and self._last is not None)
 
     def export(self, state: TrainState, done: int) -> str:
-        """Writes the weights after `done` steps, in place of what an earlier process wrote for them; returns where."""
+        """Writes the weights after `done` steps, in place of what an earlier process wrote for them; returns where.
+
+        Of several processes the first writes; the others bring it their parts, one array at a time.
+        """
         folder = self._directory / f"step-{done}"
-        files.remove_tree(str(folder))
         parameters = parameters_of(evaluation_model(state))
-        export_parameters(parameters, self._config.model, str(self._config.tokenizer), folder, step=done)
+        if distributed.is_main():
+            files.remove_tree(str(folder))
+            tokenizer = str(self._config.tokenizer)
+            export_parameters(parameters, self._config.model, tokenizer, folder, step=done, read=distributed.whole)
+        else:
+            for array in parameters.values():
+                distributed.whole(array)
+        distributed.meet("after an export")
         return usual_path(str(folder))
 
     def make_up(self, state: TrainState, done: int) -> None:
         """Exports the weights that a run continues from, if they are due and not there."""
-        if self.is_due(done) and not (self._directory / f"step-{done}").exists():
+        if self.is_due(done) and not distributed.of_main((self._directory / f"step-{done}").exists()):
             print(f"exported to {self.export(state, done)}")

@@ -6,6 +6,7 @@ So where there is a choice a small program with the model's width is timed in ea
 stands in `run.json`, and a resumed run takes it from there, since another one would round differently.
 """
 
+import contextlib
 import dataclasses
 import math
 import sys
@@ -21,6 +22,7 @@ from marin import hardware
 from marin.errors import HardwareError
 from marin.nn.precision import Precision
 from marin.parallel import distributed
+from marin.training.compile_cache import unkept
 from marin.training.config import TrainLmConfig
 
 # jaxlib 0.12 has oneDNN's products in bfloat16; 0.10 has the options, and no fast program behind them.
@@ -110,7 +112,9 @@ def seconds_of(way: Compilation, width: int) -> float:
 
     arguments = (x_ND, up_DF, down_FD)
     try:
-        program = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(*arguments).compile(way.options or None)
+        lowered = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(*arguments)
+        with _kept_if_it_can_be(way):
+            program = lowered.compile(way.options or None)
     except jax.errors.JaxRuntimeError:
         return math.inf
     seconds = []
@@ -129,7 +133,8 @@ def compile_program(function: Callable[..., Any], way: Compilation, *arguments: 
     """
     lowered = jax.jit(function, donate_argnums=0, out_shardings=out_shardings).lower(*arguments)
     try:
-        return lowered.compile(compiler_options=way.options or None)
+        with _kept_if_it_can_be(way):
+            return lowered.compile(compiler_options=way.options or None)
     except jax.errors.JaxRuntimeError as error:
         refused = [name for name in way.options if name in str(error)]
         if not refused:
@@ -138,6 +143,11 @@ def compile_program(function: Callable[..., Any], way: Compilation, *arguments: 
             f"the run began with the compiler option {refused[0]}, which jaxlib {jaxlib.__version__} here does not know: go on"
             " with the version that `run.json` names, or begin a new run"
         ) from None
+
+
+def _kept_if_it_can_be(way: Compilation) -> contextlib.AbstractContextManager[None]:
+    """Programs that call oneDNN cannot be serialized: XLA fails with a lack of memory, of which JAX warns each time."""
+    return unkept() if _ONEDNN.keys() & way.options.keys() else contextlib.nullcontext()
 
 
 def _why_no_fp8() -> str | None:

@@ -1,6 +1,7 @@
 """How processes find each other by the environment, and that two of them train as one does."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from marin.cli.main import dispatch
 from marin.data.rows import Batch
 from marin.errors import ConfigError
 from marin.parallel.distributed import Agreement, Processes, place_batch, process_index, processes_of, start
@@ -164,6 +166,24 @@ def test_two_processes_train_as_one_does(together, repository, plain_environment
     assert record.is_complete and record.info["num_processes"] == 2
     assert "loss" in done[0][0]
     assert "loss" not in done[1][0]  # only the first speaks
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["llama", "template"])
+def test_two_processes_that_hold_a_half_each_export_the_whole_model(together, data, tmp_path, model):
+    run, half = tmp_path / "run", tmp_path / "half"
+    done = together(data, run, 4, TEST_FSDP="1", TEST_EXPORT="1", TEST_MODEL=model)
+    assert [status for _, _, status in done] == [0, 0], done
+    assert sorted(path.name for path in (run / "hf").iterdir()) == ["step-3", "step-4"]
+    # The export of a checkpoint reads it whole in one process.
+    assert dispatch(["export", str(run), str(half)]) == 0
+    for name in ("model.safetensors", "config.json"):
+        assert (run / "hf" / "step-4" / name).read_bytes() == (half / name).read_bytes()
+    # A run that was killed before its export makes up for it, when all of its processes are there again.
+    shutil.rmtree(run / "hf" / "step-4")
+    done = together(data, run, 4, TEST_FSDP="1", TEST_EXPORT="1", TEST_MODEL=model)
+    assert [status for _, _, status in done] == [0, 0], done
+    assert (run / "hf" / "step-4" / "model.safetensors").read_bytes() == (half / "model.safetensors").read_bytes()
 
 
 @pytest.mark.slow

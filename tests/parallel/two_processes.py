@@ -4,13 +4,15 @@
 
 The environment says who the others are. With `--stop-after`, this process gets SIGTERM after that many batches. `TEST_LATE` is by
 how many seconds process 1 is behind at its checkpoint, as one on a busy machine is; with `TEST_FAILS` the process of that rank
-fails at its fourth batch.
+fails at its fourth batch. `TEST_EXPORT=1` exports the model every three steps.
+`TEST_MODEL=template` trains the template's copy of it.
 """
 
 import os
 import signal
 import sys
 import time
+from typing import Any
 
 from marin.data.prefetch import Prefetcher
 from marin.models import LlamaConfig
@@ -20,20 +22,28 @@ from marin.resources import CpuOnlyConfig
 from marin.training import SimpleTrainConfig, TrainLmConfig, WatchConfig, checkpoint
 from marin.training.loop import train_lm
 
-MODEL = LlamaConfig(
-    seq_len=32,
-    hidden_dim=16,
-    intermediate_dim=24,
-    num_layers=1,
-    num_heads=2,
-    num_kv_heads=1,
-    gradient_checkpointing=False,
-)
+SHAPE = {
+    "seq_len": 32,
+    "hidden_dim": 16,
+    "intermediate_dim": 24,
+    "num_layers": 1,
+    "num_heads": 2,
+    "num_kv_heads": 1,
+    "gradient_checkpointing": False,
+}
+
+
+def model() -> Any:
+    if os.environ.get("TEST_MODEL") == "template":
+        from experiments.hackable_transformer_starter_template import HackableTransformerConfig
+
+        return HackableTransformerConfig(**SHAPE)
+    return LlamaConfig(**SHAPE)
 
 
 def config(data: str, output: str, steps: int, parallelism: Parallelism | None) -> TrainLmConfig:
     return TrainLmConfig(
-        model=MODEL,
+        model=model(),
         train=SimpleTrainConfig(
             CpuOnlyConfig(),
             train_batch_size=8,
@@ -42,6 +52,7 @@ def config(data: str, output: str, steps: int, parallelism: Parallelism | None) 
             optimizer_config=MuonConfig(learning_rate=0.02, adam_lr=0.01, warmup=0, decay=0.5),
             watch=WatchConfig(watch_targets=[]),
             parallelism=parallelism,
+            steps_per_hf_export=3 if os.environ.get("TEST_EXPORT") == "1" else None,
         ),
         data=os.path.join(data, "tokens"),
         tokenizer=data,
