@@ -19,6 +19,7 @@ from marin.execution.attempts import usual_path
 from marin.execution.step import placement, this_output_path
 from marin.inference import sample_text
 from marin.nn.precision import Precision
+from marin.parallel import distributed
 from marin.speedrun.dataset import describe_cache
 from marin.speedrun.evaluation_record import EVALUATION_FILE
 from marin.speedrun.results import FILE_NAME, RunInfo, load_results, write_results
@@ -93,8 +94,9 @@ def train_speedrun(config: SpeedrunTrainConfig) -> None:
     tokenizer = Tokenizer.load(train.tokenizer)
     eval_set = EvalSet.read(config.evaluation_set, config.evaluation_documents)
     train_lm(train, evaluate=_evaluator(config, eval_set, tokenizer), measurements=_task_evaluation(train, tokenizer))
-    num_steps = RunRecord.open(str(train.output_path)).of("end")[-1]["steps"]
-    print(f"trained {num_steps:,} steps in {duration(time.perf_counter() - started)} of wall time in this process")
+    if distributed.is_main():  # who writes the record; the others may be here before its end is written
+        num_steps = RunRecord.open(str(train.output_path)).of("end")[-1]["steps"]
+        print(f"trained {num_steps:,} steps in {duration(time.perf_counter() - started)} of wall time in this process")
 
 
 def _evaluator(config: SpeedrunTrainConfig, eval_set: EvalSet, tokenizer: Tokenizer) -> Evaluate:
