@@ -3,7 +3,7 @@
 What counts: the function (its qualified name; for user-space code also its definition, see `code_digest`), every value
 in the config with its type, and the fingerprints of the steps that the config refers to. What does not: the step's
 name and description, the prefix, and placement: fields made with `placement()`, and `Resources` values, which encode
-as None does.
+as None does. Fields made with `added_later()` do not count while they have their default.
 
 Each value becomes `tag length : content`, so that no two values share an encoding: 1, 1.0, True and "1" differ, and so
 do 0.0 and -0.0. Dicts and sets do not depend on order. Types are named by qualified name without their module, so that
@@ -177,12 +177,16 @@ class _Encoder:
         fields = _identity_fields(kind)
         if place:
             encoded = [self._encode_type(kind, place)]
-            for name, name_frame in fields:
-                encoded += (name_frame, self.encode(getattr(value, name), f"{place}.{name}"))
+            for name, name_frame, left_out in fields:
+                item = getattr(value, name)
+                if not _is_same(item, left_out):
+                    encoded += (name_frame, self.encode(item, f"{place}.{name}"))
         else:
             encoded = [_encode_type_once(kind)]
-            for name, name_frame in fields:
+            for name, name_frame, left_out in fields:
                 item = getattr(value, name)
+                if left_out is not _NOTHING and _is_same(item, left_out):
+                    continue
                 scalar = _SCALARS.get(type(item))
                 encoded += (name_frame, scalar(item) if scalar is not None else self.encode(item, ""))
         return _join(b"dataclass", encoded)
@@ -305,11 +309,25 @@ def _way_to_encode_parts(value: Any) -> Callable[[_Encoder, Any, str], bytes]:
 _WAYS: dict[type, Callable[[_Encoder, Any, str], bytes]] = {}
 
 
+_NOTHING = object()
+
+
 @functools.lru_cache(maxsize=4096)
-def _identity_fields(cls: type) -> tuple[tuple[str, bytes], ...]:
-    """The fields that count, in the order of their names, each with the encoding of its name."""
-    names = sorted(field.name for field in dataclasses.fields(cls) if not field.metadata.get("marin.placement"))
-    return tuple((name, _frame(b"field", name.encode())) for name in names)
+def _identity_fields(cls: type) -> tuple[tuple[str, bytes, Any], ...]:
+    """The fields that count, in the order of their names, each with the encoding of its name and the value at which it does not."""
+    counting = [field for field in dataclasses.fields(cls) if not field.metadata.get("marin.placement")]
+    return tuple(
+        (
+            field.name,
+            _frame(b"field", field.name.encode()),
+            field.default if "marin.added_later" in field.metadata else _NOTHING,
+        )
+        for field in sorted(counting, key=lambda field: field.name)
+    )
+
+
+def _is_same(item: Any, default: Any) -> bool:
+    return type(item) is type(default) and bool(item == default)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -127,6 +127,15 @@ def placement(**field_options: Any) -> Any:
     return dataclasses.field(metadata=metadata, **field_options)
 
 
+def added_later(*, default: Any, **field_options: Any) -> Any:
+    """A dataclass field that a config got after people had outputs of it: no part of the identity while it has its default.
+
+    What was made before the field was there was made as with the default, and stays where it is.
+    """
+    metadata = {**field_options.pop("metadata", {}), "marin.added_later": True}
+    return dataclasses.field(default=default, metadata=metadata, **field_options)
+
+
 def inputs_of(config: object) -> list[InputName]:
     """Every reference to a step inside `config`, in order.
 

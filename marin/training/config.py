@@ -10,7 +10,7 @@ from typing import Any
 
 from marin.data.batch_schedule import BatchSchedule
 from marin.errors import ConfigError
-from marin.execution.step import placement
+from marin.execution.step import added_later, placement
 from marin.nn.precision import Precision, compute_on
 from marin.optim import AdamConfig, OptimizerConfig
 from marin.optim.config import OMIT_DEFAULT
@@ -139,7 +139,7 @@ class SimpleTrainConfig:
     seed: int = dataclasses.field(default=0, kw_only=True, metadata=OMIT_DEFAULT)
     budget: Budget | None = dataclasses.field(default=None, kw_only=True, metadata=OMIT_DEFAULT)
     initialize_optimizer: bool = dataclasses.field(default=False, kw_only=True, metadata=OMIT_DEFAULT)
-    task_eval_names: Sequence[str] = dataclasses.field(default=(), kw_only=True, metadata=OMIT_DEFAULT)
+    task_eval_names: Sequence[str] = added_later(default=(), kw_only=True, metadata=OMIT_DEFAULT)
 
     def __post_init__(self) -> None:
         if not isinstance(self.resources, Resources):

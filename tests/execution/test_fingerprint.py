@@ -23,7 +23,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from marin.errors import FingerprintError
-from marin.execution import ExecutorStep, InputName, placement, this_output_path, versioned
+from marin.execution import ExecutorStep, InputName, added_later, placement, this_output_path, versioned
 from marin.execution.fingerprint import _encode_step, _Encoder, first_difference, identify
 from marin.execution.graph import Graph
 from marin.resources import CpuOnlyConfig, Resources
@@ -210,6 +210,20 @@ def test_fingerprint_of_a_dict_does_not_depend_on_order(value: dict[Any, Any]) -
 def test_fingerprint_ignores_placement(value: int, num_workers: int, cpus: int | None) -> None:
     moved = Placed(value, num_workers, CpuOnlyConfig(cpus) if cpus else None)
     assert fingerprint(moved) == fingerprint(Placed(value))
+
+
+def test_fingerprint_is_that_of_before_a_field_came_while_the_field_has_its_default() -> None:
+    def config(**fields: Any) -> Any:
+        return dataclasses.make_dataclass(
+            "Config", [("value", int), *((name, Any, field) for name, field in fields.items())]
+        )
+
+    before, after = config(), config(more=added_later(default=()), flag=added_later(default=False))
+    assert fingerprint(after(1)) == fingerprint(before(1))
+    changed = [
+        fingerprint(after(1, **other)) for other in ({"more": ("x",)}, {"more": []}, {"flag": True}, {"flag": 0})
+    ]
+    assert len({fingerprint(before(1)), *changed}) == 5
 
 
 @given(values, st.sampled_from(["/a", "/a/b", "gs://bucket/x"]))

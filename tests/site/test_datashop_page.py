@@ -81,7 +81,7 @@ def test_person_uploads_starts_watches_stops_resumes_looks_and_downloads(
         assert _option(page, "The pool of documents", "pool.jsonl").get_by_role("checkbox").is_checked()
         page.get_by_role("button", name="Review and start").click()
         assert "Give a name of small letters" in page.get_by_role("alert").inner_text()
-        assert page.evaluate("document.activeElement.id") == "problems"
+        page.locator("#problems:focus").wait_for()
         page.get_by_role("link", name="Give a name of small letters").click()
         page.get_by_label("Name of the dataset").fill("math-docs")
         with page.expect_navigation():
@@ -118,7 +118,8 @@ def test_person_uploads_starts_watches_stops_resumes_looks_and_downloads(
         page.get_by_role("link", name="at random").click()
         assert kept.locator("article").count() == 8
         page.go_back(), page.go_back(), page.go_back()
-        page.get_by_role("link", name="Report").click()
+        with page.expect_navigation():
+            page.get_by_role("link", name="Report").click()
         assert page.title() == "Report"
         # What the console tells: that a file was refused (422), and that the report's markup of strangers, which the
         # runner does not escape, may run nothing and finds no picture (404).

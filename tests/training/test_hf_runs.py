@@ -12,7 +12,6 @@ from marin.errors import CheckpointError, ConfigError
 from marin.models.hf_import import load_hf_model
 from marin.models.hf_layout import parameters_of
 from marin.tracking import RunRecord
-from marin.training.hf_exports import HfExporter
 from marin.training.loop import train_lm
 
 
@@ -114,15 +113,3 @@ def test_training_that_cannot_export_is_refused_before_it_begins_if_it_was_asked
     train_lm(config)
     assert _exports(config) == []
     assert "no export in Hugging Face's layout: config field `use_attention_sink`" in capsys.readouterr().out
-
-
-def test_hf_export_of_a_run_of_several_processes_is_refused_where_asked_for_and_left_out_otherwise(
-    make_config, monkeypatch, capsys
-):
-    monkeypatch.setattr("marin.training.hf_exports.jax.process_count", lambda: 2)
-    with pytest.raises(
-        ConfigError, match="`steps_per_hf_export` is 2, but a run of several processes .* `marin export`"
-    ):
-        HfExporter(make_config("asked", steps_per_hf_export=2), Path("unused"), state=None)
-    exporter = HfExporter(make_config("silent", num_train_steps=4, steps_per_export=2), Path("unused"), state=None)
-    assert not exporter.is_due(2) and "several processes" in capsys.readouterr().out

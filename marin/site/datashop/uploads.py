@@ -17,7 +17,6 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
 import unicodedata
 from collections.abc import AsyncIterator
@@ -207,23 +206,26 @@ async def _taken(raw: pathlib.Path, name: str, folder: pathlib.Path, text_field:
         DataError: it is refused, or reading it took too much memory or time.
     """
     command = [sys.executable, "-m", "marin.site.datashop.taking", str(raw), name, str(folder)]
-    # A plain process read by a thread: asyncio's own gives its pipe back some time after the process has ended, which a server
-    # that stops in between never does.
-    with subprocess.Popen(
-        [*command, f"--text-field={text_field}", f"--split={split}"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    ) as process:
-        ended = asyncio.create_task(asyncio.to_thread(process.communicate))
-        try:
-            _, errors = await asyncio.shield(ended)
-        except asyncio.CancelledError:
+    told = raw.with_name("errors")
+    # A file, as a pipe would be given back only some time after the process has ended: a server that stops in between never does.
+    with told.open("wb") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            f"--text-field={text_field}",
+            f"--split={split}",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=errors,
+        )
+    try:
+        await process.wait()
+    finally:
+        if process.returncode is None:
             process.kill()
-            await ended
-            raise
+            await process.wait()
+    said = told.read_text(errors="replace").strip()
     if process.returncode == 2:
-        raise DataError(errors.decode(errors="replace").strip().removeprefix("error: "))
+        raise DataError(said.removeprefix("error: "))
     if process.returncode:
-        last = errors.decode(errors="replace").strip().splitlines()[-1:] or [f"status {process.returncode}"]
+        last = said.splitlines()[-1:] or [f"status {process.returncode}"]
         raise DataError(f"it could not be read within the limits of memory and time ({last[0][:200]})")

@@ -76,6 +76,7 @@ function prepareUpload(area) {
   drop.addEventListener("dragover", (event) => { event.preventDefault(); drop.classList.add("over"); });
   drop.addEventListener("dragleave", () => drop.classList.remove("over"));
   drop.addEventListener("drop", (event) => { event.preventDefault(); drop.classList.remove("over"); start(event.dataTransfer.files); });
+  start(input.files);  // chosen before this script was there
 }
 
 document.querySelectorAll(".upload").forEach(prepareUpload);
