@@ -179,16 +179,19 @@ class _Encoder:
             encoded = [self._encode_type(kind, place)]
             for name, name_frame, left_out in fields:
                 item = getattr(value, name)
-                if not _is_same(item, left_out):
+                if (
+                    left_out is None
+                    or _Encoder(self._step_name, self._fingerprint_of, None).encode(item, "") != left_out
+                ):
                     encoded += (name_frame, self.encode(item, f"{place}.{name}"))
         else:
             encoded = [_encode_type_once(kind)]
             for name, name_frame, left_out in fields:
                 item = getattr(value, name)
-                if left_out is not _NOTHING and _is_same(item, left_out):
-                    continue
                 scalar = _SCALARS.get(type(item))
-                encoded += (name_frame, scalar(item) if scalar is not None else self.encode(item, ""))
+                item_encoded = scalar(item) if scalar is not None else self.encode(item, "")
+                if item_encoded != left_out:
+                    encoded += (name_frame, item_encoded)
         return _join(b"dataclass", encoded)
 
     def _encode_dict(self, value: Mapping[Any, Any], place: str) -> bytes:
@@ -309,25 +312,20 @@ def _way_to_encode_parts(value: Any) -> Callable[[_Encoder, Any, str], bytes]:
 _WAYS: dict[type, Callable[[_Encoder, Any, str], bytes]] = {}
 
 
-_NOTHING = object()
-
-
 @functools.lru_cache(maxsize=4096)
-def _identity_fields(cls: type) -> tuple[tuple[str, bytes, Any], ...]:
-    """The fields that count, in the order of their names, each with the encoding of its name and the value at which it does not."""
+def _identity_fields(cls: type) -> tuple[tuple[str, bytes, bytes | None], ...]:
+    """The fields that count, in the order of their names, each with the encodings of its name and of the value at which it does not."""
     counting = [field for field in dataclasses.fields(cls) if not field.metadata.get("marin.placement")]
     return tuple(
         (
             field.name,
             _frame(b"field", field.name.encode()),
-            field.default if "marin.added_later" in field.metadata else _NOTHING,
+            _Encoder("", _no_fingerprint, None).encode(field.default, "")
+            if "marin.added_later" in field.metadata
+            else None,
         )
         for field in sorted(counting, key=lambda field: field.name)
     )
-
-
-def _is_same(item: Any, default: Any) -> bool:
-    return type(item) is type(default) and bool(item == default)
 
 
 @functools.lru_cache(maxsize=4096)

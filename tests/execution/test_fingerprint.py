@@ -219,12 +219,13 @@ def test_fingerprint_is_that_of_before_a_field_came_while_the_field_has_its_defa
         made.__module__ = "marin.config"  # a class of ours, which counts by its name
         return made
 
-    before, after = config(), config(more=added_later(default=()), flag=added_later(default=False))
-    assert fingerprint(after(1)) == fingerprint(before(1))
-    changed = [
-        fingerprint(after(1, **other)) for other in ({"more": ("x",)}, {"more": []}, {"flag": True}, {"flag": 0})
-    ]
-    assert len({fingerprint(before(1)), *changed}) == 5
+    fields: dict[str, Any] = {"more": (1,), "flag": False, "rate": 0.0}
+    before, after = config(), config(**{name: added_later(default=default) for name, default in fields.items()})
+    assert fingerprint(after(1)) == fingerprint(before(1)) == fingerprint(after(1, more=(1,), rate=0.0))
+    others: list[Any] = [("x",), [1], (True,), (1.0,), True, 0, -0.0]
+    names = ["more"] * 4 + ["flag"] * 2 + ["rate"]
+    changed = [fingerprint(after(1, **{name: other})) for name, other in zip(names, others, strict=True)]
+    assert len({fingerprint(before(1)), *changed}) == len(others) + 1
 
 
 @given(values, st.sampled_from(["/a", "/a/b", "gs://bucket/x"]))
