@@ -35,7 +35,6 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from marin.errors import ConfigError
-    from marin.evaluation.harness_tasks import require_harness
 
     for name in ("num_fewshot", "limit", "max_length"):
         value, least = getattr(args, name), 0 if name == "num_fewshot" else 1
@@ -50,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
     wanted = [name.strip() for name in args.tasks.split(",") if name.strip()]
     if not wanted:
         raise ConfigError("`--tasks` is blank: name one task or more, such as piqa,arc_easy")
+    from marin.evaluation.harness_tasks import require_harness
+
     require_harness("`marin eval`")
     from lm_eval.tasks import TaskManager
     from lm_eval.utils import make_table

@@ -96,7 +96,7 @@ class TaskEvaluator:
         self._tokenizer, self._max_length = tokenizer, max_length
 
     def __call__(self, model: Any, precision: Precision) -> dict[str, float]:
-        """The figures of each task, as `piqa/acc`; standard errors and what is no number are left out."""
+        """The figures of each task, as `piqa/acc`; standard errors, counts and what is no number are left out."""
         from marin.evaluation.harness import HarnessModel
 
         answering = HarnessModel(model, self._tokenizer, max_length=self._max_length, precision=precision)
@@ -105,7 +105,8 @@ class TaskEvaluator:
             f"{task}/{metric.removesuffix(',none').replace(',', '_')}": float(value)
             for task, metrics in results.items()
             for metric, value in metrics.items()
-            if "_stderr" not in metric and isinstance(value, int | float) and math.isfinite(value)
+            # A metric is named with its filter, as in "acc,none"; counts such as "sample_len" are not.
+            if "," in metric and "_stderr" not in metric and isinstance(value, int | float) and math.isfinite(value)
         }
 
 

@@ -226,7 +226,7 @@ class SimpleTrainConfig:
             raise ConfigError(
                 f"config field `int8` is True and `precision.products` is {self.precision.products!r}: set one of them"
             )
-        if isinstance(self.task_eval_names, str) or not all(
+        if not isinstance(self.task_eval_names, list | tuple) or not all(
             isinstance(name, str) and name.strip() for name in self.task_eval_names
         ):
             raise ConfigError(

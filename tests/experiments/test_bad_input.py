@@ -141,6 +141,9 @@ def test_train_config_field_of_a_wrong_type_or_value_is_refused_by_name(field: s
         ),
         ({"steps_per_task_eval": 100}, "`steps_per_task_eval` is set without `task_eval_names`: name the tasks"),
         ({"task_eval_names": "piqa"}, "`task_eval_names` is 'piqa': use a list of names, such as ['piqa']"),
+        ({"task_eval_names": None}, "`task_eval_names` is None: use a list of names, such as ['piqa']"),
+        ({"task_eval_names": 3}, "`task_eval_names` is 3: use a list of names, such as ['piqa']"),
+        ({"task_eval_names": ["piqa", " "]}, "`task_eval_names` is ['piqa', ' ']: use a list of names"),
         (
             {"initialize_from_hf": "a/b", "initialize_from_checkpoint_path": "c"},
             "`initialize_from_checkpoint_path` and `initialize_from_hf` are both set",
