@@ -3,8 +3,8 @@
 For G = U S V^T the aim is U V^T. Each step takes X to aX + (bA + cA^2)X with A = X X^T, which acts on every singular
 value x as ax + bx^3 + cx^5. Matrices of equal shape are worked on in one batched product, which keeps accelerators busy; one
 processor takes them one by one, as XLA's single products there are the faster ones, and small ones side by side, as a small
-product keeps only one of its cores busy (docs/LOG.md). On several devices each
-has its share of the matrices: whole ones, as dividing one would need sums over devices at each step.
+product keeps only one of its cores busy (docs/LOG.md). On several devices each has its share of the matrices: whole ones, as
+dividing one would need sums over devices at each step.
 """
 
 from collections.abc import Callable, Sequence

@@ -62,8 +62,9 @@ def test_polar_express_coefficients_are_the_best_polynomials_of_their_intervals(
     assert high - low < 0.003
 
 
-def test_orthogonalize_works_on_equal_shapes_together_as_on_each_alone():
-    matrices = [jax.random.normal(jax.random.key(i), (8, 6) if i % 2 else (6, 8)) for i in range(4)]
+@pytest.mark.parametrize("count", [4, 34])  # a processor takes few side by side, many one by one
+def test_orthogonalize_works_on_equal_shapes_together_as_on_each_alone(count: int):
+    matrices = [jax.random.normal(jax.random.key(i), (8, 6) if i % 2 else (6, 8)) for i in range(count)]
     together = orthogonalize_all(matrices, num_steps=5, epsilon=1e-7, coefficients=POLAR_EXPRESS)
     for matrix, joint in zip(matrices, together, strict=True):
         (alone,) = orthogonalize_all([matrix], num_steps=5, epsilon=1e-7, coefficients=POLAR_EXPRESS)
