@@ -81,8 +81,8 @@ def cost_text(
     model: LmConfig, vocab_size: int, train: SimpleTrainConfig, num_chips: int | None, price: float | None
 ) -> str:
     """Tokens, model FLOPs, and hours on the run's hardware at two utilizations; with a price, what they cost."""
-    tokens = train.num_train_sequences * model.max_seq_len
-    flops = 3 * model.flops_per_token(vocab_size, model.max_seq_len) * tokens
+    tokens = train.num_train_sequences * train.seq_len(model)
+    flops = 3 * model.flops_per_token(vocab_size, train.seq_len(model)) * tokens
     chips = num_chips or train.resources.num_chips
     lines = [
         f"{model.total_trainable_params(vocab_size):,} parameters, {train.num_train_steps:,} steps, {tokens / 1e12:.3g}T tokens,"

@@ -72,6 +72,8 @@ def attention(
     counted = counted_keys()
     if counted is not None:
         return stand_in_attention(q_BTHC, k_BTKC, v_BTKC, keys_per_query(counted, q_BTHC.shape[1], window))
+    if window is not None and window >= k_BTKC.shape[1]:
+        window = None  # it holds every key
     if upcast:
         q_BTHC, k_BTKC = q_BTHC.astype(jnp.float32), k_BTKC.astype(jnp.float32)
     backend = _usable_backend(

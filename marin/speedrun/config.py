@@ -90,6 +90,7 @@ class SpeedrunConfig:
             raise ConfigError(
                 f"`hardware_config` is {self.hardware_config!r}: use HardwareConfig(...), or leave it out"
             )
+        self.train_config.check_seq_len(self.model_config)
         self._check_hardware()
         self._check_tokenizer()
 
@@ -107,17 +108,17 @@ class SpeedrunConfig:
 
     @property
     def total_tokens(self) -> int:
-        return int(self.train_config.num_train_sequences * self.model_config.max_seq_len)
+        return self.train_config.num_train_sequences * self.train_config.seq_len(self.model_config)
 
     @property
     def flops_per_token(self) -> float:
         """Forward FLOPs for one token, by the config's own formula."""
-        return float(self.model_config.flops_per_token(self.vocab_size, self.model_config.max_seq_len))
+        return float(self.model_config.flops_per_token(self.vocab_size, self.train_config.seq_len(self.model_config)))
 
     @functools.cached_property
     def counted_flops(self) -> FlopCount:
         """Forward FLOPs for one token as the traced program has them, attention over the full square as in the formula."""
-        return forward_flops(self.model_config, self.vocab_size, "all")
+        return forward_flops(self.model_config, self.vocab_size, "all", self.train_config.seq_len(self.model_config))
 
     def compute_model_flops(self) -> float:
         """FLOPs of the whole training run: three forward passes a token."""

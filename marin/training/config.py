@@ -71,6 +71,7 @@ class SimpleTrainConfig:
         steps_per_eval: steps between evaluations; None for every 1,000.
         steps_per_export: steps between checkpoints that are kept for good.
         steps_per_task_eval: steps between evaluations on tasks, the last step included; None for every 10,000.
+        train_seq_len: tokens of a row in training, at most the model's context, in which it is evaluated; None for the context.
         task_eval_names: tasks of lm-eval (extra `eval`) by name, or paths of YAML files with such; none are evaluated without.
         steps_per_hf_export: steps between exports in Hugging Face's layout, the last step included; -1 for never; None for
             those of `steps_per_export`, where the layout can say the model.
@@ -140,6 +141,7 @@ class SimpleTrainConfig:
     budget: Budget | None = dataclasses.field(default=None, kw_only=True, metadata=OMIT_DEFAULT)
     initialize_optimizer: bool = dataclasses.field(default=False, kw_only=True, metadata=OMIT_DEFAULT)
     task_eval_names: Sequence[str] = added_later(default=(), kw_only=True, metadata=OMIT_DEFAULT)
+    train_seq_len: int | None = added_later(default=None, kw_only=True, metadata=OMIT_DEFAULT)
 
     def __post_init__(self) -> None:
         if not isinstance(self.resources, Resources):
@@ -200,6 +202,8 @@ class SimpleTrainConfig:
         for field in switches.split():
             if not isinstance(getattr(self, field), bool):
                 raise ConfigError(f"config field `{field}` is {getattr(self, field)!r}: use True or False")
+        if self.train_seq_len is not None:
+            _check_whole("train_seq_len", self.train_seq_len, 1)
         if not isinstance(self.budget, Budget | None):
             raise ConfigError(
                 f"config field `budget` is {self.budget!r}: use Budget(hardware_flops=...), Budget(training_time=...) or None"
@@ -243,6 +247,19 @@ class SimpleTrainConfig:
             raise ConfigError(
                 "`allow_partial_checkpoint` is True without `initialize_from_checkpoint_path` or `initialize_from_hf`: set"
                 " one of them, or leave it False"
+            )
+
+    def seq_len(self, model: Any) -> int:
+        """Tokens of a row in training `model`."""
+        return int(model.max_seq_len) if self.train_seq_len is None else self.train_seq_len
+
+    def check_seq_len(self, model: Any) -> None:
+        """Raises:
+        ConfigError: rows of training are longer than the model's context.
+        """
+        if self.seq_len(model) > model.max_seq_len:
+            raise ConfigError(
+                f"config field `train_seq_len` is {self.train_seq_len}, the model's context is {model.max_seq_len}: use at most that"
             )
 
     @property
@@ -331,6 +348,9 @@ class TrainLmConfig:
     run_name: str = placement(default="run")
     tags: tuple[str, ...] = placement(default=())
 
+    def __post_init__(self) -> None:
+        self.train.check_seq_len(self.model)
+
     @property
     def precision(self) -> Precision:
         """What is asked for. Without a word about it a CPU takes what measures faster on it, usually float32."""
@@ -341,9 +361,14 @@ class TrainLmConfig:
         return SPEEDRUN_DATA_SEED if self.train.data_seed is None else self.train.data_seed
 
     @property
+    def seq_len(self) -> int:
+        """Tokens of a row in training."""
+        return self.train.seq_len(self.model)
+
+    @property
     def total_tokens(self) -> int:
         """Tokens in all steps together."""
-        return int(self.train.num_train_sequences * self.model.max_seq_len)
+        return self.train.num_train_sequences * self.seq_len
 
 
 def _is_number(value: object) -> bool:

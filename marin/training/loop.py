@@ -98,10 +98,10 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
     check_devices(train.resources)
     mesh = run_mesh(train.resources, train.parallelism)
     for _, batch_size in schedule.entries:
-        check_batch(batch_size, config.model.max_seq_len, mesh)
+        check_batch(batch_size, config.seq_len, mesh)
     directory = files.local_path(config.output_path)
     tokenizer = Tokenizer.load(config.tokenizer)
-    source = open_batches(config.data, config.model.max_seq_len, tokenizer.bos_id, schedule.offset_at)
+    source = open_batches(config.data, config.seq_len, tokenizer.bos_id, schedule.offset_at)
     check_tokenizer(config, source, tokenizer)
 
     optimizer_config = train.build_optimizer()
@@ -164,7 +164,9 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
     compilation = choose_compilation(config) if saved is None else Compilation.from_json(saved)
     compilation = Compilation.from_json(distributed.of_main(compilation.as_json()))
     sizes = list(schedule.sizes(first_step, train.num_train_steps))
-    traced = tracing_flops(config.model, config.vocab_size, step_config(sizes[0])) if saved is None else None
+    traced = (
+        tracing_flops(config.model, config.vocab_size, step_config(sizes[0]), config.seq_len) if saved is None else None
+    )
     compiled = {size: compile_step(size) for size in sizes}
     compile_time = time.perf_counter() - compile_start
     distributed.meet("after compiling")
@@ -173,7 +175,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
     writer = RunWriter(directory) if distributed.is_main() else SilentRunWriter(directory)
     data = [component.as_json() for component in source.use(last_sample)]
     kind = type(config.model)
-    model_flops = config.model.flops_per_token(config.vocab_size, config.model.max_seq_len)
+    model_flops = config.model.flops_per_token(config.vocab_size, config.seq_len)
     described = {
         "model_class": f"{kind.__module__}:{kind.__qualname__}",
         "num_parameters": count_parameters(shapes),
@@ -194,7 +196,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
     progress = TrainingProgress(
         num_steps=train.num_train_steps,
         first_step=first_step,
-        tokens_left=config.total_tokens - schedule.offset_at(first_step) * config.model.max_seq_len,
+        tokens_left=config.total_tokens - schedule.offset_at(first_step) * config.seq_len,
         flops_per_token=model_flops,
         peak_flops=peak_flops,
     )

@@ -96,7 +96,9 @@ def plan_memory(model: Any, vocab_size: int, train: SimpleTrainConfig, num_devic
     sizes = parallelism.sizes(num_devices or resources.num_chips)
     mesh = AbstractMesh(tuple(sizes[axis] for axis in AXES), AXES, axis_types=(AxisType.Auto,) * len(AXES))
     batch_size = max(size for _, size in train.batch_schedule.entries)
-    check_batch(batch_size, model.max_seq_len, mesh)
+    train.check_seq_len(model)
+    num_tokens = train.seq_len(model)
+    check_batch(batch_size, num_tokens, mesh)
 
     params = parameter_shapes(model, vocab_size)
     optimizer_config = train.build_optimizer()
@@ -111,7 +113,7 @@ def plan_memory(model: Any, vocab_size: int, train: SimpleTrainConfig, num_devic
         ema_beta=train.ema_beta,
     )
     step = make_train_step(optimizer, optimizer_config.schedule(train.num_train_steps), step_config)
-    trace_step(step, state, batch_size, model.max_seq_len, mesh, resources.platform)
+    trace_step(step, state, batch_size, num_tokens, mesh, resources.platform)
 
     def held(tree: Any) -> int:
         arrays = eqx.filter(tree, is_shape)
@@ -126,7 +128,7 @@ def plan_memory(model: Any, vocab_size: int, train: SimpleTrainConfig, num_devic
         parameters=held(state.model),
         optimizer_state=held((state.opt_state, state.average)),
         gradients=held(params),
-        activations=activation_bytes(model, state.model, rows, sizes, step_config)
+        activations=activation_bytes(state.model, (rows, num_tokens), sizes, step_config)
         + held(params) * step_config.precision.dtype.itemsize // 4,
         undivided=undivided(params, sizes),
     )
@@ -151,11 +153,15 @@ def trace_step(step: Any, state: Any, batch_size: int, num_tokens: int, mesh: Ab
         return traced.lower(lowering_platforms=({"gpu": "cuda"}.get(platform, platform),))
 
 
-def activation_bytes(model: Any, shapes: Any, num_rows: int, sizes: dict[str, int], config: StepConfig) -> int:
-    """What a device holds between and during the passes, beside parameters and gradients, for so many rows at once."""
+def activation_bytes(shapes: Any, batch_shape: tuple[int, int], sizes: dict[str, int], config: StepConfig) -> int:
+    """What a device holds between and during the passes, beside parameters and gradients.
+
+    Args:
+        batch_shape: rows that it takes at once, and tokens of a row.
+    """
+    num_rows, num_tokens = batch_shape
     arrays, static = eqx.partition(shapes, is_shape)
     arrays = jax.eval_shape(config.precision.cast, arrays)
-    num_tokens = model.max_seq_len
     batch = _batch_shapes(num_rows, num_tokens, None)
 
     def forward(arrays: Any, batch: Batch) -> Any:

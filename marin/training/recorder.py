@@ -60,7 +60,7 @@ class StepRecorder:
         train = self._config.train
         watched = is_recorded(train.watch, step)
         values = {name: as_figure(value) for name, value in metrics.items() if watched or "/" not in name}
-        tokens = self._schedule.size_at(step) * self._config.model.max_seq_len
+        tokens = self._schedule.size_at(step) * self._config.seq_len
         mfu = self._progress.mfu(tokens / step_time)
         timing = {"step_time": round(step_time, 6), "data_wait": round(data_wait, 6), "mfu_model_flops": round(mfu, 5)}
         self._writer.append("step", step=step, tokens=tokens, **timing, **values)

@@ -65,14 +65,15 @@ def counted_flops_per_token(model_config: Any, vocab_size: int) -> float:
     return forward_flops(model_config, vocab_size, "all").flops
 
 
-def forward_flops(model_config: Any, vocab_size: int, keys: Keys) -> FlopCount:
+def forward_flops(model_config: Any, vocab_size: int, keys: Keys, length: int | None = None) -> FlopCount:
     """Forward FLOPs for one token of the model that `model_config` builds, its head and its own training losses included.
 
     Args:
-        keys: which keys a query counts: those that it sees, or all of the context.
+        keys: which keys a query counts: those that it sees, or all of the row.
+        length: tokens of a row; None for the model's context.
     """
     arrays, static = _shapes(model_config, vocab_size)
-    length = model_config.max_seq_len
+    length = length or model_config.max_seq_len
 
     def forward(arrays: Any, tokens_BT: Any, segment_ids_BT: Any) -> Any:
         model = eqx.combine(arrays, static)
@@ -85,10 +86,10 @@ def forward_flops(model_config: Any, vocab_size: int, keys: Keys) -> FlopCount:
         return _per_token(jax.make_jaxpr(forward)(arrays, tokens, tokens), length)
 
 
-def traced_flops(model_config: Any, vocab_size: int, step: StepConfig) -> TracedFlops:
-    """What one token costs in the training step that `step` describes."""
+def traced_flops(model_config: Any, vocab_size: int, step: StepConfig, length: int | None = None) -> TracedFlops:
+    """What one token costs in the training step that `step` describes, on rows of `length` tokens; None for the model's context."""
     arrays, static = _shapes(model_config, vocab_size)
-    length = model_config.max_seq_len
+    length = length or model_config.max_seq_len
     ids: Any = jax.ShapeDtypeStruct((1, length), jnp.int32)
     weights: Any = jax.ShapeDtypeStruct((1, length), jnp.float32)
     step = dataclasses.replace(step, micro_batches=1)
@@ -105,10 +106,12 @@ def traced_flops(model_config: Any, vocab_size: int, step: StepConfig) -> Traced
     return TracedFlops(_per_token(program, length).flops, training.flops, training.uncounted)
 
 
-def tracing_flops(model_config: Any, vocab_size: int, step: StepConfig) -> "concurrent.futures.Future[TracedFlops]":
+def tracing_flops(
+    model_config: Any, vocab_size: int, step: StepConfig, length: int
+) -> "concurrent.futures.Future[TracedFlops]":
     """`traced_flops`, counted while the caller compiles, which leaves the interpreter idle."""
     thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="traced-flops")
-    counting = thread.submit(traced_flops, model_config, vocab_size, step)
+    counting = thread.submit(traced_flops, model_config, vocab_size, step, length)
     thread.shutdown(wait=False)
     return counting
 

@@ -44,7 +44,7 @@ IDENTITY = {
         "skip_bad_steps steps_per_eval steps_per_export steps_per_task_eval steps_per_hf_export "
         "per_device_eval_parallelism max_eval_batches initialize_from_checkpoint_path initialize_from_hf initialize_optimizer "
         "reset_data_loader_on_init allow_partial_checkpoint int8 optimizer_config watch profiler "
-        "profiler_start_step profiler_num_steps precision seed budget task_eval_names"
+        "profiler_start_step profiler_num_steps precision seed budget task_eval_names train_seq_len"
     ),
     "MuonConfig": (
         "learning_rate weight_decay min_lr_ratio warmup decay rewarmup weight_decay_modules "

@@ -123,7 +123,7 @@ def _train_config(**changes: Any) -> SimpleTrainConfig:
         ("initialize_from_hf", 3), ("initialize_from_hf", ""), ("steps_per_hf_export", 0), ("steps_per_hf_export", "x"),
         ("reset_data_loader_on_init", None), ("allow_partial_checkpoint", True), ("optimizer_config", {"lr": 1}),
         ("watch", None), ("watch", {"interval": 3}), ("profiler", "x"), ("profiler_start_step", -1),
-        ("profiler_num_steps", 0), ("precision", "fp8"), ("checkpoint_interval", 0), ("checkpoint_interval", "x"),
+        ("profiler_num_steps", 0), ("train_seq_len", 0), ("train_seq_len", 1.5), ("precision", "fp8"), ("checkpoint_interval", 0), ("checkpoint_interval", "x"),
     ],
 )  # fmt: skip
 def test_train_config_field_of_a_wrong_type_or_value_is_refused_by_name(field: str, value: Any) -> None:

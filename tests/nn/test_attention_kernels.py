@@ -129,6 +129,15 @@ def test_attention_in_blocks_computes_no_score_outside_the_window():
     assert multiplications(64) < 0.25 * multiplications(None)
 
 
+def test_window_of_a_whole_row_costs_and_gives_what_none_does():
+    q, k, v, *_ = _inputs(64, 2, 2)
+    programs = [
+        jax.jit(lambda q, k, v, window=window: attention(q, k, v, None, window=window)).lower(q, k, v).as_text()
+        for window in (None, 64, 65, 63)
+    ]
+    assert programs[0] == programs[1] == programs[2] != programs[3]
+
+
 def test_attention_whose_window_holds_no_key_is_refused():
     q, k, v, *_ = _inputs(8, 2, 2)
     with pytest.raises(ConfigError, match="at least 1"):

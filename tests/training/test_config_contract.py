@@ -304,6 +304,25 @@ def test_field_steps_per_export(plain: Run, full: Run):
     assert plain.kept_checkpoints == ["step-00000006"]
 
 
+def test_field_train_seq_len(start: Callable[..., Run]):
+    """Rows of half the context train as those of a model with half the context; it is scored in its whole context."""
+    half = dataclasses.replace(MODEL, seq_len=LENGTH // 2)
+    short = start("short rows", train_seq_len=LENGTH // 2, steps_per_eval=3)
+    alike = start("half the context", half, steps_per_eval=3)
+    np.testing.assert_array_equal(short.weights(), alike.weights())
+    assert short.of_steps("tokens") == alike.of_steps("tokens") == [ROWS * LENGTH // 2] * STEPS
+    assert short.record.info["model_flops_per_token"] == half.flops_per_token(VOCAB, LENGTH // 2)
+    assert short.record.info["traced_flops_per_token"] == alike.record.info["traced_flops_per_token"]
+    scores = [run.record.of("evaluation")[-1]["bits_per_byte"] for run in (short, alike)]
+    assert scores[0] != scores[1]
+    assert short.record.info["config"]["train"]["train_seq_len"] == LENGTH // 2
+
+
+def test_rows_longer_than_the_context_are_refused(start: Callable[..., Run]):
+    with pytest.raises(ConfigError, match=f"`train_seq_len` is {LENGTH + 1}, the model's context is {LENGTH}"):
+        start("long rows", train_seq_len=LENGTH + 1)
+
+
 def test_field_steps_per_task_eval(plain: Run, start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch):
     """At its pace and at the end; the tasks are lm-eval's business (tests/evaluation/test_harness.py)."""
 

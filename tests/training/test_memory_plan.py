@@ -65,7 +65,7 @@ def test_estimate_of_activations_is_smaller_the_more_is_recomputed():
     def estimate(choice):
         model = dataclasses.replace(DEEP, gradient_checkpointing=choice)
         shapes = state_shapes(model, VOCAB, AdamConfig().build(parameter_shapes(model, VOCAB), 10), None).model
-        return activation_bytes(model, shapes, 8, ALONE, StepConfig(Precision("f32"), loss_block=512))
+        return activation_bytes(shapes, (8, model.seq_len), ALONE, StepConfig(Precision("f32"), loss_block=512))
 
     assert 2 * estimate(True) < estimate("products") < 0.7 * estimate(False)
 
@@ -86,7 +86,7 @@ def test_estimate_of_activations_is_near_what_xla_needs():
     program = jax.jit(step, donate_argnums=0).lower(state, batch).compile(compiler_options=usual)
     needed = program.memory_analysis().temp_size_in_bytes
     gradients = 4 * model.total_trainable_params(VOCAB)
-    estimate = activation_bytes(model, state.model, rows, ALONE, config) + gradients
+    estimate = activation_bytes(state.model, shape, ALONE, config) + gradients
     assert 0.5 < estimate / needed < 2.0, (estimate, needed)
 
 
