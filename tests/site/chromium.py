@@ -1,9 +1,7 @@
 """The system's Chromium for tests of pages."""
 
 import contextlib
-import gc
 import shutil
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,17 +17,7 @@ def chromium() -> Iterator[Any]:
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
         pytest.skip("no chromium on this machine (Debian: apt-get install chromium)")
-    starter = sync_api.sync_playwright()
-    try:
-        browser = starter.start().chromium.launch(executable_path=program, args=["--no-sandbox", *_OPTIONS])
+    with sync_api.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox", *_OPTIONS])
         yield browser
         browser.close()
-        gc.collect()  # what the tests left open is told as theirs
-    finally:
-        # Playwright may close its event loop before the pipe to its driver. Collected later, inside another test, the pipe
-        # would fail that test with a warning about it.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            starter.__exit__()
-            del starter
-            gc.collect()
