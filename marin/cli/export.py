@@ -29,14 +29,16 @@ def run(args: argparse.Namespace) -> int:
     from marin.models.hf_files import refuse_occupied
     from marin.tracking import RunRecord
     from marin.training import checkpoint as checkpoints
+    from marin.training.run_paths import recorded_path
 
     folder = Path(args.dir)
     refuse_occupied(folder)
     found = checkpoints.find(args.run)
-    record = RunRecord.open(found.path.parents[1]).info
+    run = found.path.parents[1]
+    record = RunRecord.open(run).info
     config = config_from_json(record["config"]["model"])
     parameters = checkpoints.read_arrays(found, "average.") or checkpoints.read_arrays(found, "model.")
-    tokenizer = args.tokenizer or str(record["config"]["tokenizer"])
+    tokenizer = args.tokenizer or recorded_path(str(record["config"]["tokenizer"]), run)
     export_parameters(parameters, config, tokenizer, folder, step=found.step, dtype=args.dtype)
     size = sum(path.stat().st_size for path in folder.iterdir())
     print(f"{folder}: step {found.step:,}, {len(parameters)} arrays as {args.dtype}, {size / 1e6:,.1f} MB")

@@ -20,6 +20,7 @@ from marin.training import checkpoint as checkpoints
 from marin.training.checkpoint import Checkpoint
 from marin.training.checkpoint_manifest import SEAL
 from marin.training.run_info import read_run_info
+from marin.training.run_paths import recorded_path
 
 ORIGIN_FILE = "origin.json"
 _RATES = (
@@ -76,7 +77,7 @@ class Origin:
             model=config_of_class(info["model_class"], config["model"]),
             model_class=info["model_class"],
             vocab_size=int(config["vocab_size"]),
-            tokenizer=str(config["tokenizer"]),
+            tokenizer=recorded_path(str(config["tokenizer"]), run),
             optimizer=described if inherited is None else inherited,
             batch_size=BatchSchedule.of(train.get("train_batch_size", 1)).entries[-1][1],
             per_device=train.get("per_device_parallelism"),

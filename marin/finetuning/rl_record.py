@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 
-from marin.execution.attempts import usual_path
 from marin.finetuning.origin import Origin
 from marin.finetuning.policy import Rollout
 from marin.models.lm import count_parameters
@@ -21,6 +20,7 @@ from marin.tracking.mirrors import Mirrors, names_of, open_mirrors
 from marin.tracking.run_record import RUN_FILE
 from marin.training.clock import TrainingClock
 from marin.training.config_json import config_to_json
+from marin.training.run_paths import recorded_paths
 
 
 class RlRecord:
@@ -114,7 +114,6 @@ def _info(config: Any, origin: Origin, optimizer: Any, num_steps: int, model: An
         "model": config_to_json(origin.model),
         "tokenizer": origin.tokenizer,
         "vocab_size": origin.vocab_size,
-        "output_path": usual_path(str(config.output_path)),
         "train": {
             "train_batch_size": origin.batch_size,
             "num_train_steps": num_steps,
@@ -123,6 +122,8 @@ def _info(config: Any, origin: Origin, optimizer: Any, num_steps: int, model: An
             "per_device_parallelism": config.device_batch_size,
         },
     }
+    described = recorded_paths(described, str(config.output_path))
+    del described["output_path"]  # where the record lies
     identity = config_to_json(config, omit_placement=True)
     resources = config.resources
     return {

@@ -12,7 +12,6 @@ import jax
 
 from marin.data.loader import BatchSource
 from marin.data.tokenizer import Tokenizer
-from marin.execution.attempts import usual_path
 from marin.parallel import distributed
 from marin.storage import files
 from marin.tracking import RunRecord, RunWriter, capture_environment, log_chain
@@ -22,6 +21,7 @@ from marin.tracking.run_record import RUN_FILE
 from marin.training.config import TrainLmConfig
 from marin.training.config_json import config_to_json
 from marin.training.programs import Compilation
+from marin.training.run_paths import recorded_paths
 
 
 def read_run_info(directory: Path) -> dict[str, Any] | None:
@@ -47,7 +47,8 @@ def write_run_info(
     environment, diff = capture_environment()
     if diff and distributed.is_main():
         files.write_bytes(str(directory / "git.diff"), diff)
-    described = config_to_json(config) | {"output_path": usual_path(config.output_path)}
+    described = recorded_paths(config_to_json(config), str(config.output_path))
+    del described["output_path"]  # where the record lies
     identity = config_to_json(config, omit_placement=True)
     identity = {key: identity[key] for key in ("model", "train", "vocab_size")}
     # Each process on processors is counted as a machine of its own; GPUs and TPUs are all in the config.

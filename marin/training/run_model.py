@@ -24,6 +24,7 @@ from marin.nn.precision import Precision
 from marin.training import checkpoint as checkpoints
 from marin.training.checkpoint import Checkpoint
 from marin.training.run_info import read_run_info
+from marin.training.run_paths import recorded_path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +78,7 @@ def load_run_model(path: str | Path, *, step: int | None = None, tokenizer: str 
     if info is None:
         raise CheckpointError(f"{run} has no run.json beside its checkpoints: it is not a whole training run")
     config = _config(info)
-    opened = Tokenizer.load(tokenizer or str(info["config"]["tokenizer"]))
+    opened = Tokenizer.load(tokenizer or recorded_path(str(info["config"]["tokenizer"]), run))
     vocab_size = int(info["config"].get("vocab_size") or opened.vocab_size)
     shapes = eqx.filter_eval_shape(lambda: config.build(vocab_size, key=jax.random.key(0)))
     model = _restored(found, shapes)

@@ -60,7 +60,7 @@ def test_rl_learns_what_is_rewarded_and_leaves_a_run_that_opens(base, odd_answer
     record, figures = RunRecord.open(tmp_path / "run"), read_figures(tmp_path / "run")
     rewards = [step["reward"] for step in record.steps()]
     assert len(rewards) == 12 == figures["steps"] and record.is_complete
-    assert np.mean(rewards[-3:]) > np.mean(rewards[:3]) + 0.2
+    assert np.mean(rewards[6:]) > np.mean(rewards[:2]) + 0.1  # of 192 samples, and of 64
     assert figures["pass@1"] > record.of("evaluation")[0]["pass@1"]
     assert list(figures)[-4:] == ["pass@1", "pass@2", "pass@4", "pass@8"]
     loaded = load_run_model(tmp_path / "run")

@@ -28,6 +28,7 @@ from marin.speedrun.steps import SpeedrunTrainConfig, train_speedrun
 from marin.tracking import RunRecord
 from marin.training import SimpleTrainConfig, TrainLmConfig, WatchConfig
 from marin.training.loop import train_lm
+from marin.training.run_paths import recorded_path
 
 ROWS, LENGTH, STEPS, VOCAB = 8, 32, 6, 300
 MODEL = LlamaConfig(
@@ -302,6 +303,14 @@ def test_field_per_device_eval_parallelism(full: Run):
 def test_field_steps_per_export(plain: Run, full: Run):
     assert full.kept_checkpoints == ["step-00000002", "step-00000004", "step-00000006"]
     assert plain.kept_checkpoints == ["step-00000006"]
+
+
+def test_record_of_a_run_names_no_path_of_the_machine(plain: Run, full: Run, data: Path):
+    for run in (plain, full):
+        for name in ("run.json", "metrics.jsonl"):
+            text = (run.directory / name).read_text()
+            assert str(data) not in text and str(run.directory.parent) not in text
+        assert recorded_path(run.record.info["config"]["tokenizer"], run.directory) == str(data)
 
 
 def test_field_train_seq_len(start: Callable[..., Run]):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from marin.errors import CheckpointError
+from marin.nn import Precision
 from marin.parallel import Parallelism
 from marin.storage import files
 from marin.tracking import RunRecord
@@ -21,7 +22,8 @@ def _saved_steps(config) -> list[int]:
 
 
 def test_training_whose_background_save_fails_stops_and_goes_on_from_the_checkpoint_before(make_config, monkeypatch):
-    options = {"num_train_steps": 9, "steps_per_export": 3, "steps_per_hf_export": -1}
+    # Both in one format: a run that chooses by itself takes what measures faster.
+    options = {"num_train_steps": 9, "steps_per_export": 3, "steps_per_hf_export": -1, "precision": Precision("f32")}
     alone = make_config("alone", **options)
     whole = train_lm(alone)
     config = make_config("full", **options)

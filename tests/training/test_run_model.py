@@ -19,6 +19,7 @@ from marin.tracking import RunWriter
 from marin.training.checkpoint_writer import CheckpointWriter
 from marin.training.config_json import config_to_json
 from marin.training.run_model import load_any_model, load_run_model
+from marin.training.run_paths import recorded_paths
 
 GPT = GptConfig(seq_len=16, hidden_dim=32, num_layers=2, num_heads=2)
 LLAMA = LlamaConfig(
@@ -66,6 +67,17 @@ def test_a_run_opens_as_its_newest_step_or_the_step_asked_for(tmp_path, config):
         assert_weights(earlier.model, weights(config, 3))
     x_BTD = loaded.model.activations(np.zeros((1, 4), np.int32), None)
     assert x_BTD.shape == (1, 4, config.hidden_dim)
+
+
+def test_a_run_opens_where_its_store_was_moved_to(tmp_path):
+    (tmp_path / "before").mkdir()
+    run = write_run(tmp_path / "before", GPT)
+    info = json.loads((run / "run.json").read_text())
+    info["config"] = recorded_paths(info["config"], str(run))
+    (run / "run.json").write_text(json.dumps(info))
+    (tmp_path / "before").rename(tmp_path / "after")
+    assert_weights(load_run_model(tmp_path / "after" / "run").model, weights(GPT, 7))
+    assert str(tmp_path) not in json.dumps(info)
 
 
 def test_a_run_that_keeps_an_average_opens_as_the_average(tmp_path):
