@@ -29,7 +29,7 @@ def recorded_paths(value: Any, run: str) -> Any:
 
 def recorded_path(value: str, run: str | Path) -> str:
     """The path that `recorded_paths` wrote into the record of `run`; what earlier versions wrote is taken as it is."""
-    if not value.startswith(("./", "../")):
+    if value.partition("/")[0] not in (".", ".."):
         return value
     return posixpath.normpath(posixpath.join(_usual(str(run)), value))
 

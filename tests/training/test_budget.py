@@ -73,7 +73,8 @@ def test_training_under_a_budget_killed_and_resumed_stops_at_the_same_total_and_
     assert not RunRecord.open(config.output_path).is_complete
     resumed = train_lm(config)
     record = RunRecord.open(config.output_path)
-    assert record.of("start")[-1]["from_step"] in (3, 6) and record.superseded()
+    first = record.of("start")[-1]["from_step"]
+    assert first in (3, 6) and len(record.superseded()) == 6 - first  # the save of step 6 may have been done already
     assert record.of("end")[-1]["steps"] == len(record.steps()) == 8
     for name, value in checkpoints.flatten(whole).items():
         np.testing.assert_array_equal(checkpoints.flatten(resumed)[name], value, err_msg=name)

@@ -16,8 +16,7 @@ same text, vocabulary and time:
 - no backout: in two layers the middle one is the last, so that it only scales a stream that is normalized next, and training lets the
   scale wander to where the stream is taken out whole.
 
-What was tried and what did not help is in docs/LOG.md. The results beside this file are of an earlier form of it: commit a9e1592,
-pairs alone, rows of 128 tokens, 2,100 steps.
+What was tried and what did not help is in docs/LOG.md.
 """
 
 import dataclasses
