@@ -40,7 +40,7 @@ class Origin:
 
     Args:
         optimizer: the fields of the base run's optimizer; empty if they are not known.
-        batch_size: sequences a step.
+        batch_size, seq_len: sequences a step, and tokens of each: those of its training, which may be fewer than the context.
         precision: the number format that it was trained in.
     """
 
@@ -52,6 +52,7 @@ class Origin:
     tokenizer: str
     optimizer: dict[str, Any]
     batch_size: int
+    seq_len: int
     per_device: int | None
     precision: str
 
@@ -71,15 +72,17 @@ class Origin:
         train = config.get("train") or {}
         inherited = json.loads(note.read_text())["optimizer"] if note.exists() else None
         described = train.get("optimizer_config") or {"learning_rate": train.get("learning_rate", 3e-4)}
+        model = config_of_class(info["model_class"], config["model"])
         return Origin(
             checkpoint=found,
             digest=(found.path / SEAL).read_text().split()[0],
-            model=config_of_class(info["model_class"], config["model"]),
+            model=model,
             model_class=info["model_class"],
             vocab_size=int(config["vocab_size"]),
             tokenizer=recorded_path(str(config["tokenizer"]), run),
             optimizer=described if inherited is None else inherited,
             batch_size=BatchSchedule.of(train.get("train_batch_size", 1)).entries[-1][1],
+            seq_len=train.get("train_seq_len") or model.max_seq_len,
             per_device=train.get("per_device_parallelism"),
             precision=str(info.get("precision") or "f32"),
         )

@@ -142,7 +142,7 @@ def training_config(config: SftConfig, origin: Origin) -> TrainLmConfig:
         ConfigError: the batch is no whole number of rows.
     """
     model = with_context(origin.model, config.max_seq_len or origin.model.max_seq_len)
-    inherited = origin.batch_size * origin.model.max_seq_len
+    inherited = origin.batch_size * origin.seq_len
     batch_tokens = config.total_batch_size if config.total_batch_size and config.total_batch_size > 0 else inherited
     rows, rest = divmod(batch_tokens, model.max_seq_len)
     if rest or rows < 1:

@@ -208,7 +208,7 @@ RESOURCES = ("CpuOnlyConfig", "GpuConfig", "TpuPodConfig")
 
 
 def _default_of(value: ast.expr | None) -> str:
-    """A field's default as source; a call of `field` or `placement`, `added_later` is looked into."""
+    """A field's default as source; a call of `field`, `placement` or `added_later` is looked into."""
     if value is None:
         return "required"
     if isinstance(value, ast.Call) and ast.unparse(value.func) in ("dataclasses.field", "placement", "added_later"):

@@ -51,7 +51,7 @@ python_docs_4096 = tokenized(4096)
 
 @dataclasses.dataclass(frozen=True)
 class NgramGptConfig(GptConfig):
-    """A `Gpt` with embeddings of hashed n-grams.
+    """A `Gpt` with embeddings of hashed n-grams; `window_pattern` and `short_window` play no part.
 
     Args:
         num_buckets: rows of the tables of pairs, triples and so on; n-grams that share one share its row.
