@@ -24,7 +24,7 @@ from marin.training import WatchConfig
 NAME = Path(__file__).resolve().parent.name
 VOCAB_SIZE = 4096
 BATCH_SIZE = 8
-NUM_STEPS = {2: 5450, 3: 2350, 4: 1180}  # by depth
+NUM_STEPS = {2: 4600, 3: 2350, 4: 1180}  # by depth
 
 
 def speedrun_config(depth: int) -> SpeedrunConfig:
