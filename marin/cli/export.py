@@ -35,7 +35,9 @@ def run(args: argparse.Namespace) -> int:
     refuse_occupied(folder)
     found = checkpoints.find(args.run)
     run = found.path.parents[1]
-    record = RunRecord.open(run).info
+    opened = RunRecord.open(run)
+    opened.require("config.model", "config.tokenizer")
+    record = opened.info
     config = config_from_json(record["config"]["model"])
     parameters = checkpoints.read_arrays(found, "average.") or checkpoints.read_arrays(found, "model.")
     tokenizer = args.tokenizer or recorded_path(str(record["config"]["tokenizer"]), run)

@@ -14,6 +14,15 @@ RUN is the run directory (with run.json and metrics.jsonl), also of a run that g
 
 _LATEST = 20
 _MOST_SHOWN = 5
+_NEEDED = (
+    "config.train.num_train_steps",
+    "run_name",
+    "num_parameters",
+    "precision",
+    "num_chips",
+    "device_name",
+    "device_flops",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from marin.tracking import RunRecord
 
-    for name, text in _rows(RunRecord.open(args.run)):
+    record = RunRecord.open(args.run)
+    record.require(*_NEEDED)
+    for name, text in _rows(record):
         print(f"{name:<12}  {text}")
     return 0
 

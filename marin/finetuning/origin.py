@@ -16,6 +16,7 @@ from marin.optim import AdamConfig, OptimizerConfig
 from marin.optim.config import check_range
 from marin.optim.gpt_muon import GptMuonConfig
 from marin.storage import files
+from marin.tracking.run_record import RUN_FILE, require_fields
 from marin.training import checkpoint as checkpoints
 from marin.training.checkpoint import Checkpoint
 from marin.training.checkpoint_manifest import SEAL
@@ -62,12 +63,14 @@ class Origin:
 
         Raises:
             CheckpointError: there is no such checkpoint, or it is damaged.
+            ResultsError: `run.json` is not that of a training run.
         """
         found = checkpoints.find(str(path)) if step is None else checkpoints.at_step(Path(path), step)
         run = found.path.parents[1]
         info = read_run_info(run)
         if info is None or "model_class" not in info:
             raise CheckpointError(f"{run} has no run.json that names the model's class: it is not a run to begin from")
+        require_fields(info, run / RUN_FILE, "config.model", "config.vocab_size", "config.tokenizer")
         config, note = info["config"], run / ORIGIN_FILE
         train = config.get("train") or {}
         inherited = json.loads(note.read_text())["optimizer"] if note.exists() else None

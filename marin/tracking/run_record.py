@@ -24,7 +24,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +131,11 @@ class RunRecord:
             ResultsError: naming the file and line that is missing or is not what this module writes.
         """
         directory = Path(directory)
-        return RunRecord(directory, _read_info(directory / RUN_FILE), tuple(_read_events(directory / METRICS_FILE)))
+        return RunRecord(directory, read_info(directory / RUN_FILE), tuple(_read_events(directory / METRICS_FILE)))
+
+    def require(self, *fields: str) -> None:
+        """See `require_fields`."""
+        require_fields(self.info, self.directory / RUN_FILE, *fields)
 
     def steps(self) -> list[dict[str, Any]]:
         """The steps that led to the final parameters, in order."""
@@ -169,7 +173,12 @@ class RunRecord:
         return kept, lost
 
 
-def _read_info(path: Path) -> dict[str, Any]:
+def read_info(path: Path) -> dict[str, Any]:
+    """What stands in a `run.json`.
+
+    Raises:
+        ResultsError: it is not there, or not an object of JSON.
+    """
     try:
         info = json.loads(path.read_text())
     except FileNotFoundError:
@@ -179,6 +188,22 @@ def _read_info(path: Path) -> dict[str, Any]:
     if not isinstance(info, dict):
         raise ResultsError(f"{path} holds {type(info).__name__}, expected an object")
     return info
+
+
+def require_fields(info: Mapping[str, Any], path: Path, *fields: str) -> None:
+    """Looks for fields of a `run.json`, such as "config.model", before they are used.
+
+    Raises:
+        ResultsError: naming the first that is not there.
+    """
+    for field in fields:
+        found: Any = info
+        for name in field.split("."):
+            if not isinstance(found, Mapping) or name not in found:
+                raise ResultsError(
+                    f"{path} has no `{field}`: it is not the record of a training run, or part of it is lost"
+                )
+            found = found[name]
 
 
 def _read_events(path: Path) -> Iterator[dict[str, Any]]:

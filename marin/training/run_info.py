@@ -17,7 +17,7 @@ from marin.storage import files
 from marin.tracking import RunRecord, RunWriter, capture_environment, log_chain
 from marin.tracking.console import duration
 from marin.tracking.goodput import wall_time
-from marin.tracking.run_record import RUN_FILE
+from marin.tracking.run_record import RUN_FILE, read_info
 from marin.training.config import TrainLmConfig
 from marin.training.config_json import config_to_json
 from marin.training.programs import Compilation
@@ -25,9 +25,13 @@ from marin.training.run_paths import recorded_paths
 
 
 def read_run_info(directory: Path) -> dict[str, Any] | None:
-    """What `run.json` says of the run that was begun in the directory; None before that."""
+    """What `run.json` says of the run that was begun in the directory; None before that.
+
+    Raises:
+        ResultsError: it is not an object of JSON.
+    """
     path = directory / RUN_FILE
-    return json.loads(path.read_text()) if path.exists() else None
+    return read_info(path) if path.exists() else None
 
 
 def write_run_info(

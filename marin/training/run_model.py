@@ -21,6 +21,7 @@ from marin.models.hf_config import config_from_json
 from marin.models.hf_files import CONFIG_FILE, read_json
 from marin.models.hf_import import load_hf_model as load_hf_weights
 from marin.nn.precision import Precision
+from marin.tracking.run_record import RUN_FILE, require_fields
 from marin.training import checkpoint as checkpoints
 from marin.training.checkpoint import Checkpoint
 from marin.training.run_info import read_run_info
@@ -68,6 +69,7 @@ def load_run_model(path: str | Path, *, step: int | None = None, tokenizer: str 
         CheckpointError: there is no such checkpoint, or it is damaged or of another model.
         ConfigError: the model's class cannot be loaded.
         DataError: the tokenizer is not there.
+        ResultsError: `run.json` is not that of a training run.
     """
     root = Path(path)
     if not root.exists():
@@ -77,6 +79,7 @@ def load_run_model(path: str | Path, *, step: int | None = None, tokenizer: str 
     info = read_run_info(run)
     if info is None:
         raise CheckpointError(f"{run} has no run.json beside its checkpoints: it is not a whole training run")
+    require_fields(info, run / RUN_FILE, "config.model", "config.tokenizer")
     config = _config(info)
     opened = Tokenizer.load(tokenizer or recorded_path(str(info["config"]["tokenizer"]), run))
     vocab_size = int(info["config"].get("vocab_size") or opened.vocab_size)

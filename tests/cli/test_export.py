@@ -107,6 +107,8 @@ def test_export_of_a_class_of_ones_own_says_what_was_not_compared(
         (lambda run: _run(run.parent, num_layers=2), "the model has no parameter `blocks.1."),
         (lambda run: run, "holds no checkpoint: give a run's output directory"),
         (lambda run: (_run(run.parent) / "run.json").unlink(), "run.json is not there"),
+        (lambda run: (_run(run.parent) / "run.json").write_text('{"config'), "run.json is not JSON"),
+        (lambda run: (_run(run.parent) / "run.json").write_text("{}"), "run.json has no `config.model`"),
         (lambda run: (_run(run.parent).parent / "tokenizer" / "tokenizer.json").unlink(), "no tokenizer"),
     ],
 )

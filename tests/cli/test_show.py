@@ -44,6 +44,13 @@ def _step(number: int, when: float, loss: object = 2.5) -> dict:
     }
 
 
+@pytest.mark.parametrize("lost", ["config", "num_parameters", "device_flops"])
+def test_show_of_a_record_that_lacks_a_field_names_it(lost, tmp_path):
+    info = {name: value for name, value in INFO.items() if name != lost}
+    with pytest.raises(ResultsError, match=f"run.json has no `{lost}"):
+        dispatch(["show", _write(tmp_path / "run", [_start(100)], info)])
+
+
 def test_show_of_a_killed_run_says_how_far_how_fast_and_what_was_lost(tmp_path, capsys):
     events = [_start(100), _step(0, 101), _step(1, 102), _start(120, 1), _step(1, 121)]
     events += [

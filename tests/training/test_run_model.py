@@ -11,7 +11,7 @@ import pytest
 
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
-from marin.errors import CheckpointError, ConfigError
+from marin.errors import CheckpointError, ConfigError, ResultsError
 from marin.models import GptConfig, LlamaConfig
 from marin.models.hf_export import export_hf
 from marin.nn import Llama3RotaryConfig, RmsNormConfig
@@ -112,6 +112,22 @@ def test_a_field_of_another_version_is_named(tmp_path):
     info["config"]["model"]["wings"] = 2
     (run / "run.json").write_text(json.dumps(info))
     with pytest.raises(ConfigError, match="no field `wings`"):
+        load_run_model(run)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "holds list, expected an object"),
+        ('{"config": ', "is not JSON"),
+        ('{"config": 3}', "has no `config.model`"),
+        ('{"config": {"model": {}}}', "has no `config.tokenizer`"),
+    ],
+)
+def test_a_record_that_is_damaged_is_named(tmp_path, text, message):
+    run = write_run(tmp_path, GPT)
+    (run / "run.json").write_text(text)
+    with pytest.raises(ResultsError, match=f"run.json {message}"):
         load_run_model(run)
 
 
