@@ -13,6 +13,7 @@ the claim if they are what they say, so many invented runs would pass it too, an
 """
 
 import dataclasses
+import functools
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -58,6 +59,11 @@ class RungVerdict(BaseModel):
     findings: tuple[Finding, ...] = ()
 
 
+@functools.cache
+def _unchecked(rung: Rung) -> RungVerdict:
+    return RungVerdict(rung=rung, outcome="open")
+
+
 class Verdict(BaseModel):
     """All rungs of a run or of a submission, and what people said about it since."""
 
@@ -68,7 +74,10 @@ class Verdict(BaseModel):
     withdrawn: str | None = None
 
     def __getitem__(self, rung: Rung) -> RungVerdict:
-        return next((found for found in self.rungs if found.rung == rung), RungVerdict(rung=rung, outcome="open"))
+        for found in self.rungs:
+            if found.rung == rung:
+                return found
+        return _unchecked(rung)
 
     @property
     def level(self) -> Rung | None:

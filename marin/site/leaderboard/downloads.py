@@ -65,9 +65,14 @@ def table_csv(entries: Sequence[EntrySummary]) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
-    reads = [read for _, read in COLUMNS.values()]
-    writer.writerows([cell(read(entry)) for read in reads] for entry in entries)
+    # Column by column, since a column's type says what must be done to its values: nothing to most.
+    columns = [_cells(kind, [read(entry) for entry in entries]) for kind, read in COLUMNS.values()]
+    writer.writerows(zip(*columns, strict=True))
     return stream.getvalue()
+
+
+def _cells(kind: str, values: list[Any]) -> list[Any]:
+    return values if kind in ("number", "whole") else list(map(cell, values))
 
 
 def cell(value: object) -> object:
@@ -85,17 +90,17 @@ def table_parquet(entries: Sequence[EntrySummary]) -> bytes:
     import pyarrow.parquet as parquet
 
     types = {"text": pa.string(), "whole": pa.int64(), "number": pa.float64(), "truth": pa.bool_()}
-    columns = {
-        name: pa.array([_storable(kind, read(entry)) for entry in entries], types[kind])
-        for name, (kind, read) in COLUMNS.items()
-    }
+    columns = {}
+    for name, (kind, read) in COLUMNS.items():
+        values = [read(entry) for entry in entries]
+        columns[name] = pa.array([_storable(kind, v) for v in values] if kind in ("text", "whole") else values, types[kind])
     stream = io.BytesIO()
     parquet.write_table(pa.table(columns), stream, compression="zstd", store_schema=False)
     return stream.getvalue()
 
 
 def _storable(kind: str, value: Any) -> Any:
-    if kind == "text" and isinstance(value, str):
+    if kind == "text" and isinstance(value, str) and not value.isascii():
         return value.encode("utf-8", "replace").decode()  # lone surrogates have no UTF-8 form
     if kind == "whole" and isinstance(value, int) and abs(value) >= 1 << 63:
         return None
