@@ -192,12 +192,14 @@ def rerun(submission: Submission, num_seeds: int, workspace: Workspace) -> list[
     claimed = [run.seed or 0 for run in submission.runs]
     first = claimed[0] if num_seeds == 1 else max(claimed) + 1
     seeds = range(first, first + num_seeds)
-    variables = workspace.variables([_run_name(log) for log in submission.logs if log is not None], seeds)
+    names = ["" if log is None else _run_name(log) for log in submission.logs]
+    variables = workspace.variables(filter(None, names), seeds)
     if num_seeds > 1 and "SR_SEEDS" not in variables:
         raise ConfigError(
             "the experiment does not read SR_SEEDS, as the template does: it can be run again with its own seed, --rerun 1"
         )
-    workspace.run("--force_run_failed", "true", **variables)
+    others = [] if "SR_SEEDS" in variables else _leaving_out(names, claimed, first)
+    workspace.run("--force_run_failed", "true", *others, **variables)
     runs = submitting.find_runs(workspace.store, workspace.name).runs
     if not runs:
         raise ResultsError("the experiment ended without results")
@@ -209,6 +211,14 @@ def rerun(submission: Submission, num_seeds: int, workspace: Workspace) -> list[
                 f"the experiment was asked for the seeds {variables['SR_SEEDS']} and left runs of {', '.join(map(str, found))}"
             )
     return measured
+
+
+def _leaving_out(names: Sequence[str], seeds: Sequence[int], seed: int) -> list[str]:
+    """Flags by which an experiment that has its seeds written down trains those of one seed alone; none where all are of it."""
+    wanted = [name for name, own in zip(names, seeds, strict=True) if own == seed]
+    if len(wanted) == len(names) or not all(wanted):
+        return []
+    return ["--run_only", f"^speedrun/({'|'.join(map(re.escape, wanted))})-speedrun_results$"]
 
 
 def _run_name(log: LogFiles) -> str:

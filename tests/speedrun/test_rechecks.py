@@ -261,6 +261,22 @@ def test_rerun_with_seeds_that_all_lie_elsewhere_refutes_what_one_run_would_conf
     assert json.loads((tmp_path / "three.json").read_text())["predicate"]["confirmed"] is False
 
 
+def test_rerun_of_code_whose_seeds_are_written_down_trains_the_claimed_seed_alone(
+    scratch: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+):
+    directory, clone = _claimed(tmp_path, [0.0])
+    for number in (0, 1):
+        edit_run_json(directory, lambda info, n=number: info.update(run_name=f"my_run_seed{n}"), number, careful=True)
+    code = (directory / "main.py").read_text().replace('os.environ.get("SR_SEEDS", "0").split(",")', '("0", "1")')
+    only = '    import re; only = sys.argv[sys.argv.index("--run_only") + 1]\n'
+    only += '    if not re.search(only, f"speedrun/my_run_seed{seed}-speedrun_results"): continue\n'
+    loop, rest = code.split("    info = json.loads", 1)
+    (directory / "main.py").write_text(f"{loop}{only}    info = json.loads{rest}")
+    assert _rerun(directory, clone, 1, tmp_path / "one.json") == 0
+    measured = json.loads((tmp_path / "one.json").read_text())["predicate"]["measured"]
+    assert [(item["run"], item["seed"]) for item in measured] == [(0, 0)]
+
+
 def test_rerun_of_code_that_trains_other_seeds_than_it_was_asked_for_is_refused(
     scratch: pathlib.Path, tmp_path: pathlib.Path
 ):

@@ -93,7 +93,9 @@ def table_parquet(entries: Sequence[EntrySummary]) -> bytes:
     columns = {}
     for name, (kind, read) in COLUMNS.items():
         values = [read(entry) for entry in entries]
-        columns[name] = pa.array([_storable(kind, v) for v in values] if kind in ("text", "whole") else values, types[kind])
+        columns[name] = pa.array(
+            [_storable(kind, v) for v in values] if kind in ("text", "whole") else values, types[kind]
+        )
     stream = io.BytesIO()
     parquet.write_table(pa.table(columns), stream, compression="zstd", store_schema=False)
     return stream.getvalue()
