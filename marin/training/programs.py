@@ -66,7 +66,7 @@ def choose_compilation(config: TrainLmConfig) -> Compilation:
     """
     asked, platform = config.train.precision, config.train.resources.platform
     products = config.precision.products
-    if products == "fp8" and (problem := _why_no_fp8()):
+    if products == "fp8" and (problem := why_no_fp8()):
         if distributed.is_main():
             said = f"note: FP8 products are asked for and {problem}: they run in {config.precision.compute}"
             print(said, file=sys.stderr)
@@ -150,7 +150,8 @@ def _kept_if_it_can_be(way: Compilation) -> contextlib.AbstractContextManager[No
     return unkept() if _ONEDNN.keys() & way.options.keys() else contextlib.nullcontext()
 
 
-def _why_no_fp8() -> str | None:
+def why_no_fp8() -> str | None:
+    """Why products in FP8 would not run as such on the first device; None where they do."""
     device = jax.devices()[0]
     capability = getattr(device, "compute_capability", None)
     if device.platform != "gpu" or capability is None:

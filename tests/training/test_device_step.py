@@ -1,0 +1,58 @@
+"""`benchmarks/device_step.py`: what it prints on this machine's processor, where it can run whole at the smallest size."""
+
+import argparse
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks import device_step
+from experiments.hackable_transformer_starter_template import PRESETS
+
+SMALL = ["--sizes", "cpu", "--vocabulary", "256", "--batch", "2", "--rows", "1", "--repetitions", "1"]
+
+
+def _figures(flags: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> dict[str, dict]:
+    monkeypatch.setattr(sys, "argv", ["device_step", *SMALL, *flags])
+    monkeypatch.setattr("marin.hardware.measure_cpu_peak", lambda: 1e11)
+    device_step.main()
+    lines = map(json.loads, capsys.readouterr().out.splitlines())
+    return {line["name"]: line for line in lines}
+
+
+def test_mfu_is_the_rate_by_the_formula_with_attention_halved(monkeypatch, capsys):
+    found = _figures([], monkeypatch, capsys)
+    # Two layers of width 128 with MLPs of 384, two heads, 256 tokens of context; FLOPs of one token, forward.
+    layer = 6 * 128 * 384 + 8 * 128 * 128 + (4 * 256 * 128 + 3 * 256 * 2) / 2
+    assert device_step.flops_per_token(PRESETS["cpu"].model, 256) == 3 * (2 * layer + 2 * 128 * 256)
+    expected = found["rate_cpu"]["value"] * 3 * (2 * layer + 2 * 128 * 256) / 1e11
+    assert found["mfu_cpu"]["value"] == pytest.approx(expected, rel=1e-3)
+    assert 0.5 < found["mfu_cpu"]["context"]["traced"] / found["mfu_cpu"]["value"] < 1.5
+
+
+def test_fp8_is_compared_with_bf16_in_rate_and_in_loss(monkeypatch, capsys):
+    rates = _figures(["--fp8"], monkeypatch, capsys)["fp8_speedup_cpu"]
+    context = rates["context"]
+    assert rates["value"] == pytest.approx(context["bf16_step_seconds"] / context["fp8_step_seconds"], rel=0.01)
+    assert context["fp8_units"] is False
+    loss = _figures(["--fp8", "--loss-steps", "3"], monkeypatch, capsys)["fp8_loss_difference_cpu"]
+    assert 0 < abs(loss["value"]) < 0.1
+    assert loss["value"] == pytest.approx(loss["context"]["fp8_loss"] - loss["context"]["bf16_loss"], abs=2e-5)
+
+
+def test_made_text_is_the_same_for_every_program_and_can_be_learned():
+    args = argparse.Namespace(vocabulary=50)
+    one, other = (device_step.made_batches(PRESETS["cpu"], args) for _ in range(2))
+    batches = [next(one) for _ in range(3)]
+    assert all((batch.tokens_BT == next(other).tokens_BT).all() for batch in batches)
+    pairs = {pair for batch in batches for pair in zip(batch.tokens_BT.ravel(), batch.targets_BT.ravel(), strict=True)}
+    assert len(pairs) <= 50 * device_step.SUCCESSORS
+    assert np.array_equal(batches[0].tokens_BT[:, 1:], batches[0].targets_BT[:, :-1])
+
+
+def test_an_unknown_size_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["device_step", "--sizes", "7b"])
+    with pytest.raises(SystemExit):
+        device_step.main()
+    assert "no size '7b': use of 130m" in capsys.readouterr().err
