@@ -1,6 +1,6 @@
 """How much of an accelerator's peak the hackable transformer's training step uses, and what FP8 gives.
 
-    python -m benchmarks.device_step                               # bf16, all four sizes, on one GPU: about 7 minutes on an H200
+    python -m benchmarks.device_step                               # bf16, all four sizes, on one GPU
     python -m benchmarks.device_step --sizes 1_2b --fp8            # FP8 and bf16 by turns
     python -m benchmarks.device_step --sizes 1_2b --fp8 --loss-steps 500 --batch 4
     python -m benchmarks.device_step --sizes cpu --vocabulary 2048 --batch 4 --rows 2 --repetitions 2    # that it works: a minute
@@ -10,7 +10,8 @@ tokens. Prints one JSON line a figure: name, value, unit, n (repetitions), conte
 
 MFU divides model FLOPs by the device's published dense peak in bfloat16, on a processor by that of a measured product. Model FLOPs are
 the reference's formula with attention halved, as the model is causal; `traced` in the context is the share by the products of the
-program itself. Neither counts what is computed twice. Attention masks documents, as training does. A rate is the median over steps; everything is compiled before.
+program itself. Neither counts what is computed twice. Attention masks documents, as training does. A rate is the median over steps;
+everything is compiled before.
 
 `--fp8` takes steps of two programs by turns and prints the ratio of their rates. `--loss-steps` trains both from the same weights
 on the same tokens, which follow one another by a made rule that can be learned, and prints the difference of their mean losses
@@ -22,6 +23,7 @@ import argparse
 import dataclasses
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,6 +36,7 @@ from benchmarks.data import print_figure
 from experiments.hackable_transformer_starter_template import PRESETS, VOCAB_SIZE, Preset
 from marin import hardware
 from marin.data.rows import Batch
+from marin.errors import HardwareError
 from marin.nn import Precision
 from marin.training.compile_cache import use_compile_cache
 from marin.training.programs import Compilation, compile_program, why_no_fp8
@@ -47,27 +50,44 @@ _SCHEDULE_STEPS = 1000
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="130m,300m,520m,1_2b", help=f"of {', '.join(PRESETS)}")
-    parser.add_argument("--vocabulary", type=int, default=VOCAB_SIZE)
-    parser.add_argument("--batch", type=int, help="rows of a step (default: the preset's)")
-    parser.add_argument("--rows", type=int, default=16, help="of them at once; the others follow as micro-batches")
-    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--vocabulary", type=_count, default=VOCAB_SIZE)
+    parser.add_argument("--batch", type=_count, help="rows of a step (default: the preset's)")
+    parser.add_argument("--rows", type=_count, default=16, help="of them at once; the others follow as micro-batches")
+    parser.add_argument("--repetitions", type=_count, default=5)
     parser.add_argument("--fp8", action="store_true")
-    parser.add_argument(
-        "--loss-steps", type=int, default=0, help="with --fp8: compare losses after so many steps instead"
-    )
+    parser.add_argument("--loss-steps", type=_count, help="with --fp8: compare losses after so many steps instead")
     args = parser.parse_args()
     unknown = [size for size in args.sizes.split(",") if size not in PRESETS]
     if unknown:
         parser.error(f"no size {unknown[0]!r}: use of {', '.join(PRESETS)}")
-    use_compile_cache()
+    if args.loss_steps and not args.fp8:
+        parser.error("--loss-steps compares FP8 with bf16: give --fp8 too")
+    presets = {}
     for size in args.sizes.split(","):
-        preset = dataclasses.replace(PRESETS[size], train_batch_size=args.batch or PRESETS[size].train_batch_size)
-        if args.fp8 and args.loss_steps:
-            compare_losses(size, preset, args)
-        elif args.fp8:
-            compare_rates(size, preset, args)
-        else:
-            show_mfu(size, preset, args)
+        rows = args.batch or PRESETS[size].train_batch_size
+        presets[size] = dataclasses.replace(PRESETS[size], train_batch_size=rows)
+        if rows % min(args.rows, rows):
+            parser.error(f"{rows} rows a step cannot be taken {args.rows} at once: use a divisor of {rows} for --rows")
+    use_compile_cache()
+    measure = compare_losses if args.loss_steps else compare_rates if args.fp8 else show_mfu
+    for size, preset in presets.items():
+        try:
+            measure(size, preset, args)
+        except HardwareError as error:
+            sys.exit(f"error: {error}")
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            sys.exit(f"error: {size} does not fit into the device's memory: use a smaller --rows or --batch")
+        except KeyboardInterrupt:
+            sys.exit("stopped: what was printed stands")
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
+    return number
 
 
 # --- the program --------------------------------------------------------------------------------------------------
@@ -80,14 +100,12 @@ class Program:
         config = preset.model
         model = eqx.filter_jit(config.build)(args.vocabulary, key=jax.random.key(0))
         optimizer = preset.optimizer.build(eqx.filter(model, eqx.is_array), _SCHEDULE_STEPS)
-        micro_batches = -(-preset.train_batch_size // args.rows)
+        micro_batches = preset.train_batch_size // rows_at_once(preset, args)
         step_config = StepConfig(precision, micro_batches=micro_batches, loss_block=config.cross_entropy_block_size)
         self._state = init_state(model, optimizer, None)
         del model
         step = make_train_step(optimizer, preset.optimizer.schedule(_SCHEDULE_STEPS), step_config)
-        shapes = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), next(made_batches(preset, args))
-        )
+        shapes = batch_shapes(preset)
         self._step = compile_program(step, Compilation(precision), self._state, shapes)
         self.traced_flops_per_token = traced_flops(config, args.vocabulary, step_config).training
 
@@ -97,6 +115,18 @@ class Program:
         self._state, metrics = self._step(self._state, batch)
         loss = float(metrics["loss"])
         return time.perf_counter() - start, loss
+
+
+def rows_at_once(preset: Preset, args: argparse.Namespace) -> int:
+    return min(args.rows, preset.train_batch_size)
+
+
+def batch_shapes(preset: Preset) -> Any:
+    """Of what `made_batches` gives."""
+    shape = (preset.train_batch_size, preset.model.seq_len)
+    ids = jax.ShapeDtypeStruct(shape, np.int32)
+    weights: Any = jax.ShapeDtypeStruct(shape, np.float32)
+    return Batch(ids, ids, weights, ids)
 
 
 def made_batches(preset: Preset, args: argparse.Namespace) -> Iterator[Batch]:
@@ -125,11 +155,12 @@ def flops_per_token(config: Any, vocab_size: int) -> float:
 
 
 def show_mfu(size: str, preset: Preset, args: argparse.Namespace) -> None:
+    peak = peak_flops()
     program = Program(preset, args, bf16())
     batches = made_batches(preset, args)
     program.take(next(batches))
     seconds = statistics.median(program.take(next(batches))[0] for _ in range(args.repetitions))
-    tokens, peak = preset.train_batch_size * preset.model.seq_len, peak_flops()
+    tokens = preset.train_batch_size * preset.model.seq_len
     show = figures(preset, args, args.repetitions)
     show(f"mfu_{size}", tokens * flops_per_token(preset.model, args.vocabulary) / seconds / peak, "share of peak",
          traced=round(tokens * program.traced_flops_per_token / seconds / peak, 4), peak_tflops=round(peak / 1e12, 3))  # fmt: skip
@@ -154,10 +185,8 @@ def compare_rates(size: str, preset: Preset, args: argparse.Namespace) -> None:
 def compare_losses(size: str, preset: Preset, args: argparse.Namespace) -> None:
     last = max(1, args.loss_steps // 20)
     mean = {}
-    for name, precision in (
-        ("bf16", bf16()),
-        ("fp8", fp8()),
-    ):  # one after the other: both may not fit beside each other
+    # One after the other: both may not fit beside each other.
+    for name, precision in (("bf16", bf16()), ("fp8", fp8())):
         program, batches = Program(preset, args, precision), made_batches(preset, args)
         losses = [program.take(next(batches))[1] for _ in range(args.loss_steps)]
         mean[name] = statistics.fmean(losses[-last:])
@@ -188,7 +217,7 @@ def figures(preset: Preset, args: argparse.Namespace, repetitions: int) -> Calla
     context = {
         "parameters": preset.model.total_trainable_params(args.vocabulary),
         "batch": preset.train_batch_size,
-        "rows_at_once": args.rows,
+        "rows_at_once": rows_at_once(preset, args),
         "context_length": preset.model.seq_len,
         "vocabulary": args.vocabulary,
         "device": device.device_kind,

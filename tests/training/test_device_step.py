@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import device_step
 from experiments.hackable_transformer_starter_template import PRESETS
+from marin.errors import HardwareError
 
 SMALL = ["--sizes", "cpu", "--vocabulary", "256", "--batch", "2", "--rows", "1", "--repetitions", "1"]
 
@@ -51,8 +52,32 @@ def test_made_text_is_the_same_for_every_program_and_can_be_learned():
     assert np.array_equal(batches[0].tokens_BT[:, 1:], batches[0].targets_BT[:, :-1])
 
 
-def test_an_unknown_size_is_refused(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["device_step", "--sizes", "7b"])
-    with pytest.raises(SystemExit):
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--sizes", "7b"], "no size '7b': use of 130m"),
+        (["--sizes", "cpu", "--batch", "0"], "argument --batch: 0 is not a whole number of at least 1"),
+        (["--sizes", "cpu", "--repetitions", "-1"], "argument --repetitions: -1 is not a whole number"),
+        (
+            ["--sizes", "cpu", "--batch", "3", "--rows", "2"],
+            "3 rows a step cannot be taken 2 at once: use a divisor of 3",
+        ),
+        (["--sizes", "cpu", "--loss-steps", "3"], "give --fp8 too"),
+    ],
+)
+def test_senseless_flags_are_refused_before_anything_is_measured(flags, said, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["device_step", *flags])
+    with pytest.raises(SystemExit) as refused:
         device_step.main()
-    assert "no size '7b': use of 130m" in capsys.readouterr().err
+    assert refused.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_a_device_that_is_not_known_is_named_before_anything_is_compiled(monkeypatch):
+    def unknown() -> float:
+        raise HardwareError("unknown device 'Abacus'")
+
+    monkeypatch.setattr(sys, "argv", ["device_step", *SMALL])
+    monkeypatch.setattr(device_step, "peak_flops", unknown)
+    monkeypatch.setattr(device_step, "Program", None)
+    with pytest.raises(SystemExit, match="error: unknown device 'Abacus'"):
+        device_step.main()

@@ -3,9 +3,9 @@
     python -m experiments.speedrun.cpu_nanochat.main --force_run_failed true --prefix local_store
 
 Model, optimizer groups and rates follow from the depth by its own rules (`marin/gpt2/depth.py`), for steps of 2,048 tokens: the
-batch that its rule asks for (65,536) would leave about a hundred steps. `CPU_DEPTH` chooses depth 3 or 4 in place of 2; depth 3 is the best, and the
-results beside this file are of depth 3. The number of steps is what fits into 600 seconds on two cores of the machine of
-docs/LOG.md; a slower machine takes longer, and then its run is none of the track.
+batch that its rule asks for (65,536) would leave about a hundred steps. `CPU_DEPTH` chooses depth 3 or 4 in place of 2; depth 3 is the
+best, and the results beside this file are of it. The number of steps is what fits into 600 seconds on two cores of the machine of
+docs/LOG.md (depth 4 took 656 there when the machine was busy); a slower one takes longer, and then its run is none of the track.
 """
 
 import os
