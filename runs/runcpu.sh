@@ -33,7 +33,7 @@ run scripts.base_train --dataset embedded --device-type cpu --depth 4 --aspect-r
 run scripts.base_eval --device-batch-size 8 --split-tokens 65536 --max-per-task 16 --dataset embedded --device-type cpu
 
 run scripts.chat_sft --device-type cpu --made "${MADE:-40000}" --num-iterations "${SFT_STEPS:-1000}" \
-  --init-lr-frac 1.0 --eval-every 500 --eval-tokens 32768 --chatcore-every -1 --run "$WANDB_RUN"
+  --init-lr-frac 1.0 --eval-every 500 --eval-tokens 32768 --chatcore-every -1 --checkpoint-interval 60 --run "$WANDB_RUN"
 run scripts.chat_eval -i sft -a "Spelling|SpellingBee|Arithmetic|Identity" -m 96 -b 16 -x 128 --device-type cpu
 
 run scripts.report generate

@@ -45,6 +45,7 @@ class Flags:
         eval_every: steps between measurements of pass@k; -1 for the end only.
         eval_examples: held-out questions of a measurement.
         save_every: steps between checkpoints that are kept; -1 for the last only.
+        checkpoint_interval: seconds between checkpoints to resume from.
         seed: of the questions' order and of sampling.
         download: fetch GSM8K where it is not there.
         base_dir: where everything is kept (default: $MARIN_BASE_DIR, $NANOCHAT_BASE_DIR, ~/.cache/marin/gpt2).
@@ -71,6 +72,7 @@ class Flags:
     eval_every: int = 60
     eval_examples: int = 400
     save_every: int = 60
+    checkpoint_interval: float = 600.0
     seed: int = 42
     download: bool = False
     base_dir: str | None = None
@@ -102,6 +104,7 @@ def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> RlCon
         save_every=flags.save_every,
         task_data=str(places.task_data),
         run_name=run_name(flags.run, tag),
+        checkpoint_interval=flags.checkpoint_interval,
         flags=dataclasses.asdict(flags),
     )
 

@@ -54,6 +54,7 @@ class Flags:
         made: conversations to make: spelling, letter counting, arithmetic, facts about the model.
         public: take SmolTalk, MMLU and GSM8K; by default where neither made nor dataset is given.
         dataset: files or folders with conversations (.jsonl, .parquet), in rows with `messages`, or `prompt` and `response`.
+        checkpoint_interval: seconds between checkpoints to resume from.
         seed: of the order of the data and of what is made.
         base_dir: where everything is kept (default: $MARIN_BASE_DIR, $NANOCHAT_BASE_DIR, ~/.cache/marin/gpt2).
     """
@@ -84,6 +85,7 @@ class Flags:
     made: int = 0
     public: bool | None = None
     dataset: tuple[str, ...] = ()
+    checkpoint_interval: float = 600.0
     seed: int = 42
     base_dir: str | None = None
 
@@ -147,6 +149,7 @@ def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> SftCo
         chat_eval=ChatEvalOptions(flags.chatcore_max_cat, flags.chatcore_max_sample, max_new_tokens=256),
         task_data=str(places.task_data),
         run_name=run_name(flags.run, tag),
+        checkpoint_interval=flags.checkpoint_interval,
         flags=dataclasses.asdict(flags),
     )
 

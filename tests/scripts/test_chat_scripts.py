@@ -1,12 +1,14 @@
 """The commands after pretraining: their flags and defaults, and what a person sees of mistakes."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
 from marin.errors import ConfigError
 from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.places import Places
+from marin.models import GptConfig
 from scripts import chat_eval, chat_rl, chat_sft
 
 # Flags and defaults of nanochat at HEAD (reference, section 1).
@@ -112,6 +114,16 @@ def test_public_data_is_fetched_by_the_first_process_alone(tmp_path, monkeypatch
     monkeypatch.setattr(chat_sft, "download", lambda source, folder: sources.append(source))
     chat_sft.fetch_public(Places(str(tmp_path)))
     assert len(set(sources)) == fetched
+
+
+@pytest.mark.parametrize("script", [chat_sft, chat_rl])
+def test_seconds_between_checkpoints_reach_the_config(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(chat_sft, "Tokenizer", SimpleNamespace(load=lambda path: SimpleNamespace(digest="digest")))
+    checkpoint = SimpleNamespace(path=tmp_path, step=1)
+    origin = SimpleNamespace(model=GptConfig(), digest="digest", tokenizer="tokenizer", checkpoint=checkpoint)
+    flags = parse_flags(script.Flags, None, ["--checkpoint-interval=7.5", "--device-type=cpu"])
+    config = script.make_config(flags, Places(str(tmp_path)), origin, "d1")
+    assert config.checkpoint_interval == 7.5
 
 
 def test_rl_flags_become_its_config(tmp_path):

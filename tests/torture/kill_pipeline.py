@@ -51,7 +51,8 @@ _TRAIN = [
     "--core-metric-max-per-task=4", "--sample-every=12", "--save-every=8", "--checkpoint-interval=0.2",
 ]  # fmt: skip
 _SFT = [
-    "--device-type=cpu", "--made=60", "--num-iterations=12", "--eval-every=5", "--eval-tokens=300", "--chatcore-every=-1",
+    "--device-type=cpu", "--made=60", "--num-iterations=120", "--eval-every=50", "--eval-tokens=300", "--chatcore-every=-1",
+    "--checkpoint-interval=0.2",
 ]  # fmt: skip
 _ASK = ["--device-type=cpu", "-a", "Spelling|Arithmetic|Identity", "-m", "6", "-b", "4", "-x", "6"]
 # In order: the command, its flags, whether it reads the text, and the folders that it leaves.
@@ -123,6 +124,9 @@ _TIMES = {
 }  # fmt: skip
 
 
+CONTINUED = "times that it went on from a checkpoint"
+
+
 def lasting(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: lasting(inner) for key, inner in value.items() if key not in _TIMES}
@@ -137,8 +141,10 @@ def training(run: Path, figures: str) -> dict[str, Any]:
     whole = hashlib.sha256()
     for name, array in sorted(checkpoints.read_arrays(last, "").items()):
         whole.update(name.encode() + array.tobytes())
-    steps = RunRecord.open(run).steps()
+    record = RunRecord.open(run)
+    steps = record.steps()
     found = {
+        CONTINUED: sum(start["from_step"] > 0 for start in record.of("start")),
         "step": last.step,
         "arrays": whole.hexdigest(),
         "losses": [[step["step"], step["loss"]] for step in steps],
@@ -190,7 +196,7 @@ def what_is_left(base: Path, stage: str) -> dict[str, Any]:
 
 
 def differences(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
-    names = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
+    names = sorted(name for name in {*found, *expected} - {CONTINUED} if found.get(name) != expected.get(name))
     return [f"{name}: {str(found.get(name))[:400]}, undisturbed {str(expected.get(name))[:400]}" for name in names]
 
 
@@ -224,6 +230,7 @@ def main() -> int:
             return 1
     # Once more with everything compiled: how long a stage takes, and that it leaves the same.
     totals: collections.Counter[str] = collections.Counter()
+    continued: collections.Counter[str] = collections.Counter()
     problems = 0
     for stage in stages:
         expected[stage] = what_is_left(whole, stage)
@@ -232,7 +239,7 @@ def main() -> int:
         begin = time.monotonic()
         status = run_stage(base, stage)
         seconds[stage] = time.monotonic() - begin
-        problems += report(base, stage, [f"undisturbed -> {status}"], expected[stage])
+        problems += report(base, stage, [f"undisturbed -> {status}"], expected[stage], continued)
     number = 0
     while sum(totals.values()) < arguments.kills:
         stage = stages[number % len(stages)]
@@ -247,16 +254,21 @@ def main() -> int:
             if status != -signal.SIGKILL:
                 break
         history.append(f"-> {run_stage(base, stage)}")
-        problems += report(base, stage, history, expected[stage])
+        problems += report(base, stage, history, expected[stage], continued)
     times = {stage: round(value, 2) for stage, value in seconds.items()}
-    print(json.dumps({"kills": totals, "runs": number, "failed": problems, "seed": arguments.seed, "seconds": times}))
+    told = {"kills": totals, "continued": +continued, "runs": number, "failed": problems, "seed": arguments.seed}
+    print(json.dumps(told | {"seconds": times}))
     return min(problems, 1)
 
 
-def report(base: Path, stage: str, history: list[str], expected: dict[str, Any]) -> int:
+def report(
+    base: Path, stage: str, history: list[str], expected: dict[str, Any], continued: collections.Counter[str]
+) -> int:
     """1 and a line where something differs from what the stage leaves undisturbed; else 0, and the directory is removed."""
     log = base.with_suffix(".log").read_text()
-    wrong = differences(what_is_left(base, stage), expected)
+    found = what_is_left(base, stage)
+    wrong = differences(found, expected)
+    continued[stage] += found.get(CONTINUED, 0)
     if "Traceback" in log:
         wrong.append("a process ended with a traceback")
     if not history[-1].endswith("-> 0"):

@@ -31,3 +31,5 @@ def test_stages_killed_at_40_random_points_leave_what_they_leave_undisturbed(
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     totals = json.loads(done.stdout.splitlines()[-1])
     assert totals["failed"] == 0 and sum(totals["kills"].values()) >= 40 and len(totals["kills"]) == 4
+    # Otherwise stages began anew, and continuing was not tried.
+    assert totals["continued"].keys() == {"base_train", "chat_sft"}
