@@ -9,7 +9,7 @@ UV_VERSION := 0.13.8
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-dev browser hello test torture docs docs-commands eval lint types layers lock clean
+.PHONY: help venv venv-dev browser hello test slow torture docs docs-commands eval lint types layers lock clean
 
 help:  ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ hello: venv  ## train, score and rank a first model: no account, no GPU, no netw
 
 test: venv-dev browser  ## all tests but the long ones
 	$(BIN)/python -m pytest -m "not slow and not torture" -n auto --dist loadfile $(PYTEST_ARGS)
+
+slow: venv-dev browser  ## the long tests, but for every command of the documents
+	$(BIN)/python -m pytest -m slow --ignore tests/docs/test_commands_run.py -n auto --dist loadfile $(PYTEST_ARGS)
 
 torture: venv-dev  ## kills, races and corruption: an hour or two
 	$(BIN)/python -m pytest -m torture -s $(PYTEST_ARGS)

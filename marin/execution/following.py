@@ -6,7 +6,7 @@ other steps are run by the first process alone. All processes must see the same 
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from marin.execution.graph import Graph, Node
 from marin.execution.plan import Action, decide
@@ -16,18 +16,22 @@ from marin.execution.task import StepTask, make_task
 _POLL = 1.0
 
 
-def follow(steps: Sequence[ExecutorStep], prefix: str, index: int) -> None:
-    """Takes part, as process `index`, in those of `steps` and of what they depend on that all processes run."""
+def follow(steps: Sequence[ExecutorStep], prefix: str, index: int, leads: Callable[[], bool]) -> None:
+    """Takes part, as process `index`, in those of `steps` and of what they depend on that all processes run.
+
+    Args:
+        leads: whether process 0 waits for the others. That a step is running says less: an earlier program may still be at it.
+    """
     graph = Graph(steps, prefix)
     for node in graph.nodes:
-        if runs_together(node.step.config) and _wait_for_start(node, index):
+        if runs_together(node.step.config) and _wait_for_start(node, index, leads):
             task = make_task(node, graph)
             task.fn(task.config_for(node.output_path))
 
 
 def follow_task(task: StepTask, index: int) -> None:
-    """Takes part, as process `index`, in one step."""
-    if _wait_for_start(task, index):
+    """Takes part, as process `index`, in one step that process 0 is known to begin."""
+    if _wait_for_start(task, index, lambda: True):
         task.fn(task.config_for(task.output_path))
 
 
@@ -36,13 +40,15 @@ def runs_together(config: object) -> bool:
     return bool(getattr(type(config), "marin_together", False))
 
 
-def _wait_for_start(step: Node | StepTask, index: int) -> bool:
+def _wait_for_start(step: Node | StepTask, index: int, leads: Callable[[], bool]) -> bool:
     """Whether process 0 is at the step; False where it is done already."""
     announced = False
     while True:
         action = decide(step, force_run_failed=True).action
-        if action in (Action.WAIT, Action.SKIP):
-            return action is Action.WAIT
+        if action is Action.SKIP:
+            return False
+        if action is Action.WAIT and leads():
+            return True
         if not announced:
             announced = True
             print(f"process {index} waits for process 0 to begin {step.name}", file=sys.stderr)

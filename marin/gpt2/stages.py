@@ -55,7 +55,9 @@ def run_stage(places: Places, step: ExecutorStep) -> Path | None:
     graph = Graph([step], places.base)
     index = process_index()
     if index > 0:
-        follow([step], places.base, index)
+        from marin.parallel import distributed  # imports JAX, which stages that train nothing do not need
+
+        follow([step], places.base, index, distributed.leads)
         return None
     for node in graph.nodes:
         if node.override_output_path is not None:

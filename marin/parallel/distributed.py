@@ -137,11 +137,10 @@ def _leave(status: int) -> None:
 
 def _wait_for_coordinator(how: str, address: str, timeout: int) -> None:
     """Returns when process 0 listens. JAX's own waiting ends with an abort of the process and no message."""
-    host, _, port = address.rpartition(":")
     deadline = time.monotonic() + timeout
     while True:
         try:
-            socket.create_connection((host, int(port)), timeout=5).close()
+            _connect(address)
             return
         except OSError as error:
             if time.monotonic() > deadline:
@@ -150,6 +149,23 @@ def _wait_for_coordinator(how: str, address: str, timeout: int) -> None:
                     f" runs and that this machine reaches it, or raise {_TIMEOUT}"
                 ) from None
             time.sleep(0.5)
+
+
+def _connect(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host, int(port)), timeout=5).close()
+
+
+def leads(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether process 0 waits for the others in `start`, or has them; True where the environment does not say where it listens."""
+    processes = processes_of(environment)
+    if processes is None or processes.coordinator is None:
+        return True
+    try:
+        _connect(processes.coordinator)
+    except OSError:
+        return False
+    return True
 
 
 def process_index(environment: Mapping[str, str]) -> int:

@@ -5,10 +5,12 @@
 Each process gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which
 `marin.parallel.distributed` reads. Over several machines, start it on each with the same `--master_addr` and
 `--master_port`, and with its own `--node_rank`. Where one process fails the others are stopped, and its exit status is
-the launcher's; Ctrl-C and SIGTERM are passed on, so that all of them save and stop.
+the launcher's; Ctrl-C and SIGTERM are passed on, so that all of them save and stop. On Linux they do so too where the
+launcher itself is killed.
 """
 
 import argparse
+import functools
 import os
 import signal
 import socket
@@ -19,6 +21,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from marin.errors import ConfigError, clean_exit
+from marin.execution.children import end_with_parent
 from marin.flags import Parser
 
 _POLL = 0.2
@@ -98,12 +101,16 @@ def _run(command: list[str], environments: list[dict[str, str]]) -> int:
             if process.poll() is None:
                 process.send_signal(number)
 
+    # A launcher that is killed passes nothing on; processes that went on alone would hold what a second start needs.
+    follow_launcher = functools.partial(end_with_parent, signal.SIGTERM, os.getpid())
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         for environment in environments:
             if not asked:
                 # Ctrl-C reaches the whole group of the terminal; who is asked to stop is for this process to say.
-                processes.append(subprocess.Popen(command, env=environment, start_new_session=True))
+                processes.append(
+                    subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=follow_launcher)
+                )
         while True:
             statuses = [process.poll() for process in processes]
             failed = [status for status in statuses if status]

@@ -62,6 +62,12 @@ def _end(started: "subprocess.Popen[str]") -> tuple[int, str]:
     return started.returncode, errors
 
 
+def _wait_until_ready(folder: Path, started: "subprocess.Popen[str]") -> None:
+    while not all((folder / f"ready-{rank}").exists() for rank in (0, 1)):
+        assert started.poll() is None
+        time.sleep(0.05)
+
+
 def test_each_process_is_told_who_it_is_and_gets_its_own_arguments(tmp_path, repository):
     started = _start(
         tmp_path,
@@ -96,12 +102,20 @@ def test_failure_of_one_process_ends_the_others_with_its_status(tmp_path, reposi
     assert time.monotonic() - begin < 40
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells a process that its parent has died")
+def test_a_launcher_that_is_killed_leaves_nobody_behind(tmp_path, repository):
+    started = _start(tmp_path, repository, SAVE_SLOWLY, "--nproc_per_node=2", "-m", "program")
+    _wait_until_ready(tmp_path, started)
+    started.kill()
+    # Its output ends when the last of the processes that it started has.
+    assert _end(started)[0] == -signal.SIGKILL
+    assert all((tmp_path / f"saved-{rank}").exists() for rank in (0, 1))
+
+
 @pytest.mark.parametrize("program", [SAVE_ON_SIGTERM, SAVE_SLOWLY], ids=["all at once", "one takes longer"])
 def test_a_request_to_stop_reaches_every_process_which_may_save(tmp_path, repository, program):
     started = _start(tmp_path, repository, program, "--nproc_per_node=2", "-m", "program")
-    while not all((tmp_path / f"ready-{rank}").exists() for rank in (0, 1)):
-        assert started.poll() is None
-        time.sleep(0.05)
+    _wait_until_ready(tmp_path, started)
     started.send_signal(signal.SIGTERM)
     assert _end(started)[0] == 143
     assert all((tmp_path / f"saved-{rank}").exists() for rank in (0, 1))

@@ -1,4 +1,4 @@
-"""base_train in processes of its own: killed and continued, and the same from several of them, however they are started."""
+"""Training commands in processes of their own: killed and continued, and the same from several, however they are started."""
 
 import json
 import os
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from small_commands import TINY, where, write_core_bundle, write_text
 
+from marin.data.conversation import SPECIAL_TOKENS
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
 from marin.evaluation.core import evaluate_core
 from marin.evaluation.likelihood import LikelihoodScorer
@@ -30,9 +31,8 @@ def prepared(tmp_path_factory) -> Path:
     """A base directory with a tokenizer, text, and a run that nothing disturbed."""
     folder = tmp_path_factory.mktemp("prepared")
     write_text(folder)
-    train_tokenizer(
-        TrainTokenizerConfig(str(folder / "text" / "a.jsonl.zst"), 300, output_path=str(folder / "tokenizer"))
-    )
+    text, output = str(folder / "text" / "a.jsonl.zst"), str(folder / "tokenizer")
+    train_tokenizer(TrainTokenizerConfig(text, 300, output_path=output, special_tokens=SPECIAL_TOKENS))
     status, errors = _end(_start(folder, ["-m", "scripts.base_train"]))
     assert status == 0, errors
     return folder
@@ -41,11 +41,18 @@ def prepared(tmp_path_factory) -> Path:
 def _start(
     folder: Path, program: list[str], *flags: str, runner: str = sys.executable, **variables: str
 ) -> "subprocess.Popen[str]":
+    """Of base_train."""
+    return _start_with(folder, program, [*LONG, *where(folder), *flags], runner, variables)
+
+
+def _start_with(
+    folder: Path, program: list[str], flags: list[str], runner: str, variables: dict[str, str]
+) -> "subprocess.Popen[str]":
     repository = Path(__file__).parents[2]
     # Without the virtual devices that this process has.
     plain = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     environment = plain | {"MARIN_CPU_PEAK_FLOPS": "1e11", "WANDB_MODE": "disabled", **variables}
-    command = [runner, *program, *LONG, *where(folder), *flags]
+    command = [runner, *program, *flags]
     return subprocess.Popen(
         command, cwd=repository, env=environment, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
@@ -192,10 +199,35 @@ def test_torchrun_restarts_the_processes_when_one_is_killed_and_they_go_on(prepa
     assert steps == pytest.approx(_losses(prepared), rel=1e-5)
 
 
-def _wait_for_steps(folder: Path, started: "subprocess.Popen[str]") -> None:
-    log = folder / "base_checkpoints" / "d2" / "metrics.jsonl"
+def test_finetuning_in_two_processes_is_killed_with_its_launcher_and_reaches_what_one_does(prepared, tmp_path):
+    def start(name: str, *launcher: str) -> "subprocess.Popen[str]":
+        if not (tmp_path / name).exists():
+            shutil.copytree(prepared, tmp_path / name)
+        flags = [f"--base-dir={tmp_path / name}", "--device-type=cpu", "--made=60", "--num-iterations=60", "--eval-every=30",
+                 "--eval-tokens=300", "--chatcore-every=-1", "--checkpoint-interval=0.1"]  # fmt: skip
+        return _start_with(tmp_path / name, ["-m", *launcher], flags, sys.executable, {})
+
+    launched = ("marin.run.launch", "--nproc_per_node=2", "-m", "scripts.chat_sft", "--")
+    killed = start("two", *launched)
+    _wait_for_steps(tmp_path / "two", killed, "chatsft_checkpoints")
+    killed.kill()
+    assert _end(killed)[0] == -signal.SIGKILL
+    for process in (start("two", *launched), start("one", "scripts.chat_sft")):
+        status, errors = _end(process)
+        assert status == 0, errors
+        assert errors.count("warning: training goes") == 1
+    one, two = (tmp_path / name / "chatsft_checkpoints" / "d2" for name in ("one", "two"))
+    assert [entry["from_step"] > 0 for entry in RunRecord.open(two).of("start")] == [False, True]
+    losses = [{step["step"]: step["loss"] for step in RunRecord.open(run).steps()} for run in (one, two)]
+    assert len(losses[0]) == 60 and losses[1] == pytest.approx(losses[0], rel=1e-5)
+    told = [json.loads((run / "sft.json").read_text())["val_bpb"] for run in (one, two)]
+    assert told[1] == pytest.approx(told[0], rel=1e-5)
+
+
+def _wait_for_steps(folder: Path, started: "subprocess.Popen[str]", kind: str = "base_checkpoints") -> None:
+    log = folder / kind / "d2" / "metrics.jsonl"
     while not (log.exists() and log.read_text().count('"step_time"') > 6):
-        assert started.poll() is None
+        assert started.poll() is None, _end(started)
         time.sleep(0.02)
 
 
