@@ -98,8 +98,8 @@ def connect() -> Any:
     return ray
 
 
-def did_not_start(error: Exception) -> ConfigError:
-    """What to say where Ray's own processes did not come up on this machine; Ray waits for them for 30 seconds."""
+def did_not_start(error: Exception | str) -> ConfigError:
+    """What to say where Ray's own processes did not come up on this machine; Ray itself waits for them for 30 seconds."""
     return ConfigError(
         f"Ray did not start on this machine ({error}): run the same command again when the machine is less busy, or name a"
         " cluster that runs in RAY_ADDRESS"

@@ -15,10 +15,16 @@ The exit status is the command's. Ctrl-C cancels the job; with `--no_wait` it go
 import argparse
 import asyncio
 import contextlib
+import functools
 import logging
 import os
+import secrets
 import shlex
+import signal
+import socket
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,6 +35,7 @@ if __name__ == "__main__" and str(ROOT) not in sys.path:  # started by its path,
     sys.path[0] = str(ROOT)
 
 from marin.errors import ConfigError, ExecutionError, clean_exit  # noqa: E402
+from marin.execution.children import end_with_parent  # noqa: E402
 from marin.execution.ray_cluster import check_listens, did_not_start, import_ray  # noqa: E402
 from marin.execution.redaction import redact  # noqa: E402
 from marin.flags import Parser  # noqa: E402
@@ -37,7 +44,7 @@ from marin.flags import Parser  # noqa: E402
 _LEFT_OUT = (".git", ".venv", "local_store", ".env", "**/__pycache__", "**/*.so", "**/node_modules")
 _END_STATES = ("SUCCEEDED", "FAILED", "STOPPED")
 _POLL = 0.5
-_SECONDS_TO_STOP = 60.0
+_SECONDS_TO_START, _SECONDS_TO_STOP = 120.0, 60.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -49,14 +56,15 @@ def main(arguments: Sequence[str]) -> int:
     """
     options, command = _parse(list(arguments))
     ray = import_ray()
-    logging.getLogger("ray").setLevel(logging.ERROR)  # its own notes would stand between the lines of the job
     from ray.job_submission import JobSubmissionClient
 
-    with _cluster(options.address, keep=options.no_wait) as (address, is_here):
+    with _cluster(options.address, keep=options.no_wait) as (address, headers):
+        is_here = headers is not None
         if is_here and command[0] in ("python", "python3"):
             command[0] = sys.executable  # which has the package, whatever the shell finds first
         try:
-            client = JobSubmissionClient(address)
+            client = JobSubmissionClient(address, headers=headers)
+            logging.getLogger("ray").setLevel(logging.ERROR)  # its own notes would stand between the lines of the job
             job = client.submit_job(
                 entrypoint=shlex.join(command),
                 runtime_env=runtime_environment(options, is_here=is_here),
@@ -138,28 +146,87 @@ def _parser() -> Parser:
 
 
 @contextlib.contextmanager
-def _cluster(address: str | None, *, keep: bool) -> Iterator[tuple[str, bool]]:
-    """The address to submit to, and whether this process started the cluster there, as it does where none is named."""
+def _cluster(address: str | None, *, keep: bool) -> Iterator[tuple[str, dict[str, str] | None]]:
+    """The address to submit to; with headers if this process started the cluster there, as it does where none is named."""
     address = address or os.environ.get("RAY_ADDRESS")
     if address:
         check_listens(address)
-        yield address, False
+        yield address, None
         return
     if keep:
         raise ConfigError(
             "`--no_wait` needs a cluster that stays: set RAY_ADDRESS, or start one with `ray start --head`"
         )
-    ray = import_ray()
     print("RAY_ADDRESS is not set: starting a cluster on this machine, for this job", flush=True)
+    with _own_cluster() as (address, headers):
+        yield address, headers
+
+
+@contextlib.contextmanager
+def _own_cluster() -> Iterator[tuple[str, dict[str, str]]]:
+    """A cluster on this machine: the address where it takes jobs, once it does, and the headers that it asks for.
+
+    Its ports are free ones. `ray.init` takes the usual ones, and where they are another cluster's, jobs find no agent. Whoever may
+    submit a job runs code as this user, so it takes none without a secret that only this process and the cluster know.
+    """
+    secret = secrets.token_hex(32)
+    ports = dict(
+        zip(
+            ("port", "dashboard-port", "dashboard-agent-listen-port", "ray-client-server-port"),
+            _free_ports(4),
+            strict=True,
+        )
+    )
+    flags = ["--head", "--block", "--include-dashboard=true", "--node-ip-address=127.0.0.1", "--disable-usage-stats"]
+    command = [
+        sys.executable,
+        "-m",
+        "ray.scripts.scripts",
+        "start",
+        *flags,
+        *(f"--{name}={port}" for name, port in ports.items()),
+    ]
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(
+            command,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secret},
+            start_new_session=True,
+            preexec_fn=functools.partial(end_with_parent, signal.SIGTERM, os.getpid()),
+        )
+        try:
+            deadline = time.monotonic() + _SECONDS_TO_START
+            while not all(_listens(ports[name]) for name in ("dashboard-port", "dashboard-agent-listen-port")):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    said.seek(0)
+                    last = (said.read().split("\n\n")[-1].strip() or "it said nothing").splitlines()[-1]
+                    raise did_not_start(last)
+                time.sleep(_POLL)
+            yield f"http://127.0.0.1:{ports['dashboard-port']}", {"Authorization": f"Bearer {secret}"}
+        finally:
+            process.terminate()
+            try:
+                process.wait(_SECONDS_TO_STOP)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def _listens(port: int) -> bool:
     try:
-        context = ray.init(address="local", include_dashboard=True, logging_level="error", log_to_driver=False)
-    except Exception as error:  # a plain one where its processes do not start in time
-        ray.shutdown()
-        raise did_not_start(error) from None
-    try:
-        yield f"http://{context.address_info['webui_url']}", True
-    finally:
-        ray.shutdown()
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def _follow(client: Any, job: str) -> int:

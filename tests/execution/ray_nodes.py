@@ -30,7 +30,11 @@ class RayNodes:
             text=True,
             start_new_session=True,
         )
-        self.address, self.jobs_address = self._answer().split()
+        try:
+            self.address, self.jobs_address = self._answer().split()
+        except AssertionError:
+            self.close()
+            raise
 
     def kill(self, node: int) -> int:
         """Ends a node, and says how many are left."""
@@ -64,7 +68,10 @@ def main(num_nodes: int, cpus: int, dashboard: bool) -> None:
     from ray.cluster_utils import Cluster
 
     memory = {"object_store_memory": 80 << 20}
-    cluster = Cluster(initialize_head=True, head_node_args=memory | {"num_cpus": 0, "include_dashboard": dashboard})
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args=memory | {"num_cpus": 0, "include_dashboard": dashboard, "dashboard_agent_listen_port": 0},
+    )
     numbers = itertools.count()
 
     def add() -> Any:

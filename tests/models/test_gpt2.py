@@ -148,5 +148,7 @@ def test_logits_are_those_of_transformers(tmp_path, plain_environment):
     done = subprocess.run(
         [python, "-c", PEER, str(folder), json.dumps(TOKENS)], env=plain_environment, capture_output=True, text=True
     )
+    if "No module named 'transformers'" in done.stderr:
+        pytest.skip(f"{python} has no transformers")
     assert done.returncode == 0, done.stderr[-2000:]
     np.testing.assert_allclose(our_logits(folder, TOKENS), json.loads(done.stdout), atol=1e-4)

@@ -1,5 +1,6 @@
 """`python marin/run/ray_run.py`: a command as a job of a real Ray cluster on this machine."""
 
+import contextlib
 import http.server
 import os
 import signal
@@ -71,15 +72,29 @@ def test_a_server_that_is_no_cluster_is_refused():
         server.shutdown()
 
 
-@pytest.mark.parametrize("start", [lambda: ray_run.main(["--", "true"]), ray_cluster.connect], ids=["job", "runner"])
-def test_a_cluster_that_does_not_start_in_time_is_one_message(start, monkeypatch):
+@pytest.mark.parametrize(
+    ("script", "seconds", "said"),
+    [("echo starting; echo no room left; exit 1", 60, "no room left"), ("sleep 60", 0, "it said nothing")],
+)
+def test_a_cluster_of_its_own_that_does_not_start_is_one_message(script, seconds, said, monkeypatch, tmp_path):
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(ray_run, "_SECONDS_TO_START", seconds)
+    with pytest.raises(ConfigError, match=rf"Ray did not start on this machine \({said}\)"):
+        ray_run.main(["--", "true"])
+
+
+def test_a_cluster_for_an_experiment_that_does_not_start_in_time_is_one_message(monkeypatch):
     def late(**settings: Any) -> None:
         raise Exception("The current node timed out during startup.")  # as Ray says it, of no narrower class
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(HAS_RAY, "init", late)
     with pytest.raises(ConfigError, match=r"Ray did not start on this machine \(The current node timed out"):
-        start()
+        ray_cluster.connect()
 
 
 def test_a_secret_of_the_command_line_is_not_shown(monkeypatch):
@@ -93,8 +108,8 @@ def test_a_cluster_behind_a_forwarded_port_gets_the_repository(monkeypatch):
     submitted: list[dict[str, Any]] = []
 
     class Client:
-        def __init__(self, address: str):
-            self.address = address
+        def __init__(self, address: str, headers: dict[str, str] | None):
+            self.address, self.headers = address, headers
 
         def submit_job(self, **job: Any) -> str:
             submitted.append(job)
@@ -152,19 +167,13 @@ def test_what_a_job_gets(monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_a_job_runs_the_steps_on_a_cluster_of_its_own(repository, tmp_path, plain_environment):
     (tmp_path / "main.py").write_text(EXPERIMENT)
-    done = run(
-        repository,
-        tmp_path,
-        plain_environment,
-        "-e",
-        "SR_LABEL",
-        "made",
-        "--",
-        "python",
-        "main.py",
-        "--prefix",
-        "store",
-    )
+    command = ["-e", "SR_LABEL", "made", "--", "python", "main.py", "--prefix", "store"]
+    with contextlib.ExitStack() as beside:
+        with contextlib.suppress(
+            OSError
+        ):  # the usual port of the agent is another cluster's, as it is where this fails
+            beside.enter_context(socket.create_server(("", 52365)))
+        done = run(repository, tmp_path, plain_environment, *command)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "starting a cluster on this machine" in done.stdout
     assert "(steps/a pid=" in done.stdout and "done steps/a in" in done.stdout
