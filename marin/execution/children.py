@@ -10,6 +10,8 @@ import pathlib
 import signal
 import sys
 
+# Arguments of a Python that becomes the one whose arguments follow, and ends with its parent; without a fork, which JAX forbids.
+ENDING_WITH_PARENT = ("-m", "marin.execution.children")
 _PARENT = "MARIN_PARENT_PID"
 _PR_SET_PDEATHSIG = 1
 
@@ -32,3 +34,8 @@ def end_with_parent(signal_number: signal.Signals, parent: int | None = None) ->
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal_number)
     if os.getppid() != (parent or int(os.environ.get(_PARENT, os.getppid()))):  # it died before that
         sys.exit(143)
+
+
+if __name__ == "__main__":
+    end_with_parent(signal.SIGTERM)
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])

@@ -15,12 +15,10 @@ The exit status is the command's. Ctrl-C cancels the job; with `--no_wait` it go
 import argparse
 import asyncio
 import contextlib
-import functools
 import logging
 import os
 import secrets
 import shlex
-import signal
 import socket
 import subprocess
 import sys
@@ -35,7 +33,7 @@ if __name__ == "__main__" and str(ROOT) not in sys.path:  # started by its path,
     sys.path[0] = str(ROOT)
 
 from marin.errors import ConfigError, ExecutionError, clean_exit  # noqa: E402
-from marin.execution.children import end_with_parent  # noqa: E402
+from marin.execution.children import ENDING_WITH_PARENT, child_environment  # noqa: E402
 from marin.execution.ray_cluster import check_listens, did_not_start, import_ray  # noqa: E402
 from marin.execution.redaction import redact  # noqa: E402
 from marin.flags import Parser  # noqa: E402
@@ -180,6 +178,7 @@ def _own_cluster() -> Iterator[tuple[str, dict[str, str]]]:
     flags = ["--head", "--block", "--include-dashboard=true", "--node-ip-address=127.0.0.1", "--disable-usage-stats"]
     command = [
         sys.executable,
+        *ENDING_WITH_PARENT,
         "-m",
         "ray.scripts.scripts",
         "start",
@@ -191,9 +190,8 @@ def _own_cluster() -> Iterator[tuple[str, dict[str, str]]]:
             command,
             stdout=said,
             stderr=subprocess.STDOUT,
-            env=os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secret},
+            env=child_environment(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secret),
             start_new_session=True,
-            preexec_fn=functools.partial(end_with_parent, signal.SIGTERM, os.getpid()),
         )
         try:
             deadline = time.monotonic() + _SECONDS_TO_START
