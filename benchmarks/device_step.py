@@ -84,10 +84,9 @@ def main() -> None:
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
-    return number
+    return int(text)
 
 
 # --- the program --------------------------------------------------------------------------------------------------

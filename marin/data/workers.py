@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
+from marin.children import child_environment, end_with_parent
 from marin.data import ray_workers
 from marin.errors import DataError
-from marin.execution.children import child_environment, end_with_parent
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from marin import errors
+from marin.children import child_environment, end_with_parent
 from marin.errors import ConfigError, ExecutionError
-from marin.execution.children import child_environment, end_with_parent
 from marin.execution.following import follow_task
 from marin.execution.provenance import RunContext
 from marin.execution.runner import Result, run_step

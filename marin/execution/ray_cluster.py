@@ -9,6 +9,7 @@ import os
 import socket
 from typing import Any
 
+from marin.children import free_ports
 from marin.errors import ConfigError, HardwareError, StorageError
 from marin.hardware import Device, lookup_device, tpu_chips
 from marin.resources import CpuOnlyConfig, GpuConfig, Resources, TpuPodConfig
@@ -205,9 +206,7 @@ def check_prefix_is_shared(ray: Any, prefix: str) -> None:
 def coordinator_address() -> str:
     """Where the first of several processes on this host can listen for the others: `host:port`."""
     ray = import_ray()
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return f"{ray.util.get_node_ip_address()}:{probe.getsockname()[1]}"
+    return f"{ray.util.get_node_ip_address()}:{free_ports(1, host='')[0]}"
 
 
 def _gpu_request(resources: GpuConfig, nodes: list[dict[str, Any]], grows: bool) -> Request:

@@ -10,18 +10,15 @@ launcher itself is killed.
 """
 
 import argparse
-import functools
-import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from types import FrameType
 
+from marin.children import ENDING_WITH_PARENT, child_environment, free_ports
 from marin.errors import ConfigError, clean_exit
-from marin.execution.children import end_with_parent
 from marin.flags import Parser
 
 _POLL = 0.2
@@ -48,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         )
     if nodes > 1 and (options.master_addr is None or options.master_port is None):
         raise ConfigError("several nodes need `--master_addr` and `--master_port` of node 0, the same on all of them")
-    port = options.master_port or _free_port()
+    port = options.master_port or free_ports(1)[0]
     shared = {
         "MASTER_ADDR": options.master_addr or "127.0.0.1",
         "MASTER_PORT": str(port),
@@ -56,10 +53,11 @@ def main(arguments: Sequence[str]) -> int:
         "LOCAL_WORLD_SIZE": str(count),
     }
     environments = [
-        os.environ | shared | {"RANK": str(options.node_rank * count + local), "LOCAL_RANK": str(local)}
+        child_environment(**shared, RANK=str(options.node_rank * count + local), LOCAL_RANK=str(local))
         for local in range(count)
     ]
-    return _run([sys.executable, "-m", *program], environments)
+    # A launcher that is killed passes nothing on; processes that went on alone would hold what a second start needs.
+    return _run([sys.executable, *ENDING_WITH_PARENT, "-m", *program], environments)
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -101,16 +99,12 @@ def _run(command: list[str], environments: list[dict[str, str]]) -> int:
             if process.poll() is None:
                 process.send_signal(number)
 
-    # A launcher that is killed passes nothing on; processes that went on alone would hold what a second start needs.
-    follow_launcher = functools.partial(end_with_parent, signal.SIGTERM, os.getpid())
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         for environment in environments:
             if not asked:
                 # Ctrl-C reaches the whole group of the terminal; who is asked to stop is for this process to say.
-                processes.append(
-                    subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=follow_launcher)
-                )
+                processes.append(subprocess.Popen(command, env=environment, start_new_session=True))
         while True:
             statuses = [process.poll() for process in processes]
             failed = [status for status in statuses if status]
@@ -144,12 +138,6 @@ def _stop(processes: list["subprocess.Popen[bytes]"], *, asked_already: bool) ->
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__" and str(ROOT) not in sys.path:  # started by its path, with or without an installed package
     sys.path[0] = str(ROOT)
 
+from marin.children import ENDING_WITH_PARENT, child_environment, free_ports  # noqa: E402
 from marin.errors import ConfigError, ExecutionError, clean_exit  # noqa: E402
-from marin.execution.children import ENDING_WITH_PARENT, child_environment  # noqa: E402
 from marin.execution.ray_cluster import check_listens, did_not_start, import_ray  # noqa: E402
 from marin.execution.redaction import redact  # noqa: E402
 from marin.flags import Parser  # noqa: E402
@@ -171,7 +171,7 @@ def _own_cluster() -> Iterator[tuple[str, dict[str, str]]]:
     ports = dict(
         zip(
             ("port", "dashboard-port", "dashboard-agent-listen-port", "ray-client-server-port"),
-            _free_ports(4),
+            free_ports(4),
             strict=True,
         )
     )
@@ -209,14 +209,6 @@ def _own_cluster() -> Iterator[tuple[str, dict[str, str]]]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def _listens(port: int) -> bool:
