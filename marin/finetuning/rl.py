@@ -96,6 +96,7 @@ class RlConfig:
             check_range(name, getattr(self, name), at_least=1, whole=True)
         check_range("num_samples", self.num_samples, at_least=2, whole=True)
         check_range("temperature", self.temperature, above=0.0)
+        check_range("checkpoint_interval", self.checkpoint_interval, above=0.0)
         samples = self.examples_per_step * self.num_samples
         if samples % min(self.device_batch_size, samples):
             raise ConfigError(

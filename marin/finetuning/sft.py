@@ -25,6 +25,7 @@ from marin.finetuning.chat_scores import ChatEvalOptions, available_tasks, chat_
 from marin.finetuning.conversations import VALIDATION
 from marin.finetuning.origin import FinetuneRates, Origin, finetuning_optimizer, with_context
 from marin.nn.precision import Precision
+from marin.optim.config import check_range
 from marin.parallel import distributed
 from marin.parallel.mesh import ambient, run_mesh
 from marin.resources import Resources
@@ -79,6 +80,9 @@ class SftConfig:
     checkpoint_interval: float = placement(default=600.0)
     flags: Mapping[str, Any] = placement(default_factory=dict)
     output_path: str = this_output_path()
+
+    def __post_init__(self) -> None:
+        check_range("checkpoint_interval", self.checkpoint_interval, above=0.0)
 
 
 def train_sft(config: SftConfig) -> None:

@@ -5,6 +5,7 @@ made, with what to use instead.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -372,7 +373,7 @@ class TrainLmConfig:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _check_whole(field: str, value: object, least: int) -> None:

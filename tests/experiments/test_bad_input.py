@@ -124,6 +124,7 @@ def _train_config(**changes: Any) -> SimpleTrainConfig:
         ("reset_data_loader_on_init", None), ("allow_partial_checkpoint", True), ("optimizer_config", {"lr": 1}),
         ("watch", None), ("watch", {"interval": 3}), ("profiler", "x"), ("profiler_start_step", -1),
         ("profiler_num_steps", 0), ("train_seq_len", 0), ("train_seq_len", 1.5), ("precision", "fp8"), ("checkpoint_interval", 0), ("checkpoint_interval", "x"),
+        ("checkpoint_interval", float("nan")), ("z_loss_weight", float("nan")), ("ema_beta", float("nan")),
     ],
 )  # fmt: skip
 def test_train_config_field_of_a_wrong_type_or_value_is_refused_by_name(field: str, value: Any) -> None:

@@ -117,13 +117,19 @@ def test_public_data_is_fetched_by_the_first_process_alone(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("script", [chat_sft, chat_rl])
-def test_seconds_between_checkpoints_reach_the_config(script, tmp_path, monkeypatch):
+def test_seconds_between_checkpoints_reach_the_config_or_are_refused(script, tmp_path, monkeypatch):
     monkeypatch.setattr(chat_sft, "Tokenizer", SimpleNamespace(load=lambda path: SimpleNamespace(digest="digest")))
     checkpoint = SimpleNamespace(path=tmp_path, step=1)
     origin = SimpleNamespace(model=GptConfig(), digest="digest", tokenizer="tokenizer", checkpoint=checkpoint)
-    flags = parse_flags(script.Flags, None, ["--checkpoint-interval=7.5", "--device-type=cpu"])
-    config = script.make_config(flags, Places(str(tmp_path)), origin, "d1")
-    assert config.checkpoint_interval == 7.5
+
+    def config_with(seconds):
+        flags = parse_flags(script.Flags, None, [f"--checkpoint-interval={seconds}", "--device-type=cpu"])
+        return script.make_config(flags, Places(str(tmp_path)), origin, "d1")
+
+    assert config_with(7.5).checkpoint_interval == 7.5
+    for wrong in (0, -1, "nan"):
+        with pytest.raises(ConfigError, match="`checkpoint_interval` is .* number above 0"):
+            config_with(wrong)
 
 
 def test_rl_flags_become_its_config(tmp_path):
