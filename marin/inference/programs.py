@@ -24,10 +24,13 @@ from marin.models.decoding import (
     extend,
     extend_burst,
     init_cache,
+    joined_projections,
     layer_windows,
     prefill,
     resize,
+    with_joined_projections,
 )
+from marin.nn import Linear
 
 # Tokens of each row in one call: what starting a program and writing to the cache cost is shared by so many.
 BURST = 8
@@ -74,15 +77,16 @@ class Programs:
         arrays, self._static = eqx.partition(model, eqx.is_array)
         # A call looks at each object that it is handed: leaves are far fewer than a model's modules.
         self._leaves, self._structure = jax.tree.flatten((arrays, head_DV))
+        self._joined: list[Linear] | None = None
         self._prefill = jax.jit(self._prefill_fn, donate_argnums=(1,), static_argnames=("first",))
-        self._burst = jax.jit(self._burst_fn, donate_argnums=(1,))
+        self._burst = jax.jit(self._burst_fn, donate_argnums=(2,))
         self._resize = jax.jit(functools.partial(resize, windows=self.windows), static_argnums=(2,))
         self._first = jax.jit(choose)
         self._join = jax.jit(_join, donate_argnums=(0,))
 
     def take_weights(self, other: "Programs") -> None:
         """Goes on with the weights of another of the same model; nothing is compiled again."""
-        self._leaves = other._leaves
+        self._leaves, self._joined = other._leaves, None
 
     @property
     def weight_bytes(self) -> int:
@@ -109,7 +113,7 @@ class Programs:
         return self._first(logits_1V, options)
 
     def burst(self, cache: KvCache, asked: BurstInput) -> tuple[BurstOutput, KvCache]:
-        return self._burst(self._leaves, cache, asked)
+        return self._burst(self._leaves, self._joined_for(asked.pending_B.shape[0]), cache, asked)
 
     def resize(self, cache: KvCache, rows: Any, length: int) -> KvCache:
         """See `marin.models.decoding.resize`."""
@@ -118,6 +122,18 @@ class Programs:
     def join(self, cache: KvCache, row: int, new: KvCache) -> KvCache:
         """The cache with a row replaced by that of a cache of one row and the same length."""
         return self._join(cache, jnp.asarray(row, jnp.int32), new)
+
+    def _joined_for(self, rows: int) -> list[Linear]:
+        """A copy of some matrices, joined, where that is faster; else nothing.
+
+        On a processor one row's products are so short that each further one costs more than what it computes: joined they
+        made 1.08 to 1.11 times as many tokens a second (6 layers of width 384, 2 AVX-512 cores). Of 2 to 16 rows, .96 to .98.
+        """
+        if rows > 1 or jax.default_backend() != "cpu":
+            return []
+        if self._joined is None:
+            self._joined = joined_projections(self._model(self._leaves))
+        return self._joined
 
     def _weights(self, leaves: list[Array]) -> tuple[Any, Float[Array, "D V"]]:
         """The model's arrays without its head, and that."""
@@ -139,8 +155,12 @@ class Programs:
         last_1D = jnp.take_along_axis(x_1TD, (count_1 - 1)[:, None, None], axis=1)[:, 0]
         return self._logits(leaves, last_1D), cache
 
-    def _burst_fn(self, leaves: list[Array], cache: KvCache, asked: BurstInput) -> tuple[BurstOutput, KvCache]:
+    def _burst_fn(
+        self, leaves: list[Array], joined: list[Linear], cache: KvCache, asked: BurstInput
+    ) -> tuple[BurstOutput, KvCache]:
         model = self._model(leaves)
+        if joined:
+            model = with_joined_projections(model, joined)
         rows = asked.pending_B.shape[0]
 
         def goes_on(state: Any) -> Bool[Array, ""]:

@@ -15,6 +15,7 @@ beyond `max_length` would be lost, so the caller keeps `lengths + new <= max_len
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -22,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 from marin.errors import ConfigError
 from marin.models.gpt import Gpt, norm, smeared_after
 from marin.models.llama import LlamaModel
-from marin.nn import rotary_angles_at
+from marin.nn import Linear, rotary_angles_at
 from marin.nn.attention_cached import (
     LayerCache,
     NewTokens,
@@ -192,6 +193,41 @@ def resize(cache: KvCache, rows: Int[Array, " R"], max_length: int, windows: Seq
 def repeat_rows(cache: KvCache, num: int) -> KvCache:
     """Each row `num` times, one after the other, so that several continuations share what came before."""
     return jax.tree.map(lambda leaf: jnp.repeat(leaf, num, axis=0), cache)
+
+
+class _Part(eqx.Module):
+    """Some of the outputs of a product that several projections share; the compiler takes it once for all of them."""
+
+    joined: Linear
+    outputs: slice = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, "... I"]) -> Float[Array, "... o"]:
+        return self.joined(x)[..., self.outputs]
+
+
+def joined_projections(model: Any) -> list[Linear]:
+    """Each layer's projections to queries, keys and values as one, for `with_joined_projections`."""
+
+    def join(*parts: Array) -> Array:
+        return jnp.concatenate(parts, axis=-1)
+
+    return [jax.tree.map(join, *_projections(block.attention)) for block in model.blocks]
+
+
+def with_joined_projections(model: Any, joined: Sequence[Linear]) -> Any:
+    """The same model, which takes queries, keys and values as one product, and no longer reads their own matrices."""
+    parts: list[_Part] = []
+    for block, together in zip(model.blocks, joined, strict=True):
+        first = 0
+        for projection in _projections(block.attention):
+            last = first + projection.weight_IO.shape[1]
+            parts.append(_Part(together, slice(first, last)))
+            first = last
+    return eqx.tree_at(lambda m: [part for block in m.blocks for part in _projections(block.attention)], model, parts)
+
+
+def _projections(attention: Any) -> tuple[Linear, Linear, Linear]:
+    return attention.query, attention.key, attention.value
 
 
 def _run(

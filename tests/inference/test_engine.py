@@ -102,6 +102,19 @@ def test_stream_gives_the_tokens_of_generate(engine, chat_tokenizer):
     assert tuple(engine.stream(prompt, HOT)) == sample.tokens
 
 
+@pytest.mark.parametrize("num_samples", [1, 2])
+def test_other_weights_are_used_from_the_next_prompt_on(chat_tokenizer, num_samples):
+    old, new = (model_of(dataclasses.replace(CONFIG, num_heads=4), chat_tokenizer.vocab_size) for _ in range(2))
+    new = eqx.tree_at(lambda m: m.blocks[0].attention.value.weight_IO, new, replace_fn=lambda weight: -weight)
+    (prompt,) = prompts(chat_tokenizer.vocab_size, (9,))
+    engine = engine_of(old, chat_tokenizer, max_rows=2)
+    of_old = engine.generate([prompt], GREEDY, num_samples=num_samples)
+    engine.load(new)
+    of_new = engine.generate([prompt], GREEDY, num_samples=num_samples)
+    assert of_new == engine_of(new, chat_tokenizer, max_rows=2).generate([prompt], GREEDY, num_samples=num_samples)
+    assert of_new[0][0].logprobs != of_old[0][0].logprobs
+
+
 def test_a_stop_token_ends_a_sample_and_is_named(engine, chat_tokenizer):
     (prompt,) = prompts(chat_tokenizer.vocab_size, (5,))
     ((whole,),) = engine.generate([prompt], GREEDY)

@@ -16,10 +16,12 @@ from marin.models.decoding import (
     extend,
     extend_burst,
     init_cache,
+    joined_projections,
     layer_windows,
     prefill,
     repeat_rows,
     resize,
+    with_joined_projections,
 )
 from marin.models.gpt import Gpt
 from marin.nn import RmsNormConfig
@@ -123,6 +125,26 @@ def test_a_burst_equals_the_row_and_rows_may_leave_it_early():
                 assert_same(x_BD[row], expected[row, at[row] + index])
         cache, at = end(burst), at + leaves_after
         np.testing.assert_array_equal(cache.lengths_B, at)
+
+
+@pytest.mark.parametrize(
+    "config", [CONFIGS["gpt-grouped"], dataclasses.replace(LLAMA, use_bias=True)], ids=["gpt", "llama"]
+)
+def test_joined_projections_are_the_same_model_without_its_own(config):
+    model = model_of(config)
+    expected = whole(model, TOKENS)[:, :10]
+    joined = joined_projections(model)
+    assert all(together.weight_IO.shape == (32, 32 + 2 * 16) for together in joined)
+
+    def own(m):
+        attentions = [block.attention for block in m.blocks]
+        return [getattr(a, name).weight_IO for a in attentions for name in ("query", "key", "value")]
+
+    emptied = eqx.tree_at(own, model, replace_fn=jnp.zeros_like)
+    x_BTD, _ = eqx.filter_jit(prefill)(
+        with_joined_projections(emptied, joined), TOKENS[:, :10], init_cache(model, 3, LENGTH)
+    )
+    assert_same(x_BTD, expected)
 
 
 def test_a_cache_grows_and_its_rows_are_moved():
