@@ -47,8 +47,8 @@ class Board:
 
 
 @contextlib.contextmanager
-def _without_collecting() -> Iterator[None]:
-    """Rows are many and hold no cycles: looking for some among them takes a third of the time."""
+def without_collecting() -> Iterator[None]:
+    """The garbage collector waits: rows are many and hold no cycles, and looking for some takes a third of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -58,7 +58,7 @@ def _without_collecting() -> Iterator[None]:
             gc.enable()
 
 
-@_without_collecting()
+@without_collecting()
 def collect(
     results_dirs: Sequence[str | os.PathLike[str]],
     rows_files: Sequence[str | os.PathLike[str]] = (),

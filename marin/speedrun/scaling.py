@@ -8,7 +8,8 @@ Intervals are from a bootstrap of residuals with a fixed seed: what else could t
 """
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -193,23 +194,66 @@ def _fit_curve(x_N: Float[np.ndarray, "N"], y_RN: Float[np.ndarray, "R N"]) -> _
     at = np.argmin(_grid_losses(x_N, y_RN), axis=1)
     low_R = _EXPONENTS[np.maximum(at - 1, 0)]
     high_R = _EXPONENTS[np.minimum(at + 1, len(_EXPONENTS) - 1)]
-    ratio = (np.sqrt(5) - 1) / 2
-    for _ in range(60 if len(y_RN) == 1 else 16):  # golden section, all rows at once; resamples need four digits
-        left_R, right_R = high_R - ratio * (high_R - low_R), low_R + ratio * (high_R - low_R)
-        better = _loss(x_N, y_RN, left_R) < _loss(x_N, y_RN, right_R)
-        low_R, high_R = np.where(better, low_R, left_R), np.where(better, right_R, high_R)
-    b_R = (low_R + high_R) / 2
+    if len(y_RN) == 1:
+        b_R = _golden_section(lambda b_R: _loss(x_N, y_RN, b_R), low_R, high_R, iterations=40)
+    else:
+        # Resamples need four digits.
+        b_R = _golden_section(_Moments(x_N, y_RN).loss, low_R, high_R, iterations=16)
     a_R, c_R, _ = _linear(np.exp(-b_R[:, None] * x_N[None, :]), y_RN)
     return a_R, b_R, c_R
+
+
+def _golden_section(
+    loss: Callable[[Float[np.ndarray, "R"]], Float[np.ndarray, "R"]],
+    low_R: Float[np.ndarray, "R"], high_R: Float[np.ndarray, "R"], *, iterations: int,
+) -> Float[np.ndarray, "R"]:  # fmt: skip
+    """Where each row's loss is least between its bounds, all rows at once: each further iteration asks for one loss."""
+    ratio = (np.sqrt(5) - 1) / 2
+    left_R, right_R = high_R - ratio * (high_R - low_R), low_R + ratio * (high_R - low_R)
+    at_left_R, at_right_R = loss(left_R), loss(right_R)
+    for _ in range(iterations - 1):
+        better_R = at_left_R < at_right_R
+        low_R, high_R = np.where(better_R, low_R, left_R), np.where(better_R, right_R, high_R)
+        new_R = np.where(better_R, high_R - ratio * (high_R - low_R), low_R + ratio * (high_R - low_R))
+        at_new_R = loss(new_R)
+        left_R, right_R = np.where(better_R, new_R, right_R), np.where(better_R, left_R, new_R)
+        at_left_R, at_right_R = np.where(better_R, at_new_R, at_right_R), np.where(better_R, at_left_R, at_new_R)
+    better_R = at_left_R < at_right_R
+    found: Float[np.ndarray, " R"] = (np.where(better_R, low_R, left_R) + np.where(better_R, right_R, high_R)) / 2
+    return found
+
+
+class _Moments:
+    """The least loss of each row at an exponent from sums alone: quicker, and as exact as resamples need."""
+
+    def __init__(self, x_N: Float[np.ndarray, "N"], y_RN: Float[np.ndarray, "R N"]) -> None:
+        self._x_N, self._weights_RN = x_N, 1 / y_RN
+        self._squares_RN = self._weights_RN**2
+        self._vv_R, self._vs_R = self._squares_RN.sum(1), self._weights_RN.sum(1)
+
+    def loss(self, b_R: Float[np.ndarray, "R"]) -> Float[np.ndarray, "R"]:
+        f_RN = np.exp(-b_R[:, None] * self._x_N[None, :])
+        weighted_RN = f_RN * self._squares_RN
+        uu, us = _sums_of_products(weighted_RN, f_RN), _sums_of_products(f_RN, self._weights_RN)
+        a_R, c_R = _solve(uu, weighted_RN.sum(1), self._vv_R, us, self._vs_R)
+        loss: Float[np.ndarray, " R"] = len(self._x_N) - a_R * us - c_R * self._vs_R
+        return loss
+
+
+def _sums_of_products(left_RN: Float[np.ndarray, "R N"], right_RN: Float[np.ndarray, "R N"]) -> Float[np.ndarray, "R"]:
+    sums: Float[np.ndarray, " R"] = np.einsum("rn,rn->r", left_RN, right_RN)
+    return sums
 
 
 def _grid_losses(x_N: Float[np.ndarray, "N"], y_RN: Float[np.ndarray, "R N"]) -> Float[np.ndarray, "R E"]:
     """The squared relative errors of every row at every exponent of the grid: at the optimum they are N - a us - c vs."""
     f_EN = np.exp(-_EXPONENTS[:, None] * x_N[None, :])
     inverse_RN = 1 / y_RN
-    uu, uv = inverse_RN**2 @ (f_EN**2).T, inverse_RN**2 @ f_EN.T
-    vv, vs = (inverse_RN**2).sum(1)[:, None], inverse_RN.sum(1)[:, None]
-    us = inverse_RN @ f_EN.T
+    # Not by `@`, whose threads wait for each other where other processes have the processors.
+    products = functools.partial(np.einsum, "rn,en->re")
+    squares_RN = inverse_RN**2
+    uu, uv, us = products(squares_RN, f_EN**2), products(squares_RN, f_EN), products(inverse_RN, f_EN)
+    vv, vs = squares_RN.sum(1)[:, None], inverse_RN.sum(1)[:, None]
     a, c = _solve(uu, uv, vv, us, vs)
     losses: Float[np.ndarray, "R E"] = len(x_N) - a * us - c * vs
     return losses

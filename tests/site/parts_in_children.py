@@ -32,9 +32,15 @@ def main(site: str, scenario: str, fewest: str = "1") -> None:
         if not writer.is_fresh(f"{key}.html", inputs):
             writer.write(f"{key}.html", f"<p>{key}</p>", inputs)
 
+    def rest() -> None:
+        here.append("rest")
+        if scenario == "full of the rest":
+            raise StorageError("the disk is full")
+        writer.write("rest.txt", "what belongs to no key")
+
     error = None
     try:
-        with parts.WritingInParts(writer, KEYS[1:] if scenario == "fewer" else KEYS, write):
+        with parts.WritingInParts(writer, KEYS[1:] if scenario == "fewer" else KEYS, write, rest):
             writer.write("beside.txt", "made meanwhile")
         writer.finish()
     except StorageError as raised:

@@ -4,16 +4,14 @@ Equal inputs give equal bytes: nothing in it depends on the clock, the machine o
 only what changed (see `output`). Whatever was submitted reaches a page through the template engine's escaping, or through JSON.
 """
 
-import contextlib
 import dataclasses
 import functools
-import gc
 import json
 import os
 import pathlib
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -27,7 +25,7 @@ from marin.site.leaderboard.output import SiteWriter, digest
 from marin.site.leaderboard.parts import WritingInParts
 from marin.site.leaderboard.summary import EntrySummary, summarize
 from marin.speedrun.entries import Entry
-from marin.speedrun.leaderboard import Board, TrackBoard, collect
+from marin.speedrun.leaderboard import Board, TrackBoard, collect, without_collecting
 from marin.speedrun.scaling import ScalingFit
 from marin.speedrun.verdict import DOES_NOT_PROVE, LADDER
 from marin.speedrun.verification import Context
@@ -73,6 +71,7 @@ class _TrackView:
     places: dict[str, int]  # key -> its position among the entries
 
 
+@without_collecting()
 def build_site(
     results_dirs: Sequence[str | os.PathLike[str]],
     rows_files: Sequence[str | os.PathLike[str]],
@@ -95,6 +94,7 @@ def build_site(
     return write_site(board, writer, results_dirs)
 
 
+@without_collecting()  # in the children too, where looking through the board would copy it
 def write_site(board: Board, writer: SiteWriter, results_dirs: Sequence[str | os.PathLike[str]] = ()) -> SiteSummary:
     """`build_site` for a board that is already collected; curves come from logs below `results_dirs`."""
     views = _views(board)
@@ -104,9 +104,9 @@ def write_site(board: Board, writer: SiteWriter, results_dirs: Sequence[str | os
     for view in views:
         for entry in view.board.entries:
             entries.setdefault(entry.key, entry)
-    with _frozen(), WritingInParts(writer, list(entries), site.entry_writer(entries, results_dirs)):
+    with WritingInParts(writer, list(entries), site.entry_writer(entries, results_dirs), site.write_downloads):
         for view in views:
-            site.write_track(view, site.write_charts(view))
+            site.write_track(view)
         site.write_front(board)
     writer.finish()
     held = {entry["key"] for view in views for entry in view.entries if entry["state"] in ("held", "withdrawn")}
@@ -119,16 +119,6 @@ def write_site(board: Board, writer: SiteWriter, results_dirs: Sequence[str | os
         tracks=tuple(view.summary["title"] for view in views if view.entries),
         num_written=writer.num_written,
     )
-
-
-@contextlib.contextmanager
-def _frozen() -> Iterator[None]:
-    """The garbage collector leaves the board alone: it is kept to the end, and looking through it would copy it in every child."""
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _views(board: Board) -> list[_TrackView]:
@@ -262,15 +252,15 @@ class _Site:
 
     # --- tracks ---------------------------------------------------------------------------------------------------
 
-    def write_track(self, view: _TrackView, drawn: _Drawn) -> None:
+    def write_downloads(self) -> None:
+        """Every track's table as files, which no page of it waits for."""
+        for view in self._views:
+            self._write_downloads(view)
+
+    def _write_downloads(self, view: _TrackView) -> None:
         track, summary = view.board.track, view.summary
-        lines = [scaling_view.document_of(fit) for fit in drawn.fits]
-        document = api.to_text(
-            api.track_document(summary, view.entries, [entry["key"] for entry in view.records], lines)
-        )
-        inputs = digest(document.encode())
+        inputs = digest(api.to_text([summary, view.entries]).encode())
         write, fresh = self._writer.write, self._writer.is_fresh
-        write(summary["document"], document, inputs)
         for path, make in (
             (summary["csv"], lambda: downloads.table_csv(view.entries)),
             (summary["parquet"], lambda: downloads.table_parquet(view.entries)),
@@ -280,6 +270,14 @@ class _Site:
         ):
             if not fresh(path, inputs):
                 write(path, make(), inputs)
+
+    def write_track(self, view: _TrackView) -> None:
+        """A track's document, charts and pages."""
+        drawn = self._write_charts(view)
+        lines = [scaling_view.document_of(fit) for fit in drawn.fits]
+        records = [entry["key"] for entry in view.records]
+        document = api.to_text(api.track_document(view.summary, view.entries, records, lines))
+        self._writer.write(view.summary["document"], document)
         self._write_track_pages(view, drawn, lines)
 
     def _feed(self, path: str, title: str, page: str, entries: Sequence[EntrySummary]) -> str:
@@ -288,7 +286,7 @@ class _Site:
             feed_id=uuid.uuid5(_SPACE, path), own=path.rpartition("/")[2],
         )  # fmt: skip
 
-    def write_charts(self, view: _TrackView) -> _Drawn:
+    def _write_charts(self, view: _TrackView) -> _Drawn:
         track = view.board.track
         fits, num_unfitted = scaling_view.fits_of(track, view.entries)
         axes = track_page.axes_of(track)

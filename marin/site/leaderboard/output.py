@@ -94,7 +94,7 @@ class SiteWriter:
             return {}
         try:
             record = files.read_json(self._record)
-            made = {str(path): list(known) for path, known in record["files"].items() if _is_ours(str(path))}
+            made = {path: list(known) for path, known in record["files"].items() if _is_ours(path)}
         except (StorageError, ValueError, KeyError, TypeError, AttributeError):
             return {}  # not a record of ours: everything is made again
         if record.get("program") != program_digest():
@@ -119,8 +119,7 @@ def program_digest() -> str:
 
 def _is_ours(path: str) -> bool:
     """Whether a path of the record stays below the site, so that a tampered record removes nothing else."""
-    parts = pathlib.PurePosixPath(path)
-    return not parts.is_absolute() and ".." not in parts.parts and "\\" not in path and path not in ("", ".")
+    return path not in ("", ".") and path[0] != "/" and "\\" not in path and ".." not in path.split("/")
 
 
 def _sizes_below(target: str) -> dict[str, int]:

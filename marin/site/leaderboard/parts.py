@@ -4,6 +4,7 @@ Children are forked, so that they have what the parent has read. Where that is n
 keys) the same work is done here, one key after the other; the files are the same.
 """
 
+import functools
 import multiprocessing
 import os
 import sys
@@ -20,25 +21,28 @@ FEWEST = 1_000  # below, starting children takes longer than they save
 
 
 class WritingInParts:
-    """Calls `write(key)` for every key, in children where that pays; as a context, it ends with all of them done.
+    """Calls `write(key)` for every key, and `rest()`, in children where that pays; as a context, it ends with all of them done.
 
     What the body of the `with` does runs beside them. An error of a child is raised at the end, as it was raised there.
     """
 
-    def __init__(self, writer: SiteWriter, keys: Sequence[str], write: Callable[[str], None]) -> None:
-        self._writer, self._keys, self._write = writer, keys, write
+    def __init__(
+        self, writer: SiteWriter, keys: Sequence[str], write: Callable[[str], None], rest: Callable[[], None]
+    ) -> None:
+        self._writer, self._keys, self._write, self._rest = writer, keys, write, rest
         self._children: list[tuple[Any, Any]] = []
 
     def __enter__(self) -> None:
         count = _processors() if len(self._keys) >= FEWEST and _may_fork() else 1
         if count == 1:
-            for key in self._keys:
-                self._write(key)
+            self._write_all(self._keys)
+            self._rest()
             return
         context = multiprocessing.get_context("fork")
-        for number in range(count):
+        parts = [functools.partial(self._write_all, self._keys[number::count]) for number in range(count)]
+        for part in (self._rest, *parts):
             here, there = context.Pipe(duplex=False)
-            child = context.Process(target=self._run_child, args=(there, self._keys[number::count]), daemon=True)
+            child = context.Process(target=self._run_child, args=(there, part), daemon=True)
             with warnings.catch_warnings():
                 # Python 3.12 warns of any thread, such as those of NumPy's OpenBLAS, which stops them before a fork.
                 warnings.simplefilter("ignore", DeprecationWarning)
@@ -65,12 +69,15 @@ class WritingInParts:
         if failed is not None and kind is None:
             raise failed
 
-    def _run_child(self, pipe: Any, keys: Sequence[str]) -> None:
+    def _write_all(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._write(key)
+
+    def _run_child(self, pipe: Any, part: Callable[[], None]) -> None:
         problem: BaseException | None = None
         self._writer.begin_part()
         try:
-            for key in keys:
-                self._write(key)
+            part()
         except (Exception, KeyboardInterrupt) as error:
             problem = error
         pipe.send((self._writer.part(), problem))
