@@ -36,6 +36,7 @@ from marin.optim import MuonConfig
 from marin.resources import CpuOnlyConfig
 from marin.tracking import RunRecord, RunWriter
 from marin.tracking.console import TrainingProgress
+from marin.tracking.mirrors import Mirrors
 from marin.training import SimpleTrainConfig, TrainLmConfig
 from marin.training.checkpoint_writer import CheckpointWriter
 from marin.training.clock import TrainingClock
@@ -91,7 +92,7 @@ class Training:
         progress = TrainingProgress(
             num_steps=train.num_train_steps, first_step=0, tokens_left=0, flops_per_token=1.0, peak_flops=1.0
         )
-        self.recorder = StepRecorder(config, self.writer, self.clock, progress, None)
+        self.recorder = StepRecorder(config, self.writer, self.clock, progress, Mirrors([]), lambda step: [])
         self.saver = CheckpointWriter(directory / "checkpoints", keep_every=10**9, record=self.writer)
 
     def block(self, kind: str) -> tuple[float, float]:

@@ -81,7 +81,7 @@ def write_questions(
     lengths = {}
     with ours.open("w") as for_us, peers.open("w") as for_peer:
         for task in tasks:
-            sizes = []
+            sizes: list[int] = []
             for question in questions(task, tokenizer, max_items=counts[task.label]):
                 group = question.group
                 rows = [[*group.prefix.tolist(), *row.tolist()] for row in group.rows]

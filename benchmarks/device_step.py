@@ -123,7 +123,7 @@ def rows_at_once(preset: Preset, args: argparse.Namespace) -> int:
 def batch_shapes(preset: Preset) -> Any:
     """Of what `made_batches` gives."""
     shape = (preset.train_batch_size, preset.model.seq_len)
-    ids = jax.ShapeDtypeStruct(shape, np.int32)
+    ids: Any = jax.ShapeDtypeStruct(shape, np.int32)
     weights: Any = jax.ShapeDtypeStruct(shape, np.float32)
     return Batch(ids, ids, weights, ids)
 

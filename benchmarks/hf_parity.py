@@ -126,7 +126,8 @@ def compare(peer: str, folder: Path) -> dict[str, Any]:
     tokens_path = folder / "tokens.npy"
     np.save(tokens_path, tokens_BT)
     theirs, exported = folder / "theirs", folder / "exported"
-    theirs.mkdir(), exported.mkdir()
+    theirs.mkdir()
+    exported.mkdir()
     cases = {name: (kind, _SHAPE | changes, saving) for name, (kind, changes, saving) in CASES.items()}
     versions = _run(peer, _MAKE, str(theirs), str(tokens_path), json.dumps(cases))
     tokenizer_path = str(_tokenizer(folder))

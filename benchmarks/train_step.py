@@ -93,7 +93,7 @@ def serve(args: argparse.Namespace) -> None:
     draw = np.random.default_rng(0)
     rows = draw.integers(0, args.vocabulary, (64, args.batch, args.tokens + 1)).astype(np.int32)
     ends = draw.random((64, args.batch, args.tokens)) < 1 / 128
-    segments = np.cumsum(ends, axis=2).astype(np.int32) if args.documents else [None] * 64
+    segments: Any = np.cumsum(ends, axis=2).astype(np.int32) if args.documents else [None] * 64
     weight = np.ones((args.batch, args.tokens), np.float32)
 
     def batch(step: int) -> Batch:
@@ -206,7 +206,7 @@ def _told(ready: dict[str, Any]) -> dict[str, Any]:
 def _machine() -> str:
     from marin.hardware import host_info
 
-    return host_info()["cpu_model"]
+    return str(host_info()["cpu_model"])
 
 
 if __name__ == "__main__":
