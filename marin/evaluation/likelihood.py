@@ -23,6 +23,7 @@ from jaxtyping import Array, Bool, Float, Int, Int32
 
 from marin.errors import ConfigError, DataError
 from marin.evaluation.likelihood_batches import Batch, Limits, plan
+from marin.models.at_positions import activations_at
 from marin.models.decoding import can_decode, extend, init_cache, prefill, repeat_rows
 from marin.nn.axes import BATCH_AXES, ambient_axes, replicate
 from marin.nn.precision import Precision
@@ -210,14 +211,15 @@ def _program(static: Any, block: int) -> Any:
     ) -> tuple[Float[Array, " N"], Bool[Array, " N"]]:
         model = eqx.combine(arrays, static)
         if prefix_GS.shape[1] == 0:
-            x_RTD = model.activations(tokens_RT, None)
+            x_ND = activations_at(model, tokens_RT, row_N, position_N)
         else:
             groups, length = prefix_GS.shape
             rows, num_tokens = tokens_RT.shape
             cache = init_cache(model, groups, length + num_tokens)
             _, cache = prefill(model, prefix_GS, cache, prefix_lengths_G)
             x_RTD, _ = extend(model, tokens_RT, repeat_rows(cache, rows // groups))
-        nats_N, hit_N = _losses(x_RTD[row_N, position_N], model, target_N, block)
+            x_ND = x_RTD[row_N, position_N]
+        nats_N, hit_N = _losses(x_ND, model, target_N, block)
         return replicate(nats_N), replicate(hit_N)
 
     return run

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from marin.errors import ConfigError
-from marin.models.gpt import Gpt, norm, smeared_after
+from marin.models.gpt import Gpt, GptStreams, norm, smeared_after
 from marin.models.llama import LlamaModel
 from marin.nn import Linear, rotary_angles_at
 from marin.nn.attention_cached import (
@@ -265,25 +265,19 @@ def _activations(
 def _gpt(
     model: Gpt, tokens_BT: Array, angles: tuple[Array, Array], attend: _Attend, cache: KvCache, num_new_B: Array
 ) -> tuple[Array, Array | None]:
-    config, previous_BD = model.config, cache.previous_BD
-    rows, tokens = tokens_BT.shape
+    previous_BD = cache.previous_BD
     x_BTD = norm(model.embedding(tokens_BT))
     if model.smear_gate_I is not None and model.smear_scale is not None and previous_BD is not None:
         with_previous_BTD = jnp.concatenate([previous_BD[:, None], x_BTD], axis=1)
         x_BTD = smeared_after(x_BTD, previous_BD, model.smear_gate_I, model.smear_scale)
         previous_BD = jnp.take_along_axis(with_previous_BTD, num_new_B[:, None, None], axis=1)[:, 0]
-    input_BTD, middle_BTD = x_BTD, x_BTD
-    for layer, (block, table) in enumerate(zip(model.blocks, model.value_embeddings, strict=True)):
-        x_BTD = model.residual_scale_L[layer] * x_BTD + model.input_scale_L[layer] * input_BTD
-        value_BTKC = None if table is None else table(tokens_BT).reshape(rows, tokens, -1, config.head_dim)
-        qkv = block.attention.queries_keys_values(norm(x_BTD), value_BTKC, angles)
+    streams = GptStreams(x_BTD, x_BTD, x_BTD)
+    for layer, block in enumerate(model.blocks):
+        x_BTD = model.layer_input(streams, layer)
+        qkv = block.attention.queries_keys_values(norm(x_BTD), model.token_values(tokens_BT, layer), angles)
         x_BTD = x_BTD + block.attention.merged(attend(layer, *qkv), x_BTD.dtype)
-        x_BTD = x_BTD + block.mlp(norm(x_BTD))
-        if layer == config.num_layers // 2:
-            middle_BTD = x_BTD
-    if model.backout_scale is not None:
-        x_BTD = x_BTD - model.backout_scale * middle_BTD
-    return norm(x_BTD), previous_BD
+        streams = model.after_layer(streams, layer, x_BTD + block.mlp(norm(x_BTD)))
+    return model.ended(streams), previous_BD
 
 
 def _llama(model: LlamaModel, tokens_BT: Array, angles: tuple[Array, Array], attend: _Attend) -> Array:

@@ -11,6 +11,7 @@ The architecture is that of nanochat (Karpathy, 2025 to 2026); each idea is a fi
 """
 
 import dataclasses
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -221,6 +222,14 @@ class GptBlock(eqx.Module):
         return x_BTD + self.mlp(norm(x_BTD))
 
 
+class GptStreams(NamedTuple):
+    """The stream between two blocks, what it was before the first, and what it was after the middle one, if that has been."""
+
+    x: Float[Array, "... D"]
+    first: Float[Array, "... D"]
+    middle: Float[Array, "... D"]
+
+
 class Gpt(eqx.Module):
     """The whole model. The scalars of layers are arrays [L]."""
 
@@ -285,25 +294,42 @@ class Gpt(eqx.Module):
     def activations(
         self, tokens_BT: Int[Array, "B T"], segment_ids_BT: Int[Array, "B T"] | None
     ) -> Float[Array, "B T D"]:
+        return self.ended(self.streams(tokens_BT, segment_ids_BT, len(self.blocks)))
+
+    def streams(
+        self, tokens_BT: Int[Array, "B T"], segment_ids_BT: Int[Array, "B T"] | None, num_layers: int
+    ) -> "GptStreams":
+        """What the first `num_layers` blocks leave."""
         config = self.config
-        rows, tokens = tokens_BT.shape
-        angles = rotary_angles(config.rope, tokens, config.head_dim)
+        angles = rotary_angles(config.rope, tokens_BT.shape[1], config.head_dim)
         x_BTD = self.embedded(tokens_BT, segment_ids_BT)
-        input_BTD, middle_BTD = x_BTD, x_BTD
+        streams = GptStreams(x_BTD, x_BTD, x_BTD)
 
         def run(block: GptBlock, x_BTD: Array, value_BTKC: Array | None) -> Array:
             return block(x_BTD, value_BTKC, angles, segment_ids_BT)
 
         run = recomputing(run, config.gradient_checkpointing)
-        for layer, (block, table) in enumerate(zip(self.blocks, self.value_embeddings, strict=True)):
-            x_BTD = self.residual_scale_L[layer] * x_BTD + self.input_scale_L[layer] * input_BTD
-            value_BTKC = None if table is None else table(tokens_BT).reshape(rows, tokens, -1, config.head_dim)
-            x_BTD = run(block, x_BTD, value_BTKC)
-            if layer == config.num_layers // 2:
-                middle_BTD = x_BTD
-        if self.backout_scale is not None:
-            x_BTD = x_BTD - self.backout_scale * middle_BTD
-        return norm(x_BTD)
+        for layer, block in enumerate(self.blocks[:num_layers]):
+            x_BTD = run(block, self.layer_input(streams, layer), self.token_values(tokens_BT, layer))
+            streams = self.after_layer(streams, layer, x_BTD)
+        return streams
+
+    def layer_input(self, streams: "GptStreams", layer: int) -> Float[Array, "... D"]:
+        return self.residual_scale_L[layer] * streams.x + self.input_scale_L[layer] * streams.first
+
+    def token_values(self, tokens_BT: Int[Array, "B T"], layer: int) -> Float[Array, "B T K C"] | None:
+        """What a layer adds to the values of these tokens; None in a layer without value embeddings."""
+        table = self.value_embeddings[layer]
+        return None if table is None else table(tokens_BT).reshape(*tokens_BT.shape, -1, self.config.head_dim)
+
+    def after_layer(self, streams: "GptStreams", layer: int, x: Float[Array, "... D"]) -> "GptStreams":
+        return GptStreams(x, streams.first, x if layer == self.config.num_layers // 2 else streams.middle)
+
+    def ended(self, streams: "GptStreams") -> Float[Array, "... D"]:
+        """What the head takes, of the streams after the last block."""
+        if self.backout_scale is None:
+            return norm(streams.x)
+        return norm(streams.x - self.backout_scale * streams.middle)
 
 
 def norm(x: Float[Array, "... C"]) -> Float[Array, "... C"]:

@@ -246,6 +246,12 @@ class LlamaModel(eqx.Module):
     def activations(
         self, tokens_BT: Int[Array, "B T"], segment_ids_BT: Int[Array, "B T"] | None
     ) -> Float[Array, "B T D"]:
+        return self.final_norm(self.stream(tokens_BT, segment_ids_BT, len(self.blocks)))
+
+    def stream(
+        self, tokens_BT: Int[Array, "B T"], segment_ids_BT: Int[Array, "B T"] | None, num_layers: int
+    ) -> Float[Array, "B T D"]:
+        """What the first `num_layers` blocks leave."""
         x_BTD = self.embedding(tokens_BT)
         if self.embedding_norm is not None:
             x_BTD = self.embedding_norm(x_BTD)
@@ -254,9 +260,9 @@ class LlamaModel(eqx.Module):
             return block(x_BTD, segment_ids_BT)
 
         run = recomputing(run, self.config.gradient_checkpointing)
-        for block in self.blocks:
+        for block in self.blocks[:num_layers]:
             x_BTD = run(block, x_BTD)
-        return self.final_norm(x_BTD)
+        return x_BTD
 
 
 def parse_attention_backend(name: AttentionBackend | str | None) -> AttentionBackend | None:
