@@ -12,6 +12,7 @@ writes the labels. Prints one JSON line: name, value, unit, n (repetitions), con
 
 import argparse
 import asyncio
+import contextlib
 import heapq
 import json
 import os
@@ -143,7 +144,11 @@ def main() -> None:
         assert server.stdout is not None
         port = int(server.stdout.readline())
         found = []
-        with tempfile.TemporaryDirectory(prefix="marin-benchmark-") as folder:
+        # What the annotation says of its progress stands beside the figures, not among them.
+        with (
+            tempfile.TemporaryDirectory(prefix="marin-benchmark-") as folder,
+            contextlib.redirect_stdout(sys.stderr),
+        ):
             documents = [
                 Document(str(i), f"Page {i}. " + "Some words of text. " * 100, "made") for i in range(args.documents)
             ]

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TINY = "--width 64 --layers 1 --vocabulary 256 --batch 2"
 COMMANDS = {
     f"checkpoint_cost {TINY} --context 32 --steps 3 --rounds 1": {"checkpoint_cost"},
-    f"train_step {TINY} --heads 1 --tokens 64 --repetitions 1 --steps 1": {"train_step_tokens", "train_step_first_cold", "train_step_first_warm"},
+    f"train_step {TINY} --heads 1 --tokens 64 --repetitions 1 --steps 1": {"train_step_rate", "train_step_first_cold", "train_step_first_warm"},
     "inference --layers 1 --width 64 --vocabulary 256 --repetitions 1": {"decode_1_greedy", "decode_16_sampled", "first_token_of_1000"},
     "leaderboard --entries 60 --only build": {"build_cold", "build_one_description_changed"},
     "loss_memory --tokens 64 --width 64 --vocabulary 512": set(),
