@@ -18,6 +18,7 @@ from marin.data.conversation import render_for_completion
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError
 from marin.evaluation.chat.task import ChatTask, Question, TaskScore
+from marin.models.at_positions import activations_at
 from marin.nn.precision import Precision
 
 # Prompts are padded to one of few lengths, each of which is a program of its own.
@@ -161,8 +162,7 @@ def _letter_logits(static: Any) -> Any:
     @jax.jit
     def score(arrays: Any, tokens_BT: Any, last_B: Any, letter_BN: Any) -> Any:
         model = eqx.combine(arrays, static)
-        x_BTD = model.activations(tokens_BT, None)
-        x_BD = jnp.take_along_axis(x_BTD, last_B[:, None, None], axis=1)[:, 0].astype(jnp.float32)
+        x_BD = activations_at(model, tokens_BT, jnp.arange(len(last_B)), last_B).astype(jnp.float32)
         # A soft-cap grows with the logit, so it changes no choice.
         head_BND = model.lm_head_DV.T[letter_BN].astype(jnp.float32)
         return jnp.einsum("bd,bnd->bn", x_BD, head_BND)
