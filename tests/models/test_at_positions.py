@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from chat_server import model_of
 
 from marin.models import GptConfig, LlamaConfig
 from marin.models.at_positions import activations_at
@@ -38,25 +39,16 @@ ROWS = np.array([0, 0, 3, 2, 1, 3, 0, 0], np.int32)  # in no order, and some twi
 POSITIONS = np.array([0, 23, 5, 11, 22, 6, 23, 0], np.int32)
 
 
-def model_of(config):
-    """A model whose every weight matters, as the first values of some are zero."""
-    model = config.build(VOCAB, key=jax.random.key(0))
-    leaves, structure = jax.tree.flatten(eqx.filter(model, eqx.is_array))
-    keys = jax.random.split(jax.random.key(1), len(leaves))
-    moved = [leaf + 0.2 * jax.random.normal(k, leaf.shape) for leaf, k in zip(leaves, keys, strict=True)]
-    return eqx.combine(jax.tree.unflatten(structure, moved), model)
-
-
 @pytest.mark.parametrize("name", CONFIGS)
 def test_activations_at_positions_are_those_of_the_whole_rows(name):
-    model = model_of(CONFIGS[name])
+    model = model_of(CONFIGS[name], VOCAB)
     whole = np.asarray(model.activations(jnp.asarray(TOKENS), None))
     found = eqx.filter_jit(activations_at)(model, TOKENS, ROWS, POSITIONS)
     np.testing.assert_allclose(found, whole[ROWS, POSITIONS], rtol=2e-4, atol=2e-5)
 
 
 def test_a_window_in_the_last_layer_is_kept():
-    model = model_of(GPT)
+    model = model_of(GPT, VOCAB)
     model = eqx.tree_at(
         lambda m: m.blocks[2].attention, model, dataclasses.replace(model.blocks[2].attention, window=3)
     )
@@ -74,7 +66,7 @@ def _flops(model, function) -> float:
 
 
 def test_the_last_layer_computes_no_more_than_is_asked_for():
-    model = model_of(GPT)
+    model = model_of(GPT, VOCAB)
     whole = _flops(model, lambda m, tokens, rows, at: m.activations(tokens, None)[rows, at])
     products = 2 * TOKENS.size * 10 * 32**2  # of ten of the last layer's twelve squares: all but keys and values
     assert _flops(model, activations_at) < whole - 0.9 * products * (1 - len(ROWS) / TOKENS.size)
@@ -85,7 +77,7 @@ def test_another_model_and_many_positions_are_computed_whole():
         def ended(self, streams):
             return super().ended(streams) + 1.0
 
-    model = model_of(GPT)
+    model = model_of(GPT, VOCAB)
     changed = Changed(**{field.name: getattr(model, field.name) for field in dataclasses.fields(model)})
     row, at = (part.ravel() for part in np.indices(TOKENS.shape, np.int32))
     whole = np.asarray(model.activations(jnp.asarray(TOKENS), None))

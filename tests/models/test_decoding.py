@@ -3,10 +3,10 @@
 import dataclasses
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from chat_server import model_of
 
 from marin.errors import ConfigError
 from marin.models import GptConfig, LlamaConfig
@@ -44,15 +44,6 @@ CONFIGS = {
 TOKENS = np.random.default_rng(0).integers(0, VOCAB, (3, LENGTH)).astype(np.int32)
 
 
-def model_of(config):
-    """A model whose every weight matters, as the first values of some are zero."""
-    model = config.build(VOCAB, key=jax.random.key(0))
-    leaves, structure = jax.tree.flatten(eqx.filter(model, eqx.is_array))
-    keys = jax.random.split(jax.random.key(1), len(leaves))
-    moved = [leaf + 0.2 * jax.random.normal(k, leaf.shape) for leaf, k in zip(leaves, keys, strict=True)]
-    return eqx.combine(jax.tree.unflatten(structure, moved), model)
-
-
 def whole(model, tokens_BT):
     return np.asarray(eqx.filter_jit(lambda m, tokens: m.activations(tokens, None))(model, jnp.asarray(tokens_BT)))
 
@@ -63,7 +54,7 @@ def assert_same(actual, expected):
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_extend_in_pieces_of_all_sizes_equals_the_whole_row(name):
-    model = model_of(CONFIGS[name])
+    model = model_of(CONFIGS[name], VOCAB)
     run = eqx.filter_jit(extend)
     expected = whole(model, TOKENS)
     cache, at = init_cache(model, 3, LENGTH), 0
@@ -76,7 +67,7 @@ def test_extend_in_pieces_of_all_sizes_equals_the_whole_row(name):
 
 @pytest.mark.parametrize("name", ["gpt-grouped", "llama"])
 def test_rows_of_different_lengths_with_padding_equal_each_row_alone(name):
-    model = model_of(CONFIGS[name])
+    model = model_of(CONFIGS[name], VOCAB)
     expected = whole(model, TOKENS)
     lengths, then = np.array([9, 2, 17]), np.array([1, 6, 0])
     padded = np.where(np.arange(17)[None] < lengths[:, None], TOKENS[:, :17], 7)
@@ -100,7 +91,7 @@ def test_rows_of_different_lengths_with_padding_equal_each_row_alone(name):
 
 @pytest.mark.parametrize("name", ["gpt", "llama"])
 def test_a_repeated_row_continues_as_rows_of_their_own(name):
-    model = model_of(CONFIGS[name])
+    model = model_of(CONFIGS[name], VOCAB)
     endings = TOKENS[:, 20:25]
     rows = np.concatenate([np.repeat(TOKENS[:1, :11], 3, axis=0), endings], axis=1)
     _, cache = eqx.filter_jit(prefill)(model, TOKENS[:1, :11], init_cache(model, 1, LENGTH))
@@ -109,7 +100,7 @@ def test_a_repeated_row_continues_as_rows_of_their_own(name):
 
 
 def test_a_burst_equals_the_row_and_rows_may_leave_it_early():
-    model = model_of(GPT)
+    model = model_of(GPT, VOCAB)
     expected = whole(model, TOKENS)
     _, cache = eqx.filter_jit(prefill)(model, TOKENS[:, :10], init_cache(model, 3, LENGTH))
     step, end = eqx.filter_jit(extend_burst), eqx.filter_jit(end_burst)
@@ -131,7 +122,7 @@ def test_a_burst_equals_the_row_and_rows_may_leave_it_early():
     "config", [CONFIGS["gpt-grouped"], dataclasses.replace(LLAMA, use_bias=True)], ids=["gpt", "llama"]
 )
 def test_joined_projections_are_the_same_model_without_its_own(config):
-    model = model_of(config)
+    model = model_of(config, VOCAB)
     expected = whole(model, TOKENS)[:, :10]
     joined = joined_projections(model)
     assert all(together.weight_IO.shape == (32, 32 + 2 * 16) for together in joined)
@@ -148,7 +139,7 @@ def test_joined_projections_are_the_same_model_without_its_own(config):
 
 
 def test_a_cache_grows_and_its_rows_are_moved():
-    model = model_of(GPT)
+    model = model_of(GPT, VOCAB)
     expected = whole(model, TOKENS)
     _, cache = eqx.filter_jit(prefill)(model, TOKENS[:, :10], init_cache(model, 3, 12))
     grown = resize(cache, jnp.asarray([2, -1, 0, -1]), LENGTH, layer_windows(model))
@@ -161,12 +152,12 @@ def test_a_cache_grows_and_its_rows_are_moved():
 
 
 def test_a_windowed_layer_keeps_only_its_window():
-    cache = init_cache(model_of(GPT), 2, LENGTH)
+    cache = init_cache(model_of(GPT, VOCAB), 2, LENGTH)
     assert [layer.keys_BKSC.shape[2] for layer in cache.layers] == [4, 4, LENGTH]
 
 
 def test_long_prompts_are_attended_in_blocks_that_equal_the_whole():
-    model = model_of(dataclasses.replace(GPT, seq_len=400))  # windows of 100, blocks of 128
+    model = model_of(dataclasses.replace(GPT, seq_len=400), VOCAB)  # windows of 100, blocks of 128
     tokens = np.random.default_rng(1).integers(0, VOCAB, (1, 300)).astype(np.int32)
     expected = whole(model, tokens)
     x_BTD, cache = eqx.filter_jit(prefill)(model, tokens[:, :150], init_cache(model, 1, 300))
@@ -183,7 +174,7 @@ def test_a_model_of_another_kind_is_refused_with_what_to_do():
         def embedded(self, tokens_BT, segment_ids_BT):
             return 2 * super().embedded(tokens_BT, segment_ids_BT)
 
-    gpt = model_of(GPT)
+    gpt = model_of(GPT, VOCAB)
     changed = Changed(**{field.name: getattr(gpt, field.name) for field in dataclasses.fields(gpt)})
     for model in (Other(), changed):
         with pytest.raises(ConfigError, match=f"{type(model).__name__} cannot be decoded with a cache.*marin export"):
