@@ -111,11 +111,17 @@ class Terminated(BaseException):
     """SIGTERM, raised in the main thread by `clean_exit` so that `finally` blocks run."""
 
 
+_GOES_ON = "run the same command again to continue"
+
+
 @contextlib.contextmanager
-def clean_exit() -> Iterator[None]:
+def clean_exit(advice: str = _GOES_ON) -> Iterator[None]:
     """For entry points: turns errors that a person can act on into one message and an exit status.
 
     Exit status 2 for a `MarinError`, 130 for Ctrl-C, 143 for SIGTERM. Anything else is our bug and keeps its traceback.
+
+    Args:
+        advice: what to do after a stop; a command that begins anew must not promise to continue.
     """
     asked_to_stop = False
 
@@ -133,13 +139,13 @@ def clean_exit() -> Iterator[None]:
     except BaseException as error:
         # A library that is stopped in the middle of its work may raise an error of its own instead.
         if isinstance(error, Terminated) or (asked_to_stop and isinstance(error, Exception)):
-            print("\nterminated; run the same command again to continue", file=sys.stderr)
+            print(f"\nterminated; {advice}", file=sys.stderr)
             raise SystemExit(143) from None
         if isinstance(error, MarinError):
             print(f"error: {error}", file=sys.stderr)
             raise SystemExit(2) from None
         if isinstance(error, KeyboardInterrupt):
-            print("\ninterrupted; run the same command again to continue", file=sys.stderr)
+            print(f"\ninterrupted; {advice}", file=sys.stderr)
             raise SystemExit(130) from None
         raise
     finally:
@@ -153,7 +159,7 @@ def _report_uncaught(kind: type[BaseException], error: BaseException, trace: Tra
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2)
     if isinstance(error, KeyboardInterrupt):
-        print("\ninterrupted; run the same command again to continue", file=sys.stderr)
+        print(f"\ninterrupted; {_GOES_ON}", file=sys.stderr)
         raise SystemExit(130)
     sys.__excepthook__(kind, error, trace)
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from marin.errors import ConfigError, clean_exit
+from marin.errors import ConfigError, Terminated, clean_exit
 
 
 def stopped_as(error: Exception) -> None:
@@ -41,6 +41,13 @@ def test_error_that_a_person_can_act_on_is_one_message(error, status, said, caps
     with pytest.raises(SystemExit) as ended, clean_exit():
         raise error
     assert (ended.value.code, capsys.readouterr().err) == (status, said)
+
+
+@pytest.mark.parametrize(("error", "said"), [(KeyboardInterrupt(), "interrupted"), (Terminated(), "terminated")])
+def test_a_command_that_begins_anew_does_not_promise_to_continue(error, said, capsys):
+    with pytest.raises(SystemExit), clean_exit("run the same command again"):
+        raise error
+    assert capsys.readouterr().err == f"\n{said}; run the same command again\n"
 
 
 def test_our_own_bug_keeps_its_traceback_and_the_handler_is_put_back():

@@ -86,7 +86,7 @@ def dispatch(argv: list[str]) -> int:
 def main() -> NoReturn:
     """Entry point of the `marin` command."""
     status = 0
-    with clean_exit():
+    with clean_exit("run the same command again"):  # some, as `marin verify --rerun`, begin anew
         try:
             try:
                 status = dispatch(sys.argv[1:])
