@@ -25,12 +25,16 @@ def child_environment(**variables: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths), _PARENT: str(os.getpid())} | variables
 
 
-def end_with_parent(signal_number: signal.Signals) -> None:
-    """Has the kernel send this child a signal when its parent dies; elsewhere than on Linux it goes on alone."""
+def end_with_parent(signal_number: signal.Signals, parent: int | None = None) -> None:
+    """Has the kernel send this child a signal when its parent dies; elsewhere than on Linux it goes on alone.
+
+    Args:
+        parent: the parent's process number, for a child by fork; None for the one that `child_environment` told.
+    """
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal_number)
-    if os.getppid() != int(os.environ.get(_PARENT, os.getppid())):  # it died before that
+    if os.getppid() != (parent or int(os.environ.get(_PARENT, os.getppid()))):  # it died before that
         sys.exit(143)
 
 

@@ -2,7 +2,7 @@
 
     python parts_in_children.py SITE SCENARIO [FEWEST]
 
-writes forty pages with three children and prints, as JSON, what came of it.
+writes forty pages with three children and prints, as JSON, what came of it. As "slow" it says when the children are at work.
 """
 
 import json
@@ -10,8 +10,9 @@ import os
 import pathlib
 import signal
 import sys
+import time
 
-from marin.errors import StorageError
+from marin.errors import StorageError, clean_exit
 from marin.site.leaderboard import parts
 from marin.site.leaderboard.output import SiteWriter
 
@@ -24,6 +25,8 @@ def main(site: str, scenario: str, fewest: str = "1") -> None:
 
     def write(key: str) -> None:
         here.append(key)
+        if scenario == "slow":
+            time.sleep(0.5)
         if scenario == "full" and key == "key-7":
             raise StorageError("the disk is full")
         if scenario == "killed" and key == "key-5":
@@ -42,6 +45,8 @@ def main(site: str, scenario: str, fewest: str = "1") -> None:
     try:
         with parts.WritingInParts(writer, KEYS[1:] if scenario == "fewer" else KEYS, write, rest):
             writer.write("beside.txt", "made meanwhile")
+            if scenario == "slow":
+                print("at work", flush=True)
         writer.finish()
     except StorageError as raised:
         error = str(raised)
@@ -50,4 +55,5 @@ def main(site: str, scenario: str, fewest: str = "1") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    with clean_exit():
+        main(*sys.argv[1:])

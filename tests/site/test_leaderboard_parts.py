@@ -1,10 +1,14 @@
 """Pages written by several processes: the same files, the same record, and errors that reach the person."""
 
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 from typing import Any
+
+import pytest
 
 from marin.site.leaderboard.output import RECORD
 
@@ -44,6 +48,25 @@ def test_what_belongs_to_no_key_fails_as_the_keys_do(tmp_path: pathlib.Path) -> 
         failed = _build(tmp_path / fewest, "full of the rest", fewest)
         assert failed["error"] == "the disk is full"
         assert RECORD not in failed["files"] and "rest.txt" not in failed["files"]
+
+
+@pytest.mark.parametrize(
+    ("number", "whole_group", "said"),
+    [(signal.SIGTERM, False, "terminated"), (signal.SIGINT, True, "interrupted"), (signal.SIGKILL, False, "")],
+)
+def test_children_end_with_their_parent_and_say_nothing(
+    number: signal.Signals, whole_group: bool, said: str, tmp_path: pathlib.Path
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPT), str(tmp_path), "slow"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stdout.readline() == "at work\n"
+    (os.killpg if whole_group else os.kill)(process.pid, number)
+    # A child that lived on would hold the pipes, which end here within a moment.
+    out, err = process.communicate(timeout=5)
+    assert (out, err) == ("", said and f"\n{said}; run the same command again to continue\n")
+    assert RECORD not in {path.name for path in tmp_path.iterdir()}
 
 
 def test_parts_whose_process_is_killed_say_so(tmp_path: pathlib.Path) -> None:

@@ -1,22 +1,26 @@
-"""Writing many files with all processors: each child of this process takes a part of the keys and says what it wrote.
+"""Writing many files with all processors: each child of this process takes a part of the keys, or the rest, and says what it wrote.
 
 Children are forked, so that they have what the parent has read. Where that is not possible (another system, threads that run, few
 keys) the same work is done here, one key after the other; the files are the same.
 """
 
+import contextlib
 import functools
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
+from marin.children import end_with_parent
 from marin.errors import StorageError
 from marin.site.leaderboard.output import SiteWriter
 
+_STOPS = (signal.SIGINT, signal.SIGTERM)
 FEWEST = 1_000  # below, starting children takes longer than they save
 
 
@@ -42,11 +46,12 @@ class WritingInParts:
         parts = [functools.partial(self._write_all, self._keys[number::count]) for number in range(count)]
         for part in (self._rest, *parts):
             here, there = context.Pipe(duplex=False)
-            child = context.Process(target=self._run_child, args=(there, part), daemon=True)
+            child = context.Process(target=self._run_child, args=(there, part, os.getpid()), daemon=True)
             with warnings.catch_warnings():
                 # Python 3.12 warns of any thread, such as those of NumPy's OpenBLAS, which stops them before a fork.
                 warnings.simplefilter("ignore", DeprecationWarning)
-                child.start()
+                with _stops_blocked():
+                    child.start()
             there.close()
             self._children.append((child, here))
 
@@ -73,15 +78,30 @@ class WritingInParts:
         for key in keys:
             self._write(key)
 
-    def _run_child(self, pipe: Any, part: Callable[[], None]) -> None:
+    def _run_child(self, pipe: Any, part: Callable[[], None], parent: int) -> None:
+        # Ctrl-C and SIGTERM are the parent's to answer, which ends its children; one that is killed cannot.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        end_with_parent(signal.SIGKILL, parent)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
         problem: BaseException | None = None
         self._writer.begin_part()
         try:
             part()
-        except (Exception, KeyboardInterrupt) as error:
+        except Exception as error:
             problem = error
         pipe.send((self._writer.part(), problem))
         pipe.close()
+
+
+@contextlib.contextmanager
+def _stops_blocked() -> Iterator[None]:
+    """A stop waits: Python forgets one that reaches a child between its fork and its first line, and the child would go on."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _processors() -> int:
