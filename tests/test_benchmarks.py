@@ -1,6 +1,7 @@
-"""Benchmarks that nobody runs for weeks go on working: each at a size of seconds, as a process, whose lines are read.
+"""Benchmarks that nobody runs for weeks go on working: those that have a size of seconds, as a process, whose lines are read.
 
-The others are driven where what they measure is tested: `device_step`, `core`, `hf_parity` and the datashop's.
+`device_step` and `hf_parity` are driven by tests of their own. The rest (`core`, `data`, `data_minhash`, `datashop`, `datashop_page`,
+`executor`, `levanter_interop`, `optimizers`) is only checked for its types: they take minutes, or data that is not here.
 """
 
 import json

@@ -127,7 +127,7 @@ class Programs:
         """A copy of some matrices, joined, where that is faster; else nothing.
 
         On a processor one row's products are so short that each further one costs more than what it computes: joined they
-        made 1.08 to 1.11 times as many tokens a second (6 layers of width 384, 2 AVX-512 cores). Of 2 to 16 rows, .96 to .98.
+        made 1.08 to 1.10 times as many tokens a second (6 layers of width 384, 2 AVX-512 cores). Of 2 to 16 rows, .96 to .98.
         """
         if rows > 1 or jax.default_backend() != "cpu":
             return []

@@ -169,9 +169,8 @@ def test_a_job_runs_the_steps_on_a_cluster_of_its_own(repository, tmp_path, plai
     (tmp_path / "main.py").write_text(EXPERIMENT)
     command = ["-e", "SR_LABEL", "made", "--", "python", "main.py", "--prefix", "store"]
     with contextlib.ExitStack() as beside:
-        with contextlib.suppress(
-            OSError
-        ):  # the usual port of the agent is another cluster's, as it is where this fails
+        # The agent's usual port is another cluster's; where it cannot be taken, it is one already.
+        with contextlib.suppress(OSError):
             beside.enter_context(socket.create_server(("", 52365)))
         done = run(repository, tmp_path, plain_environment, *command)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -71,7 +71,7 @@ class _TrackView:
     places: dict[str, int]  # key -> its position among the entries
 
 
-@without_collecting()
+@without_collecting()  # in the children too, where looking through the board would copy it
 def build_site(
     results_dirs: Sequence[str | os.PathLike[str]],
     rows_files: Sequence[str | os.PathLike[str]],
@@ -94,7 +94,6 @@ def build_site(
     return write_site(board, writer, results_dirs)
 
 
-@without_collecting()  # in the children too, where looking through the board would copy it
 def write_site(board: Board, writer: SiteWriter, results_dirs: Sequence[str | os.PathLike[str]] = ()) -> SiteSummary:
     """`build_site` for a board that is already collected; curves come from logs below `results_dirs`."""
     views = _views(board)
