@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from marin.nn.attention_reference import MASKED, attend, attention_mask
+from marin.nn.precision import wide_einsum
 
 # Up to here `_short_attention` is used: differentiated by JAX, the program that the committed results were made with.
 _SHORT = 256
@@ -105,7 +106,7 @@ def _forward(
         if sink_1KR is not None:
             total = total + jnp.exp(sink_1KR[..., rows, None] - top)
         seen = v_BKTC[:, :, first:stop]
-        values = jnp.einsum("bkrs,bksc->bkrc", weights.astype(seen.dtype), seen, preferred_element_type=jnp.float32)
+        values = wide_einsum("bkrs,bksc->bkrc", weights.astype(seen.dtype), seen)
         outputs.append((values / total).astype(seen.dtype))
         log_totals.append((top + jnp.log(total))[..., 0])
     out_BKRC, log_total_BKR = jnp.concatenate(outputs, axis=2), jnp.concatenate(log_totals, axis=2)
@@ -129,16 +130,12 @@ def _backward(
         q, grad, k, v = q_BKRC[:, :, rows], grad_BKRC[:, :, rows], k_BKTC[:, :, seen], v_BKTC[:, :, seen]
         scores = _scores(q_BKRC, k_BKTC, segment_ids_BT, (start, stop, first), window)
         weights = jnp.exp(scores - log_total_BKR[:, :, rows, None])
-        grad_weights = jnp.einsum("bkrc,bksc->bkrs", grad, v, preferred_element_type=jnp.float32)
+        grad_weights = wide_einsum("bkrc,bksc->bkrs", grad, v)
         grad_scores = weights * (grad_weights - mean_BKR[:, :, rows, None]) * (1.0 / math.sqrt(head_dim))
         grad_scores, weights = grad_scores.astype(q.dtype), weights.astype(grad.dtype)
         grad_qs.append(jnp.einsum("bkrs,bksc->bkrc", grad_scores, k))
-        grad_k_BKCT = grad_k_BKCT.at[..., seen].add(
-            jnp.einsum("bkrc,bkrs->bkcs", q, grad_scores, preferred_element_type=jnp.float32)
-        )
-        grad_v_BKCT = grad_v_BKCT.at[..., seen].add(
-            jnp.einsum("bkrc,bkrs->bkcs", grad, weights, preferred_element_type=jnp.float32)
-        )
+        grad_k_BKCT = grad_k_BKCT.at[..., seen].add(wide_einsum("bkrc,bkrs->bkcs", q, grad_scores))
+        grad_v_BKCT = grad_v_BKCT.at[..., seen].add(wide_einsum("bkrc,bkrs->bkcs", grad, weights))
     grad_sink_H = None
     if sink_H is not None:
         # A sink has a weight as a key has, and a value of zero.
@@ -172,7 +169,7 @@ def _scores(
     start, stop, first = where
     head_dim, group = q_BKRC.shape[3], q_BKRC.shape[2] // k_BKTC.shape[2]
     q, k = q_BKRC[:, :, start * group : stop * group], k_BKTC[:, :, first:stop]
-    scores = jnp.einsum("bkrc,bksc->bkrs", q, k, preferred_element_type=jnp.float32)
+    scores = wide_einsum("bkrc,bksc->bkrs", q, k)
     mask = _mask(segment_ids_BT, where, group, window)
     return jnp.where(mask, scores * (1.0 / math.sqrt(head_dim)), MASKED)
 

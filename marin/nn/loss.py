@@ -2,7 +2,8 @@
 
 Training uses `weighted_cross_entropy`, a weighted sum whose gradients are computed in the same pass as the loss: the
 weights are known beforehand, so nothing has to be recomputed, and of the four matrix products that recomputing would
-take, three remain. Evaluation uses `cross_entropy`, the loss of each token. Both work in float32 on the logits.
+take, three remain. Evaluation uses `cross_entropy`, the loss of each token. Both work in float32 on the logits; only
+training in bfloat16 on a CPU rounds them first (`wide_einsum`).
 
 On a CPU with a large vocabulary, what a block of tokens adds to the head's gradient is computed a chunk of the vocabulary
 at a time and added in place: the whole would be a second array as large as the head.
@@ -21,6 +22,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from marin.nn.axes import BATCH_AXES, SEQUENCE, TENSOR, ambient_axes, dividing
+from marin.nn.precision import wide_einsum
 
 Block = tuple[Array, Array, Array]
 
@@ -144,7 +146,7 @@ def _forward_with_gradients(
     def step(carry: tuple[Array, Array], inputs: Block) -> tuple[tuple[Array, Array], Array]:
         total, grad_head_DV = carry
         x_BtD, target_Bt, weight_Bt = inputs
-        logits, slope = _logits(x_BtD, head_DV, softcap)
+        logits, slope = _capped(wide_einsum("btd,dv->btv", x_BtD, head_DV), softcap)
         top = jnp.max(logits, axis=-1, keepdims=True)
         exp = jnp.exp(logits - top)
         sum_exp = jnp.sum(exp, axis=-1, keepdims=True)
@@ -162,7 +164,7 @@ def _forward_with_gradients(
             grad_logits = grad_logits * slope
         grad_logits = grad_logits.astype(x_BtD.dtype)
         grad_x_BtD = jnp.einsum("btv,dv->btd", grad_logits, head_DV)
-        grad_head_DV += jnp.einsum("btd,btv->dv", x_BtD, grad_logits, preferred_element_type=jnp.float32)
+        grad_head_DV += wide_einsum("btd,btv->dv", x_BtD, grad_logits)
         return (total + jnp.stack([nats, penalty]), grad_head_DV), grad_x_BtD
 
     start = (jnp.zeros((2,), jnp.float32), jnp.zeros(head_DV.shape, jnp.float32))
@@ -184,7 +186,10 @@ _weighted_sums.defvjp(_forward_with_gradients, _backward)
 
 def _logits(x: Array, head_DV: Array, softcap: float | None) -> tuple[Float[Array, "... V"], Array | None]:
     """Float32 logits and, where they are capped, the slope of the cap."""
-    logits = jnp.einsum("...d,dv->...v", x, head_DV, preferred_element_type=jnp.float32)
+    return _capped(jnp.einsum("...d,dv->...v", x, head_DV, preferred_element_type=jnp.float32), softcap)
+
+
+def _capped(logits: Array, softcap: float | None) -> tuple[Float[Array, "... V"], Array | None]:
     if softcap is None:
         return logits, None
     bounded = jnp.tanh(logits / softcap)
@@ -228,8 +233,8 @@ def _add_in_chunks(
             grad = jnp.where((columns >= index * width)[None, None, :], grad, 0.0)
         grad = grad.astype(x_BtD.dtype)
         head_Dv = jax.lax.dynamic_slice_in_dim(head_DV, start, width, axis=1)
-        grad_x_BtD += jnp.einsum("btv,dv->btd", grad, head_Dv, preferred_element_type=jnp.float32)
-        of_head_Dv = jnp.einsum("btd,btv->dv", x_BtD, grad, preferred_element_type=jnp.float32)
+        grad_x_BtD += wide_einsum("btv,dv->btd", grad, head_Dv)
+        of_head_Dv = wide_einsum("btd,btv->dv", x_BtD, grad)
         of_head_Dv += jax.lax.dynamic_slice_in_dim(grad_head_DV, start, width, axis=1)
         return jax.lax.dynamic_update_slice_in_dim(grad_head_DV, of_head_Dv, start, axis=1), grad_x_BtD
 

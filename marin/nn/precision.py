@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from marin.errors import ConfigError
 from marin.nn.quantized import quantize_linears
@@ -17,6 +18,17 @@ _PRODUCTS = (None, "fp8", "int8")
 def compute_on(platform: str) -> str:
     """What to compute in where nobody says: "f32" on a processor ("cpu"), which is slow in bfloat16, else "bf16"."""
     return "f32" if platform == "cpu" else "bf16"
+
+
+def wide_einsum(axes: str, one: Array, other: Array) -> Array:
+    """A product of arrays of one type inside a training step that goes on in float32.
+
+    It is accumulated in float32. On a CPU a product of bfloat16 is also rounded to it before it is widened: the matrix
+    instructions are only used where the result has the operands' type (380 GFLOP/s against 155 to 205 on two cores).
+    """
+    in_bf16 = one.dtype == jnp.bfloat16 and jax.default_backend() == "cpu"
+    written = jnp.bfloat16 if in_bf16 else jnp.float32
+    return jnp.einsum(axes, one, other, preferred_element_type=written).astype(jnp.float32)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ import pytest
 
 from marin.errors import ConfigError
 from marin.nn import ACTIVATIONS, Embedding, GatedMlp, Linear, Precision, RmsNormConfig
+from marin.nn.precision import wide_einsum
 
 
 def test_linear_of_any_leading_shape_is_a_matrix_product():
@@ -58,3 +59,20 @@ def test_precision_casts_floats_only_and_unknown_formats_are_refused():
     assert cast["count"].dtype == jnp.int32
     with pytest.raises(ConfigError, match="bf16"):
         Precision("fp4")
+
+
+def test_wide_einsum_of_bfloat16_adds_up_in_float32_and_rounds_once():
+    ones = jnp.ones((3, 1000), jnp.bfloat16)  # added up in bfloat16, ones would stop at 256
+    assert np.unique(wide_einsum("ak,bk->ab", ones, ones)) == [1000.0]
+    keys = jax.random.split(jax.random.key(0))
+    one, other = (jax.random.normal(key, (64, 200)).astype(jnp.bfloat16) for key in keys)
+    got = wide_einsum("ak,bk->ab", one, other)
+    exact = np.asarray(one, np.float32) @ np.asarray(other, np.float32).T
+    assert got.dtype == jnp.float32
+    np.testing.assert_allclose(got, exact, rtol=2**-8, atol=1e-4)
+
+
+def test_wide_einsum_of_float32_is_not_rounded():
+    keys = jax.random.split(jax.random.key(0))
+    one, other = (jax.random.normal(key, (8, 100)) for key in keys)
+    np.testing.assert_allclose(wide_einsum("ak,bk->ab", one, other), np.asarray(one) @ np.asarray(other).T, atol=1e-4)

@@ -9,6 +9,7 @@ from marin.data.cache import TokenizeConfig, tokenize
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
 from marin.models import LlamaConfig
+from marin.nn import Precision
 from marin.optim import MuonConfig
 from marin.resources import CpuOnlyConfig
 from marin.training import SimpleTrainConfig, TrainLmConfig, WatchConfig
@@ -52,6 +53,7 @@ def make_config(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             "num_train_steps": 6,
             "learning_rate": optimizer.learning_rate if optimizer else 0.01,
             "optimizer_config": optimizer,
+            "precision": Precision("f32"),  # the choice by time would differ between runs that a test compares
             "watch": WatchConfig(watch_targets=[]),
         }
         return TrainLmConfig(

@@ -71,7 +71,7 @@ def test_compilation_survives_run_json():
 
 
 def test_run_that_is_resumed_is_compiled_as_it_began(make_config, modern, monkeypatch):
-    config = make_config(num_train_steps=4, steps_per_export=2)
+    config = make_config(num_train_steps=4, steps_per_export=2, precision=None)
     monkeypatch.setattr(programs, "seconds_of", lambda way, width: {"bf16": 0.1}.get(str(way), 1.0))
     train_lm(config)
     assert (_info(config)["precision"], _info(config)["compiler_options"]) == ("bf16", {})

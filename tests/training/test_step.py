@@ -1,12 +1,14 @@
 """The compiled step: micro-batches give the gradient of the whole batch, and a model's own training losses count."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from marin.data.rows import Batch
@@ -70,8 +72,6 @@ def _batch() -> Batch:
 
 
 def _step(model, micro_batches: int, optimizer=None, z_loss_weight: float = 1e-3):
-    import optax
-
     optimizer = optimizer or optax.sgd(1.0)
     config = StepConfig(Precision("f32"), micro_batches, loss_block=16, z_loss_weight=z_loss_weight)
     step = jax.jit(make_train_step(optimizer, lambda step: jnp.ones(()), config))
@@ -146,3 +146,17 @@ def test_a_loss_under_a_name_of_the_framework_is_refused(name):
     model = _Recording(MODEL.build(VOCAB, key=jax.random.key(0)), name)
     with pytest.raises(ConfigError, match="names a loss"):
         _step(model, 1)
+
+
+def test_products_of_bfloat16_on_a_processor_are_written_in_it():
+    """With a float32 result they would miss its matrix instructions and run at half the rate or less."""
+    tokens = 512
+    config = LlamaConfig(seq_len=tokens, hidden_dim=64, intermediate_dim=128, num_layers=1, num_heads=2, num_kv_heads=1)
+    model, optimizer = config.build(97, key=jax.random.key(0)), optax.sgd(1.0)
+    rows = np.zeros((2, tokens), np.int32)
+    batch = Batch(rows, rows, np.ones((2, tokens), np.float32), rows)
+    step = make_train_step(optimizer, lambda count: jnp.ones(()), StepConfig(Precision("bf16")))
+    program = jax.jit(step).lower(init_state(model, optimizer, None), batch).as_text()
+    products = re.findall(r"dot_general.* : \(tensor<\S*xbf16>, tensor<\S*xbf16>\) -> tensor<\S*x(\w+)>", program)
+    assert len(products) > 20
+    assert set(products) == {"bf16"}
