@@ -31,6 +31,7 @@ _LLAMA_KEYS = ("hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num
 _LONGEST_NAME = 64
 _PLACEHOLDERS = ("your name", "your affiliation", "(none given)")
 _TIMESTAMP = "%Y-%m-%d %H:%M:%S UTC"
+_USUAL_TIMESTAMP = re.compile(r"[0-9]{4}(-[0-9]{2}){2} ([01][0-9]|2[0-3])(:[0-9]{2}){2} UTC")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -431,6 +432,8 @@ def _check_form(info: RunInfo) -> list[Finding]:
 def parse_timestamp(text: str | None) -> datetime.datetime | None:
     """A completion time of the schema's form, or None if it has another."""
     try:
+        if text is not None and _USUAL_TIMESTAMP.fullmatch(text):  # `strptime` takes ten times as long
+            return datetime.datetime.fromisoformat(text.removesuffix(" UTC")).replace(tzinfo=datetime.UTC)
         return datetime.datetime.strptime(text or "", _TIMESTAMP).replace(tzinfo=datetime.UTC)
     except ValueError:
         return None

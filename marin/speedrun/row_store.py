@@ -13,18 +13,19 @@ import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from marin.speedrun import results
 from marin.speedrun.rows import Row, Unreadable
-from marin.speedrun.verdict import Finding, Outcome, Rung, RungVerdict, Verdict
+from marin.speedrun.verdict import Finding, RungVerdict, Verdict
 from marin.speedrun.verification import Context
 from marin.storage import files
 
 FILE_NAME = "rows.jsonl"
 _EVIDENCE = (results.FILE_NAME, "run.json", "metrics.jsonl", "evaluation.json", "challenge.json", "withdrawn.json")
 _MOST_FILES = 2_000
+_SMALL_FILE = 1 << 16  # bytes; read at once
 _BETWEEN = "\t"  # the parts of a line: JSON writes it otherwise
 _TUPLES = ("also_at",)
 
@@ -39,11 +40,19 @@ class RowStore:
         self._used: dict[str, str] = {}
 
     def rows_of(
-        self, path: pathlib.Path, root: pathlib.Path, verify: Callable[[], list[Row | Unreadable]]
+        self,
+        directory: str,
+        source: str,
+        listing: Sequence[os.DirEntry[str]],
+        verify: Callable[[], list[Row | Unreadable]],
     ) -> list[Row | Unreadable]:
-        """The rows of the submission with the results file `path`: kept ones, or those that `verify` gives."""
-        evidence = _evidence_digest(path.parent)
-        return verify() if evidence is None else self._found(f"{path.relative_to(root).as_posix()}\0{evidence}", verify)
+        """The rows of the submission in `directory`, which holds `listing`: kept ones, or those that `verify` gives.
+
+        Args:
+            source: its results file, relative to what was searched.
+        """
+        evidence = _evidence_digest(directory, listing)
+        return verify() if evidence is None else self._found(f"{source}\0{evidence}", verify)
 
     def rows_of_list(
         self, path: str | os.PathLike[str], read: Callable[[], list[Row | Unreadable]]
@@ -90,66 +99,86 @@ def _line(key: str, text: str) -> str:
 
 def _to_json(row: Row) -> dict[str, Any]:
     value = {field.name: getattr(row, field.name) for field in dataclasses.fields(Row)}
+    rungs = [[rung.rung, rung.outcome, _findings_json(rung.findings)] for rung in row.verdict.rungs]
+    # Each as a text of its own, which few rows have to themselves: see `_findings` and `_verdict`.
     return value | {
-        "findings": [dataclasses.astuple(finding) for finding in row.findings],
-        "verdict": [
-            [[rung.rung, rung.outcome, [dataclasses.astuple(finding) for finding in rung.findings]] for rung in row.verdict.rungs],
-            row.verdict.challenged,
-            row.verdict.withdrawn,
-        ],
-    }  # fmt: skip
+        "findings": json.dumps(_findings_json(row.findings)),
+        "verdict": json.dumps([rungs, row.verdict.challenged, row.verdict.withdrawn]),
+    }
+
+
+def _findings_json(findings: tuple[Finding, ...]) -> list[tuple[Any, ...]]:
+    return [dataclasses.astuple(finding) for finding in findings]
 
 
 def _from_json(value: dict[str, Any]) -> Row:
-    rungs, challenged, withdrawn = value["verdict"]
-    value["verdict"] = Verdict.model_construct(
-        rungs=tuple(_rung(*rung) for rung in rungs), challenged=challenged, withdrawn=withdrawn
-    )
-    value["findings"] = tuple(Finding(*parts) for parts in value["findings"])
+    value["verdict"] = _verdict(value["verdict"])
+    value["findings"] = _findings(value["findings"])
     for name in _TUPLES:
         value[name] = tuple(value[name])
     return Row(**value)
 
 
-def _rung(rung: Rung, outcome: Outcome, findings: list[list[Any]]) -> RungVerdict:
-    if not findings:
-        return _empty_rung(rung, outcome)
-    return RungVerdict.model_construct(
-        rung=rung, outcome=outcome, findings=tuple(Finding(*parts) for parts in findings)
+@functools.lru_cache(maxsize=4096)
+def _findings(text: str) -> tuple[Finding, ...]:
+    return tuple(Finding(*parts) for parts in json.loads(text))
+
+
+@functools.lru_cache(maxsize=4096)
+def _verdict(text: str) -> Verdict:
+    rungs, challenged, withdrawn = json.loads(text)
+    return Verdict(
+        rungs=tuple(
+            RungVerdict(rung=rung, outcome=outcome, findings=tuple(Finding(*parts) for parts in findings))
+            for rung, outcome, findings in rungs
+        ),
+        challenged=challenged,
+        withdrawn=withdrawn,
     )
 
 
-@functools.cache
-def _empty_rung(rung: Rung, outcome: Outcome) -> RungVerdict:
-    return RungVerdict(rung=rung, outcome=outcome)
-
-
-def _evidence_digest(directory: pathlib.Path) -> str | None:
+def _evidence_digest(directory: str, listing: Sequence[os.DirEntry[str]]) -> str | None:
     """SHA-256 of all that verifying a submission looks at; None where it is too much, or cannot be read."""
     state = hashlib.sha256()
-    pending, count = [directory], 0
+    pending: list[str | None] = [None]
+    count = 0
     try:
         while pending:
-            parent = pending.pop()
-            with os.scandir(parent) as listing:
-                entries = sorted(listing, key=lambda entry: entry.name)
+            folder = pending.pop()
+            entries = listing if folder is None else list_directory(folder)
+            count += len(entries)
+            if count > _MOST_FILES:
+                return None
             for entry in entries:
-                count += 1
-                if count > _MOST_FILES:
-                    return None
-                name = os.path.relpath(entry.path, directory)
-                status = entry.stat(follow_symlinks=False)
-                state.update(f"{name}\0{status.st_mode:o} {status.st_size}\0".encode("utf-8", "surrogatepass"))
                 if entry.is_symlink():
                     return None
+                name = entry.path[len(directory) :].lstrip(os.sep)
+                status = entry.stat(follow_symlinks=False)
+                state.update(f"{name}\0{status.st_mode:o} {status.st_size}\0".encode("utf-8", "surrogatepass"))
                 if entry.is_dir(follow_symlinks=False):
-                    pending.append(pathlib.Path(entry.path))
+                    pending.append(entry.path)
                 elif entry.name in _EVIDENCE or "statements" in name.split(os.sep):
-                    with open(entry.path, "rb") as file:
-                        state.update(hashlib.file_digest(file, "sha256").digest())
+                    state.update(_file_digest(entry.path, status.st_size))
     except OSError:
         return None
     return state.hexdigest()
+
+
+def list_directory(directory: str) -> list[os.DirEntry[str]]:
+    """What a directory holds, by name.
+
+    Raises:
+        OSError: if it cannot be listed.
+    """
+    with os.scandir(directory) as listing:
+        return sorted(listing, key=lambda entry: entry.name)
+
+
+def _file_digest(path: str, size: int) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        if size > _SMALL_FILE:
+            return hashlib.file_digest(file, "sha256").digest()
+        return hashlib.sha256(file.read()).digest()
 
 
 def _context_digest(context: Context | None) -> str:

@@ -4,6 +4,7 @@ The importers make them. A file or an entry that cannot be read becomes an `Unre
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 from typing import Any
@@ -176,6 +177,7 @@ def rows_of(
     return scored or [Row(evaluation_set=NOT_EVALUATED, evaluation_digest=None, bits_per_byte=None, **stated)]
 
 
+@functools.lru_cache(maxsize=1024)  # rows of a list lack the same things
 def verdict_of(findings: tuple[Finding, ...]) -> Verdict:
     """The verdict on figures alone, without a log."""
     arithmetic = tuple(finding for finding in findings if finding.rung == "arithmetic")

@@ -9,6 +9,7 @@ the one run of five that missed it.
 """
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Literal
 
 from marin.speedrun.statistics import Noise
@@ -243,6 +244,7 @@ CPU_10_MINUTES = Track(
 TRACKS: tuple[Track, ...] = (FINEWEB_EDU, TIME_TO_GPT2, LOSS_3_28, SINGLE_GPU, CPU_10_MINUTES)
 
 
+@functools.lru_cache(maxsize=1024)
 def other_track(evaluation_set: str, evaluation_digest: str | None, metric: Metric) -> Track:
     """Where rows stand that are of no track: those of one evaluation set, since only they can be compared."""
     suffix = "" if evaluation_digest is None else f"-{_slug(evaluation_digest[:8])}"

@@ -1,5 +1,8 @@
 """Figures, names and links as they are written on pages."""
 
+import re
+import unittest.mock
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,6 +49,14 @@ def test_safe_url_keeps_only_plain_web_links(url: str | None, expected: str | No
 def test_safe_url_of_any_text_is_http_or_nothing(text: str) -> None:
     url = wording.safe_url(text)
     assert url is None or url.lower().startswith(("http://", "https://"))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.from_regex(wording._PLAIN_URL, fullmatch=True))
+def test_a_plain_link_is_what_parsing_it_gives(url: str) -> None:
+    shown = wording.safe_url(url)
+    with unittest.mock.patch.object(wording, "_PLAIN_URL", re.compile("(?!)")):
+        assert wording.safe_url(url) == shown == url
 
 
 def test_clean_shows_direction_marks_and_controls_and_caps_the_length() -> None:

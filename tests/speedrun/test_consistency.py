@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import datetime
 import os
 import pathlib
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from marin.errors import ResultsError
 from marin.models.llama import LlamaConfig
 from marin.nn.norm import RmsNormConfig
-from marin.speedrun.consistency import check, llama_parameters, status
+from marin.speedrun.consistency import check, llama_parameters, parse_timestamp, status
 from marin.speedrun.results import load_results, parse_results
 from marin.speedrun.verdict import Finding
 
@@ -198,3 +199,23 @@ def test_check_of_real_files_flags_the_two_known_bad_ones_and_no_other() -> None
     assert bad == {"llama_50m_gpu", "adamw_llama_scaling/130m"}
     assert any("184.5%" in finding.message for finding in found["llama_50m_gpu"])
     assert all(status(found[name]) == "arithmetic checked" for name in set(found) - bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2025-06-28 17:29:21 UTC", (2025, 6, 28, 17, 29, 21)),
+        ("2025-6-8 1:2:3 UTC", (2025, 6, 8, 1, 2, 3)),
+        ("2025-02-30 00:00:00 UTC", None),
+        ("2025-06-28 24:00:00 UTC", None),
+        ("2025-06-28 17:29:60 UTC", None),
+        ("0000-06-28 17:29:21 UTC", None),
+        ("2025-06-28 17:29:21", None),
+        ("2025-06-28T17:29:21 UTC", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_parse_timestamp_takes_the_schemas_form_alone(text, expected):
+    found = parse_timestamp(text)
+    assert found == (expected and datetime.datetime(*expected, tzinfo=datetime.UTC))

@@ -69,6 +69,7 @@ class _TrackView:
     entries: list[EntrySummary]
     records: list[EntrySummary]
     places: dict[str, int]  # key -> its position among the entries
+    texts: list[str]  # of the entries, as JSON: what files that show them are made from
 
 
 @without_collecting()  # in the children too, where looking through the board would copy it
@@ -146,7 +147,7 @@ def _views(board: Board) -> list[_TrackView]:
         by_key = {entry["key"]: entry for entry in summaries}
         views.append(_TrackView(
             made, api.track_summary(made.track, len(entries)), summaries, [by_key[one.key] for one in records if one.key in by_key],
-            {entry["key"]: place for place, entry in enumerate(summaries)},
+            {entry["key"]: place for place, entry in enumerate(summaries)}, [api.to_text(entry) for entry in summaries],
         ))  # fmt: skip
     return views
 
@@ -214,6 +215,7 @@ class _Site:
         self, entries: Mapping[str, Entry], roots: Sequence[str | os.PathLike[str]]
     ) -> Callable[[str], None]:
         """A function that writes the document and the page of the entry with a key."""
+        bases = [pathlib.Path(root).resolve() for root in roots]
         settings = {key: settings_of(entry) for key, entry in entries.items()}
         parents = find_parents(entries.values(), settings)
         homes: dict[str, list[_TrackView]] = {key: [] for key in entries}
@@ -223,7 +225,7 @@ class _Site:
 
         def write(key: str) -> None:
             entry = entries[key]
-            found = _curves(entry, roots)
+            found = _curves(entry, bases)
             summary = homes[key][0].entries[homes[key][0].places[key]]
             document = api.to_text(api.entry_document(entry, summary, found))
             self._writer.write(f"data/entries/{key}.json", document)
@@ -258,7 +260,7 @@ class _Site:
 
     def _write_downloads(self, view: _TrackView) -> None:
         track, summary = view.board.track, view.summary
-        inputs = digest(api.to_text([summary, view.entries]).encode())
+        inputs = digest("".join([api.to_text(summary), *view.texts]).encode())
         write, fresh = self._writer.write, self._writer.is_fresh
         for path, make in (
             (summary["csv"], lambda: downloads.table_csv(view.entries)),
@@ -275,8 +277,13 @@ class _Site:
         drawn = self._write_charts(view)
         lines = [scaling_view.document_of(fit) for fit in drawn.fits]
         records = [entry["key"] for entry in view.records]
-        document = api.to_text(api.track_document(view.summary, view.entries, records, lines))
-        self._writer.write(view.summary["document"], document)
+        path, inputs = (
+            view.summary["document"],
+            digest("".join([api.to_text([view.summary, records, lines]), *view.texts]).encode()),
+        )
+        if not self._writer.is_fresh(path, inputs):
+            document = api.track_document(view.summary, view.entries, records, lines)
+            self._writer.write(path, api.to_text(document), inputs)
         self._write_track_pages(view, drawn, lines)
 
     def _feed(self, path: str, title: str, page: str, entries: Sequence[EntrySummary]) -> str:
@@ -345,16 +352,16 @@ class _Site:
         }  # fmt: skip
         head = {name: value for name, value in values.items() if name not in ("records", "budgets", "scaling")}
         for number, path in paths.items():
-            part = entries[(number - 1) * track_page.PAGE_SIZE : number * track_page.PAGE_SIZE]
+            shown = slice((number - 1) * track_page.PAGE_SIZE, number * track_page.PAGE_SIZE)
             front = [values["budgets"], values["records"], scaling, repr(head)] if number == 1 else [num_pages]
-            inputs = digest(f"{self._digest}{json.dumps([part, front, view.summary['title']])}".encode())
+            inputs = digest(f"{self._digest}{json.dumps([view.texts[shown], front, view.summary['title']])}".encode())
             if not self._writer.is_fresh(path, inputs):
                 text = self._render(
                     "track.html.j2",
                     path,
                     **values,
                     number=number,
-                    entries=part,
+                    entries=entries[shown],
                     pager=track_page.pager(number, num_pages),
                 )
                 self._writer.write(path, text, inputs)
@@ -397,7 +404,7 @@ def _has_menu_place(view: _TrackView) -> bool:
     return bool(view.entries) or not view.summary["key"].startswith("other-")
 
 
-def _curves(entry: Entry, roots: Sequence[str | os.PathLike[str]]) -> list[curves.Curve]:
+def _curves(entry: Entry, roots: Sequence[pathlib.Path]) -> list[curves.Curve]:
     """The curves of an entry's runs, those of the first run first; nothing where no log came with it."""
     logs = [curves.find_log(roots, row) for row in entry.rows[:1] if not row.listed]
     return [curve for log in logs if log is not None for curve in curves.read_curves(log)]

@@ -44,15 +44,18 @@ class Curve:
     floor: int = _HEIGHT - _BOTTOM
 
 
-def find_log(roots: Sequence[str | os.PathLike[str]], row: Row) -> pathlib.Path | None:
-    """The log beside the results file that a row was read from, if there is one below the directories that were searched."""
+def find_log(roots: Sequence[pathlib.Path], row: Row) -> pathlib.Path | None:
+    """The log beside the results file that a row was read from, if there is one below the directories that were searched.
+
+    Args:
+        roots: those directories, resolved.
+    """
     number = row.run_name.rpartition("#")[2]
     index = int(number) - 1 if number.isascii() and number.isdigit() and 0 < len(number) < 7 else 0
-    for root in roots:
-        base = pathlib.Path(root).resolve()
-        folder = (base / row.source).parent
-        for path in (folder / "logs" / str(index) / _LOG, folder / _LOG):
-            if path.is_file() and path.resolve().is_relative_to(base):
+    for base in roots:
+        folder = os.path.dirname(os.path.join(base, row.source))
+        for name in (os.path.join(folder, "logs", str(index), _LOG), os.path.join(folder, _LOG)):
+            if os.path.isfile(name) and (path := pathlib.Path(name)).resolve().is_relative_to(base):
                 return path
     return None
 

@@ -51,7 +51,18 @@ def _flatten(prefix: str, value: Any, flat: dict[str, str]) -> None:
         for key, item in sorted(value.items()):
             _flatten(f"{prefix}.{key}", item, flat)
     elif value is not None and len(flat) < _MAX_SETTINGS:
-        flat[prefix] = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        flat[prefix] = value if isinstance(value, str) else _json_text(value)
+
+
+def _json_text(value: Any) -> str:
+    """`json.dumps`, which takes ten times as long for a whole number."""
+    return str(value) if type(value) is int else json.dumps(value, sort_keys=True)
+
+
+def _stated_parent(entry: Entry) -> object:
+    """What the first run's file names as its parent."""
+    row = entry.rows[0]
+    return row.details.get("parent") if '"parent"' in row.details_json else None  # parsing takes longer than looking
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[Change]:
@@ -72,8 +83,7 @@ def find_parents(entries: Iterable[Entry], settings: Mapping[str, Mapping[str, s
     items = {entry.key: frozenset(settings[entry.key].items()) for entry in ordered}
     parents: dict[str, Parent] = {}
     for entry in ordered:
-        info = next(iter(entry.details.get("runs") or ()), None) or {}
-        stated = info.get("parent")
+        stated = _stated_parent(entry)
         named = by_name.get(stated) if isinstance(stated, str) else None
         places = [place for place in (("family", entry.family), ("size", entry.model_size)) if place[1] is not None]
         if named is not None and named.key != entry.key:

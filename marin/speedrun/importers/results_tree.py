@@ -3,6 +3,7 @@
 Directories are walked in a fixed order, and no link is followed out of them.
 """
 
+import functools
 import os
 import pathlib
 import re
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 
 from marin.errors import ResultsError
 from marin.speedrun import results
-from marin.speedrun.row_store import RowStore
+from marin.speedrun.row_store import RowStore, list_directory
 from marin.speedrun.rows import Row, Unreadable, rows_of
 from marin.speedrun.verification import Context, Submission, verify_read
 
@@ -32,20 +33,28 @@ def read_results_tree(
             f"{root}: no such directory: give the directory that holds {results.FILE_NAME} files, such as the prefix"
         )
     problems: list[Unreadable] = []
-
-    def failed(error: OSError) -> None:
-        name = os.path.relpath(error.filename or root, root)
-        problems.append(Unreadable(name, f"the directory cannot be listed ({error.strerror}): check its permissions"))
-
-    for parent, names, file_names in os.walk(root, onerror=failed):
-        names[:] = sorted(name for name in names if not name.startswith("."))  # attempts that are no output lie in one
-        if results.FILE_NAME in file_names or results.FILE_NAME in names:
-            path = pathlib.Path(parent, results.FILE_NAME)
-            if store is None:
-                yield from read_results_file(path, root, context)
-            else:
-                yield from store.rows_of(path, root, lambda path=path: list(read_results_file(path, root, context)))  # type: ignore[misc]
+    pending = [os.fspath(root)]
+    while pending:
+        directory = pending.pop()
+        try:
+            listing = list_directory(directory)
+        except OSError as error:
+            reason = f"the directory cannot be listed ({error.strerror}): check its permissions"
+            problems.append(Unreadable(os.path.relpath(directory, root), reason))
+            continue
+        # Attempts that are no output lie in a hidden one.
+        inner = [entry for entry in listing if entry.name[0] != "." and entry.is_dir(follow_symlinks=False)]
+        pending.extend(entry.path for entry in reversed(inner))
+        if any(entry.name == results.FILE_NAME for entry in listing):
+            path = pathlib.Path(directory, results.FILE_NAME)
+            verify = functools.partial(_verify, path, root, context)
+            source = path.relative_to(root).as_posix()
+            yield from verify() if store is None else store.rows_of(directory, source, listing, verify)
     yield from problems
+
+
+def _verify(path: pathlib.Path, root: pathlib.Path, context: Context | None) -> list[Row | Unreadable]:
+    return list(read_results_file(path, root, context))
 
 
 def read_results_file(
