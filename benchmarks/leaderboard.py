@@ -2,6 +2,7 @@
 
     python -m benchmarks.leaderboard                          # 10,000 entries; some minutes on a slow machine
     python -m benchmarks.leaderboard --entries 1000 --only table
+    python -m benchmarks.leaderboard --only folders           # the command itself, from a folder an entry, with its cache
     python -m benchmarks.leaderboard --screenshot docs/images/leaderboard.png
 
 Prints one JSON line a figure: name, value, unit, n (repetitions), context. The entries are made here as rows of a list, with figures
@@ -28,7 +29,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -122,6 +123,66 @@ def measure_builds(folder: pathlib.Path, count: int, machine: dict[str, Any]) ->
     moved = [{**row, "eval_paloma_c4_en_bpb": 1.9} if k == middle else row for k, row in enumerate(worded)]
     timed("build_one_figure_changed_that_moves_ranks", moved)
     return site
+
+
+def make_folders(root: pathlib.Path, count: int) -> list[pathlib.Path]:
+    """A folder with a results file for each entry: one small Llama on an A100, whose figures fit together, under many names."""
+    chance = random.Random(_SEED)
+    hidden, layers, heads, length, vocabulary, tokens = 64, 2, 4, 128, 1000, 51_200
+    block = 6 * hidden * 192 + 8 * hidden**2 * 3 // 4 + 4 * length * hidden + 3 * length * heads
+    per_token = layers * block + 2 * hidden * vocabulary
+    parameters = layers * (3 * hidden**2 + 3 * hidden * 192 + 2 * hidden) + hidden + 2 * vocabulary * hidden
+    paths = []
+    for number in range(count):
+        seconds = round(chance.uniform(10, 1000), 2)
+        path = root / f"family_{chance.randrange(500)}" / f"size_{number}" / "speedrun_results.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({
+            "schema_version": 1,
+            "author": {"name": f"Author {chance.randrange(200)}", "affiliation": "Made for a benchmark", "url": "https://example.org"},
+            "description": f"Entry {number} of a benchmark, trained with Muon.",
+            "model_config": {
+                "hidden_dim": hidden, "intermediate_dim": 192, "num_layers": layers, "num_heads": heads, "num_kv_heads": 2,
+                "max_seq_len": length, "tie_word_embeddings": False,
+            },
+            "train_config": {"train_batch_size": 8, "num_train_steps": 50},
+            "tokenized_dataset": "tokenized/example",
+            "resources": {"accelerator_type": "A100", "gpu_count": 1, "device_flops_override": None},
+            "model_size": parameters, "total_tokens": tokens, "model_flops": 3.0 * per_token * tokens,
+            "model_flops_per_token": float(per_token), "num_devices": 1, "num_chips": 1, "device_flops": 312e12,
+            "training_time": seconds, "training_hardware_flops": seconds * 312e12,
+            "eval/paloma/c4_en/bpb": round(chance.uniform(1.0, 2.5), 6),
+            "run_completion_timestamp": f"2025-{chance.randrange(1, 13):02d}-{chance.randrange(1, 29):02d} 00:00:00 UTC",
+            "wandb_run_link": None,
+        }))  # fmt: skip
+        paths.append(path)
+    return paths
+
+
+def measure_folders(folder: pathlib.Path, count: int, repetitions: int, machine: dict[str, Any]) -> None:
+    """`marin leaderboard build --cache`, from its start to its end."""
+    paths = make_folders(folder / "runs", count)
+    options = ["--results-dir", folder / "runs", "--output", folder / "site", "--cache", folder / "cache"]
+    command = [sys.executable, "-m", "marin", "leaderboard", "build", *map(str, options)]
+
+    def timed(name: str, change: Callable[[int], None], repetitions: int) -> None:
+        took = []
+        for repetition in range(repetitions):
+            change(repetition)
+            started = time.perf_counter()
+            done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True)
+            took.append(time.perf_counter() - started)
+        said = done.stdout.splitlines()
+        span = [round(min(took), 2), round(max(took), 2)]
+        report(name, statistics.median(took), "s", repetitions, entries=count, range=span, said=said[:-1], **machine)
+
+    def reword(repetition: int) -> None:
+        path = paths[count // 2 + repetition]
+        path.write_text(path.read_text().replace("of a benchmark", "with another description"))
+
+    timed("folders_cold", lambda _: None, 1)
+    timed("folders_nothing_changed", lambda _: None, repetitions)
+    timed("folders_one_description_changed", reword, repetitions)
 
 
 # --- the table ----------------------------------------------------------------------------------------------------
@@ -248,7 +309,8 @@ def screenshot(target: pathlib.Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--entries", type=int, default=10_000)
-    parser.add_argument("--only", choices=("build", "table"))
+    parser.add_argument("--only", choices=("build", "folders", "table"))
+    parser.add_argument("--repetitions", type=int, default=3, help="of a build again from folders")
     parser.add_argument("--screenshot", type=pathlib.Path, metavar="PATH")
     args = parser.parse_args()
     if args.screenshot:
@@ -256,6 +318,9 @@ def main() -> None:
         return
     machine = {"loop_seconds": loop_seconds()}
     with tempfile.TemporaryDirectory() as folder:
+        if args.only == "folders":
+            measure_folders(pathlib.Path(folder), args.entries, args.repetitions, machine)
+            return
         if args.only == "table":
             rows, site = pathlib.Path(folder, "runs.json"), pathlib.Path(folder, "site")
             rows.write_text(json.dumps(make_rows(args.entries)))
