@@ -39,20 +39,15 @@ class RowStore:
         self._kept = self._read()
         self._used: dict[str, str] = {}
 
-    def rows_of(
-        self,
-        directory: str,
-        source: str,
-        listing: Sequence[os.DirEntry[str]],
-        verify: Callable[[], list[Row | Unreadable]],
-    ) -> list[Row | Unreadable]:
-        """The rows of the submission in `directory`, which holds `listing`: kept ones, or those that `verify` gives.
+    def key_of(self, directory: str, source: str, listing: Sequence[os.DirEntry[str]]) -> str | None:
+        """What the rows of the submission in `directory` are kept under; None where it cannot be told.
 
         Args:
             source: its results file, relative to what was searched.
+            listing: what the directory holds, from `list_directory`.
         """
         evidence = _evidence_digest(directory, listing)
-        return verify() if evidence is None else self._found(f"{source}\0{evidence}", verify)
+        return None if evidence is None else _key(f"{source}\0{evidence}")
 
     def rows_of_list(
         self, path: str | os.PathLike[str], read: Callable[[], list[Row | Unreadable]]
@@ -62,19 +57,27 @@ class RowStore:
             return read()
         with open(path, "rb") as file:
             evidence = hashlib.file_digest(file, "sha256").hexdigest()
-        return self._found(f"list {pathlib.PurePath(path).name}\0{evidence}", read)
+        key = _key(f"list {pathlib.PurePath(path).name}\0{evidence}")
+        kept = self.kept(key)
+        if kept is not None:
+            return list(kept)
+        found = read()
+        self.keep(key, found)
+        return found
 
-    def _found(self, evidence: str, verify: Callable[[], list[Row | Unreadable]]) -> list[Row | Unreadable]:
-        key = hashlib.sha256(evidence.encode("utf-8", "surrogatepass")).hexdigest()
+    def kept(self, key: str) -> list[Row] | None:
+        """What is kept under a key; None where nothing is."""
         line = self._kept.get(key)
-        if line is not None and line == _line(key, text := line.rpartition(_BETWEEN)[0].partition(_BETWEEN)[2]):
-            self._used[key] = line
-            return [_from_json(item) for item in json.loads(text)]
-        found = verify()
+        if line is None or line != _line(key, text := line.rpartition(_BETWEEN)[0].partition(_BETWEEN)[2]):
+            return None
+        self._used[key] = line
+        return [_from_json(item) for item in json.loads(text)]
+
+    def keep(self, key: str, found: Sequence[Row | Unreadable]) -> None:
+        """Keeps rows; not where one could not be read, or is of the future."""
         today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
         if all(isinstance(item, Row) and (item.date or "") <= f"{today} 99" for item in found):
             self._used[key] = _line(key, json.dumps([_to_json(item) for item in found if isinstance(item, Row)]))
-        return found
 
     def save(self) -> None:
         """Writes what was used, whole or not at all; nothing where nothing changed."""
@@ -90,6 +93,10 @@ class RowStore:
         if first != json.dumps(self._checks):
             return {}
         return {line.partition(_BETWEEN)[0]: line for line in lines}
+
+
+def _key(evidence: str) -> str:
+    return hashlib.sha256(evidence.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _line(key: str, text: str) -> str:

@@ -12,8 +12,8 @@ import signal
 import sys
 import time
 
+from marin import parts
 from marin.errors import StorageError, clean_exit
-from marin.site.leaderboard import parts
 from marin.site.leaderboard.output import SiteWriter
 
 KEYS = [f"key-{number}" for number in range(40)]
@@ -43,7 +43,7 @@ def main(site: str, scenario: str, fewest: str = "1") -> None:
 
     error = None
     try:
-        with parts.WritingInParts(writer, KEYS[1:] if scenario == "fewer" else KEYS, write, rest):
+        with parts.WorkInParts(writer, KEYS[1:] if scenario == "fewer" else KEYS, write, rest):
             writer.write("beside.txt", "made meanwhile")
             if scenario == "slow":
                 print("at work", flush=True)

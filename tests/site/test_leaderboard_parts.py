@@ -71,5 +71,5 @@ def test_children_end_with_their_parent_and_say_nothing(
 
 def test_parts_whose_process_is_killed_say_so(tmp_path: pathlib.Path) -> None:
     killed = _build(tmp_path, "killed")
-    assert killed["error"] == "a process that wrote pages ended early: build the site again"
+    assert killed["error"] == "a process that did a part of the work was killed: try again"
     assert RECORD not in killed["files"]

@@ -16,13 +16,13 @@ from typing import Any
 
 import jinja2
 
+from marin.parts import WorkInParts
 from marin.site import pages, wording
 from marin.site.leaderboard import api, curves, downloads, pareto, scaling_view, timeline, track_page
 from marin.site.leaderboard.differences import Parent, find_parents, settings_of
 from marin.site.leaderboard.entry_page import EntryContext, Standing, page_values
 from marin.site.leaderboard.measures import COSTS, MEASURES
 from marin.site.leaderboard.output import SiteWriter, digest
-from marin.site.leaderboard.parts import WritingInParts
 from marin.site.leaderboard.summary import EntrySummary, summarize
 from marin.speedrun.entries import Entry
 from marin.speedrun.leaderboard import Board, TrackBoard, collect, without_collecting
@@ -104,7 +104,7 @@ def write_site(board: Board, writer: SiteWriter, results_dirs: Sequence[str | os
     for view in views:
         for entry in view.board.entries:
             entries.setdefault(entry.key, entry)
-    with WritingInParts(writer, list(entries), site.entry_writer(entries, results_dirs), site.write_downloads):
+    with WorkInParts(writer, list(entries), site.entry_writer(entries, results_dirs), site.write_downloads):
         for view in views:
             site.write_track(view)
         site.write_front(board)

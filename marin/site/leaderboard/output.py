@@ -60,7 +60,7 @@ class SiteWriter:
         self._parents.add(parent)
         self.num_written += 1
 
-    # --- parts that other processes write (see `parts`) ---
+    # --- parts that other processes write (see `marin.parts`) ---
 
     def begin_part(self) -> None:
         """From here on, `part` tells what this process made."""

@@ -3,13 +3,14 @@
 Directories are walked in a fixed order, and no link is followed out of them.
 """
 
-import functools
+import contextlib
 import os
 import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from marin.errors import ResultsError
+from marin.parts import WorkInParts
 from marin.speedrun import results
 from marin.speedrun.row_store import RowStore, list_directory
 from marin.speedrun.rows import Row, Unreadable, rows_of
@@ -18,8 +19,8 @@ from marin.speedrun.verification import Context, Submission, verify_read
 
 def read_results_tree(
     directory: str | os.PathLike[str], context: Context | None = None, store: RowStore | None = None
-) -> Iterator[Row | Unreadable]:
-    """Rows of every `speedrun_results.json` anywhere below a directory.
+) -> list[Row | Unreadable]:
+    """Rows of every `speedrun_results.json` anywhere below a directory, then the directories that cannot be listed.
 
     Args:
         context: what submissions are held against, such as the keys whose statements count.
@@ -32,7 +33,26 @@ def read_results_tree(
         raise ResultsError(
             f"{root}: no such directory: give the directory that holds {results.FILE_NAME} files, such as the prefix"
         )
+    found: dict[str, Sequence[Row | Unreadable] | None] = {}
+    keys: dict[str, str | None] = {}
     problems: list[Unreadable] = []
+    for place, listing in _submissions(root, problems):
+        keys[place] = None if store is None else store.key_of(place, _source(place, root), listing)
+        key = keys[place]
+        found[place] = None if store is None or key is None else store.kept(key)
+    verified = _Verified(root, context, store)
+    with WorkInParts(verified, [place for place, rows in found.items() if rows is None], verified.verify):
+        pass
+    for place, (key, rows) in verified.rows.items():
+        found[place] = rows
+        # A submission that was changed meanwhile may have been read as neither the one nor the other.
+        if store is not None and key is not None and key == keys[place]:
+            store.keep(key, rows)
+    return [row for rows in found.values() for row in rows or ()] + problems
+
+
+def _submissions(root: pathlib.Path, problems: list[Unreadable]) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
+    """Directories that hold a results file, with what else they hold, a directory before what is in it."""
     pending = [os.fspath(root)]
     while pending:
         directory = pending.pop()
@@ -46,22 +66,44 @@ def read_results_tree(
         inner = [entry for entry in listing if entry.name[0] != "." and entry.is_dir(follow_symlinks=False)]
         pending.extend(entry.path for entry in reversed(inner))
         if any(entry.name == results.FILE_NAME for entry in listing):
-            path = pathlib.Path(directory, results.FILE_NAME)
-            verify = functools.partial(_verify, path, root, context)
-            source = path.relative_to(root).as_posix()
-            yield from verify() if store is None else store.rows_of(directory, source, listing, verify)
-    yield from problems
+            yield directory, listing
 
 
-def _verify(path: pathlib.Path, root: pathlib.Path, context: Context | None) -> list[Row | Unreadable]:
-    return list(read_results_file(path, root, context))
+def _source(place: str, root: pathlib.Path) -> str:
+    return pathlib.Path(place, results.FILE_NAME).relative_to(root).as_posix()
+
+
+class _Verified:
+    """Rows by their directory, and what they are kept under as it was after they were read; see `marin.parts`."""
+
+    def __init__(self, root: pathlib.Path, context: Context | None, store: RowStore | None) -> None:
+        self._root, self._context, self._store = root, context, store
+        self.rows: dict[str, tuple[str | None, list[Row | Unreadable]]] = {}
+
+    def verify(self, place: str) -> None:
+        path = pathlib.Path(place, results.FILE_NAME)
+        rows = list(read_results_file(path, self._root, self._context))
+        key = None
+        if self._store is not None:
+            with contextlib.suppress(OSError):
+                key = self._store.key_of(place, _source(place, self._root), list_directory(place))
+        self.rows[place] = (key, rows)
+
+    def begin_part(self) -> None:
+        self.rows = {}
+
+    def part(self) -> dict[str, tuple[str | None, list[Row | Unreadable]]]:
+        return self.rows
+
+    def adopt(self, part: dict[str, tuple[str | None, list[Row | Unreadable]]]) -> None:
+        self.rows |= part
 
 
 def read_results_file(
     path: pathlib.Path, root: pathlib.Path, context: Context | None = None
 ) -> Iterator[Row | Unreadable]:
     """Rows of one submission, named by its directory below `root`."""
-    source = path.relative_to(root).as_posix()
+    source = _source(os.fspath(path.parent), root)
     try:
         runs = verify_read(Submission.read(path.parent), context)
     except ResultsError as error:

@@ -1,7 +1,7 @@
-"""Writing many files with all processors: each child of this process takes a part of the keys, or the rest, and says what it wrote.
+"""Doing one thing for many keys with all processors: each child of this process takes a part of the keys and says what came of it.
 
 Children are forked, so that they have what the parent has read. Where that is not possible (another system, threads that run, few
-keys) the same work is done here, one key after the other; the files are the same.
+keys) the same work is done here, one key after the other; what comes of it is the same.
 """
 
 import contextlib
@@ -14,37 +14,59 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from marin.children import end_with_parent
 from marin.errors import StorageError
-from marin.site.leaderboard.output import SiteWriter
 
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 FEWEST = 1_000  # below, starting children takes longer than they save
 
 
-class WritingInParts:
-    """Calls `write(key)` for every key, and `rest()`, in children where that pays; as a context, it ends with all of them done.
+class Gathering(Protocol):
+    """Holds what comes of the work, in a child for a part of the keys."""
+
+    def begin_part(self) -> None:
+        """From here on, `part` tells what came of the work in this process."""
+
+    def part(self) -> Any:
+        """That, to be pickled."""
+
+    def adopt(self, part: Any) -> None:
+        """Takes what came of it in another process."""
+
+
+class WorkInParts:
+    """Calls `work(key)` for every key, and `rest()`, in children where that pays; as a context, it ends with all of them done.
 
     What the body of the `with` does runs beside them. An error of a child is raised at the end, as it was raised there.
+
+    Args:
+        gathering: what `work` and `rest` leave their results in.
+    Raises:
+        StorageError: at the end, if a child was killed.
     """
 
     def __init__(
-        self, writer: SiteWriter, keys: Sequence[str], write: Callable[[str], None], rest: Callable[[], None]
+        self,
+        gathering: Gathering,
+        keys: Sequence[str],
+        work: Callable[[str], None],
+        rest: Callable[[], None] | None = None,
     ) -> None:
-        self._writer, self._keys, self._write, self._rest = writer, keys, write, rest
+        self._gathering, self._keys, self._work, self._rest = gathering, keys, work, rest
         self._children: list[tuple[Any, Any]] = []
 
     def __enter__(self) -> None:
         count = _processors() if len(self._keys) >= FEWEST and _may_fork() else 1
         if count == 1:
-            self._write_all(self._keys)
-            self._rest()
+            self._work_all(self._keys)
+            if self._rest is not None:
+                self._rest()
             return
         context = multiprocessing.get_context("fork")
-        parts = [functools.partial(self._write_all, self._keys[number::count]) for number in range(count)]
-        for part in (self._rest, *parts):
+        parts = [functools.partial(self._work_all, self._keys[number::count]) for number in range(count)]
+        for part in parts if self._rest is None else (self._rest, *parts):
             here, there = context.Pipe(duplex=False)
             child = context.Process(target=self._run_child, args=(there, part, os.getpid()), daemon=True)
             with warnings.catch_warnings():
@@ -64,19 +86,19 @@ class WritingInParts:
         failed: BaseException | None = None
         for child, pipe in self._children:
             try:
-                wrote, problem = pipe.recv()
+                done, problem = pipe.recv()
             except EOFError:
-                wrote, problem = None, StorageError("a process that wrote pages ended early: build the site again")
+                done, problem = None, StorageError("a process that did a part of the work was killed: try again")
             child.join()
-            if wrote is not None:
-                self._writer.adopt(wrote)
+            if done is not None:
+                self._gathering.adopt(done)
             failed = failed or problem
         if failed is not None and kind is None:
             raise failed
 
-    def _write_all(self, keys: Sequence[str]) -> None:
+    def _work_all(self, keys: Sequence[str]) -> None:
         for key in keys:
-            self._write(key)
+            self._work(key)
 
     def _run_child(self, pipe: Any, part: Callable[[], None], parent: int) -> None:
         # Ctrl-C and SIGTERM are the parent's to answer, which ends its children; one that is killed cannot.
@@ -85,12 +107,12 @@ class WritingInParts:
         end_with_parent(signal.SIGKILL, parent)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
         problem: BaseException | None = None
-        self._writer.begin_part()
+        self._gathering.begin_part()
         try:
             part()
         except Exception as error:
             problem = error
-        pipe.send((self._writer.part(), problem))
+        pipe.send((self._gathering.part(), problem))
         pipe.close()
 
 

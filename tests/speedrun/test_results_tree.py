@@ -1,0 +1,107 @@
+"""A directory of many submissions: read by several processes, and from what was kept, it gives the same rows."""
+
+import json
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from example_runs import run_json
+
+from marin.speedrun.importers import read_results_tree, results_tree
+from marin.speedrun.row_store import RowStore
+from marin.speedrun.rows import Row, Unreadable
+
+# A process of its own, since one that has JAX, as that of the tests, cannot be forked.
+_READ = """
+import json, os, sys
+from marin import parts
+from marin.speedrun.importers import read_results_tree, results_tree
+from marin.speedrun.row_store import RowStore
+
+directory, cache, fewest = sys.argv[1:]
+parts.FEWEST, parts._processors, here = int(fewest), lambda: 3, os.getpid()
+read_file, by_this_process = results_tree.read_results_file, []
+
+def read(*arguments):
+    by_this_process.append(1)
+    return read_file(*arguments)
+
+results_tree.read_results_file = read
+store = RowStore(cache)
+rows = [vars(row) | {"verdict": row.verdict.model_dump_json()} if hasattr(row, "verdict") else vars(row) for row in
+        read_results_tree(directory, None, store)]
+store.save()
+print(json.dumps([len(by_this_process), rows], default=str))
+"""
+
+
+def _write(folder: pathlib.Path, **changes: object) -> pathlib.Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "speedrun_results.json"
+    path.write_text(json.dumps(run_json(**changes)))
+    return path
+
+
+def _read(tree: pathlib.Path, cache: pathlib.Path, fewest: int) -> list[object]:
+    command = [sys.executable, "-c", _READ, str(tree), str(cache), str(fewest)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+    return list(json.loads(done.stdout))
+
+
+def test_rows_read_by_children_and_from_what_was_kept_are_those_of_one_process(tmp_path: pathlib.Path) -> None:
+    tree = tmp_path / "tree"
+    for number in range(9):
+        _write(tree / f"family_{number % 2}" / f"size_{number}", description=f"Run number {number}.")
+    (_write(tree / "broken")).write_text("{")
+    (tree / "not_a_file" / "speedrun_results.json").mkdir(parents=True)
+    num_here, alone = _read(tree, tmp_path / "alone", 1_000)
+    assert (num_here, len(alone)) == (11, 11)
+    num_here, in_parts = _read(tree, tmp_path / "parts", 1)
+    assert (num_here, in_parts) == (0, alone)
+    kept = (tmp_path / "parts" / "rows.jsonl").read_bytes()
+    assert kept == (tmp_path / "alone" / "rows.jsonl").read_bytes()
+    num_here, again = _read(tree, tmp_path / "parts", 1_000)
+    assert (num_here, again) == (2, alone)  # what could not be read is read again
+    assert (tmp_path / "parts" / "rows.jsonl").read_bytes() == kept
+
+
+def test_submission_that_is_changed_while_it_is_read_is_not_kept_as_what_it_was(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _write(tmp_path / "tree" / "one", description="before")
+    before, read_file = path.read_text(), results_tree.read_results_file
+
+    def changed_first(place: pathlib.Path, *arguments: object) -> Iterator[Row | Unreadable]:
+        place.write_text(before.replace("before", "beside"))
+        return read_file(place, *arguments)  # type: ignore[arg-type]
+
+    def descriptions() -> list[str]:
+        store = RowStore(tmp_path / "cache")
+        rows = read_results_tree(tmp_path / "tree", None, store)
+        store.save()
+        return [row.description for row in rows if isinstance(row, Row)]
+
+    with monkeypatch.context() as changing:
+        changing.setattr(results_tree, "read_results_file", changed_first)
+        assert descriptions() == ["beside"]
+    path.write_text(before)
+    assert descriptions() == ["before"]
+
+
+def test_directory_that_cannot_be_listed_is_said(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(tmp_path / "one")
+    (tmp_path / "two").mkdir()
+    listed = results_tree.list_directory
+
+    def refused(directory: str) -> list[object]:
+        if directory.endswith("two"):
+            raise PermissionError(13, "Permission denied", directory)
+        return list(listed(directory))
+
+    monkeypatch.setattr(results_tree, "list_directory", refused)
+    row, problem = read_results_tree(tmp_path)
+    assert isinstance(row, Row) and row.source == "one/speedrun_results.json"
+    assert problem == Unreadable("two", "the directory cannot be listed (Permission denied): check its permissions")
