@@ -75,7 +75,7 @@ class AdamHConfig(AdamConfig):
 class KeepNormState(NamedTuple):
     """Steps so far, and the initial norm of each matrix."""
 
-    num_steps: Int[Array, ""]
+    step: Int[Array, ""]
     radius: optax.Params
 
 
@@ -91,13 +91,13 @@ def keep_norm(schedule: Schedule) -> optax.GradientTransformation:
     def update(
         updates: optax.Updates, state: KeepNormState, params: optax.Params | None = None
     ) -> tuple[optax.Updates, KeepNormState]:
-        rate = schedule(state.num_steps)
+        rate = schedule(state.step)
 
         def move(weight: Float[Array, "I O"], direction: Float[Array, "I O"], radius: Float[Array, ""]) -> Array:
             moved = weight - rate.astype(weight.dtype) * radius * _unit(direction)
             return radius * _unit(moved) - weight
 
-        return jax.tree.map(move, params, updates, state.radius), KeepNormState(state.num_steps + 1, state.radius)
+        return jax.tree.map(move, params, updates, state.radius), KeepNormState(state.step + 1, state.radius)
 
     return optax.GradientTransformation(init, update)
 

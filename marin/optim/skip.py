@@ -5,15 +5,17 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
+
+_LEAST_DEVIATION = 1e-6  # of losses that are all the same
 
 
 class SkipBadStepsState(NamedTuple):
-    """Recent losses and gradient norms (rows of `history`), how many were seen, and how many updates were left out."""
+    """Recent losses and gradient norms (rows of `history`), how many went into it, and how many updates were left out."""
 
     inner: optax.OptState
     history: Float[Array, "2 window"]
-    num_taken: Int[Array, ""]
+    num_seen: Int[Array, ""]
     skipped: Int[Array, ""]
 
 
@@ -22,9 +24,10 @@ def skip_bad_steps(
 ) -> optax.GradientTransformationExtraArgs:
     """Skips a step whose loss or gradient norm is not finite, or far above what was usual lately.
 
-    "Far above" is more than `num_deviations` standard deviations over the mean of the last `window` steps that were
-    taken, once that many have been. A skipped step changes neither parameters nor optimizer state. `update` needs the
-    keyword `loss`.
+    "Far above" is more than `num_deviations` standard deviations over the mean of the last `window` finite steps, once there
+    have been that many. A skipped step changes neither parameters nor optimizer state. In the history it counts as no more
+    than the limit that it passed: one outlier does not let others through, and where the loss has risen for good the limit
+    follows within a window, so that training goes on. `update` needs the keyword `loss`.
     """
     inner = optax.with_extra_args_support(inner)
 
@@ -41,18 +44,20 @@ def skip_bad_steps(
         **extra: object,
     ) -> tuple[optax.Updates, SkipBadStepsState]:
         measured = jnp.stack([loss.astype(jnp.float32), optax.tree.norm(updates).astype(jnp.float32)])
-        good = _is_usual(measured, state, window, num_deviations)
+        limit = _limit(state, window, num_deviations)
+        finite = jnp.all(jnp.isfinite(measured))
+        good = finite & jnp.all(measured <= limit)
         # Zeros in place of bad gradients, so that no NaN reaches the inner arithmetic.
         safe = jax.tree.map(lambda g: jnp.where(good, g, jnp.zeros_like(g)), updates)
         new_updates, new_inner = inner.update(safe, state.inner, params, **extra)
         keep = lambda new, old: jnp.where(good, new, old)  # noqa: E731
-        history = state.history.at[:, state.num_taken % window].set(measured)
+        history = state.history.at[:, state.num_seen % window].set(jnp.minimum(measured, limit))
         return (
             jax.tree.map(lambda u: jnp.where(good, u, jnp.zeros_like(u)), new_updates),
             SkipBadStepsState(
                 inner=jax.tree.map(keep, new_inner, state.inner),
-                history=jnp.where(good, history, state.history),
-                num_taken=state.num_taken + good.astype(jnp.int32),
+                history=jnp.where(finite, history, state.history),
+                num_seen=state.num_seen + finite.astype(jnp.int32),
                 skipped=state.skipped + (~good).astype(jnp.int32),
             ),
         )
@@ -60,9 +65,8 @@ def skip_bad_steps(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _is_usual(
-    measured: Float[Array, " 2"], state: SkipBadStepsState, window: int, num_deviations: float
-) -> Bool[Array, ""]:
-    limit = jnp.mean(state.history, axis=1) + num_deviations * jnp.std(state.history, axis=1)
-    outlier = jnp.any(measured > limit) & (state.num_taken >= window)
-    return jnp.all(jnp.isfinite(measured)) & ~outlier
+def _limit(state: SkipBadStepsState, window: int, num_deviations: float) -> Float[Array, " 2"]:
+    """Of a loss and a gradient norm that are usual; infinite before there is a window of them."""
+    deviation = jnp.maximum(jnp.std(state.history, axis=1), _LEAST_DEVIATION)
+    limit = jnp.mean(state.history, axis=1) + num_deviations * deviation
+    return jnp.where(state.num_seen >= window, limit, jnp.inf)

@@ -169,18 +169,20 @@ def make_train_step(
         params, static = eqx.partition(state.model, eqx.is_array)
         metrics, grads = loss_and_gradient(params, static, batch)
         old = (params, state.opt_state, state.average)
+        skipped = getattr(state.opt_state, "skipped", None)
 
         # Traced only by optimizers that ask for the loss at other parameters.
         def loss_at(params: Any) -> Float[Array, ""]:
             return whole_loss(params, static, batch)
 
         def update(grads: Any, old: Any) -> tuple[Any, Metrics]:
-            params, opt_state, average = old
+            params, old_state, average = old
             with jax.numpy_dtype_promotion("standard"):  # Optax raises float decay rates to integer counts
-                updates, opt_state = optimizer.update(grads, opt_state, params, loss=metrics["loss"], obj_fn=loss_at)
+                updates, opt_state = optimizer.update(grads, old_state, params, loss=metrics["loss"], obj_fn=loss_at)
             params = optax.apply_updates(params, updates)
             if config.ema_beta is not None:
-                average = optax.incremental_update(params, average, 1.0 - config.ema_beta)
+                moved = optax.incremental_update(params, average, 1.0 - config.ema_beta)
+                average = moved if skipped is None else _where(opt_state.skipped == skipped, moved, average)
             watched = {}
             if config.watch is not None:
                 targets = {"grads": grads, "params": params, "updates": updates}
@@ -189,7 +191,7 @@ def make_train_step(
 
         grad_norm = optax.tree.norm(grads)
         step = state.step + 1
-        if hasattr(state.opt_state, "skipped"):  # `skip_bad_steps` judges for itself, and goes on
+        if skipped is not None:  # `skip_bad_steps` judges for itself, and goes on
             new, watched = update(grads, old)
         else:
             good = (state.step >= 0) & jnp.isfinite(metrics["loss"]) & jnp.isfinite(grad_norm)
@@ -198,13 +200,19 @@ def make_train_step(
         new_params, opt_state, average = new
         if config.z_loss_weight == 0.0:
             del metrics["z_loss"]
-        metrics |= {"grad_norm": grad_norm, "learning_rate": schedule(state.step), **watched}
-        if hasattr(opt_state, "skipped"):
+        # A step that is skipped does not move the optimizer's schedule on.
+        rate = schedule(state.step if skipped is None else state.step - skipped)
+        metrics |= {"grad_norm": grad_norm, "learning_rate": rate, **watched}
+        if skipped is not None:
             metrics["skipped_steps"] = opt_state.skipped
         metrics = {name: value.astype(jnp.float32) for name, value in metrics.items()}
         return TrainState(eqx.combine(new_params, static), opt_state, step, average), metrics
 
     return train_step
+
+
+def _where(taken: Array, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda one, other: jnp.where(taken, one, other), new, old)
 
 
 def _if_good(

@@ -20,6 +20,7 @@ from marin.nn.precision import Precision
 from marin.optim import AdamConfig, OptimizerConfig, ParameterGroup
 from marin.training.config_json import config_to_json
 from marin.training.state import StepConfig, init_state, make_train_step
+from marin.training.warm_start import with_fresh_schedules
 
 FOLDER = Path(marin.optim.__file__).parent
 # The two that the package itself exports, and the one that makes optimizers out of others.
@@ -132,3 +133,31 @@ def test_optimizer_lowers_the_loss_of_a_tiny_model_and_keeps_the_types_of_its_st
     assert np.all(np.isfinite(losses))
     assert losses[-1] < losses[0] - 0.05
     assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), state) == types
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_optimizer_that_begins_with_gathered_moments_has_the_rates_of_a_first_step(name: str, model: Tiny):
+    options = {"lr_schedule": "linear", "warmup": 0, "decay": None, "min_lr_ratio": 0.0, "weight_decay": 0.0}
+    config, steps = CONFIGS["AdamConfig"](**options) if name in NEEDED else _make(name, **options), 4
+    if name in NEEDED:
+        config = CONFIGS[name](learning_rate=config.learning_rate, groups=[ParameterGroup("*", config)])
+    optimizer = config.build(eqx.filter(model, eqx.is_array), steps)
+    step = jax.jit(make_train_step(optimizer, config.schedule(steps), StepConfig(Precision("f32"))))
+    tokens = np.random.default_rng(1).integers(0, 30, (4, 9)).astype(np.int32)
+    batch = Batch(tokens[:, :-1], tokens[:, 1:], np.ones((4, 8), np.float32), np.zeros((4, 8), np.int32))
+
+    def moves(state) -> list[float]:
+        after, _ = step(state, batch)
+        pairs = zip(*(jax.tree.leaves(eqx.filter(one.model, eqx.is_array)) for one in (state, after)), strict=True)
+        return [float(np.linalg.norm(after - before)) for before, after in pairs]
+
+    state = fresh = jax.jit(lambda model: init_state(model, optimizer, None))(model)
+    largest = moves(state)
+    for _ in range(steps):
+        largest = [max(pair) for pair in zip(largest, moves(state), strict=True)]
+        state, _ = step(state, batch)
+    begun = dataclasses.replace(state, opt_state=with_fresh_schedules(fresh.opt_state, state.opt_state))
+    for most, at_the_end, again in zip(largest, moves(state), moves(begun), strict=True):
+        assert most > 0
+        assert at_the_end < 1e-3 * most
+        assert again > 0.05 * most

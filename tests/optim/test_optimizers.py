@@ -9,8 +9,10 @@ import pytest
 
 from marin.models import LlamaConfig
 from marin.optim import AdamConfig, skip_bad_steps
+from marin.optim.ademamix import AdemamixConfig
 from marin.optim.config import is_hidden_matrix, map_with_path
 from marin.optim.muon import shape_scale
+from marin.training.warm_start import with_fresh_schedules
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +88,7 @@ def test_skip_bad_steps_leaves_weights_and_state_as_they_were(bad):
         np.testing.assert_array_equal(one, other)
     updates, after = optimizer.update({"w": jnp.ones((4,))}, after, params, loss=jnp.asarray(2.05))
     assert float(jnp.abs(updates["w"]).min()) > 0
-    assert int(after.num_taken) == 11
+    assert int(after.num_seen) == (12 if bad == 1e6 else 11)
 
 
 def test_skip_bad_steps_takes_the_first_steps_however_they_vary():
@@ -96,3 +98,42 @@ def test_skip_bad_steps_takes_the_first_steps_however_they_vary():
     for loss in (100.0, 1.0, 50.0):
         updates, state = optimizer.update({"w": jnp.full((2,), loss)}, state, params, loss=jnp.asarray(loss))
         assert float(jnp.abs(updates["w"]).min()) > 0
+
+
+def _skipped(losses, window=128):
+    """How many of the losses are skipped; gradients stay as they are."""
+    params = {"w": jnp.ones((2,))}
+    optimizer = skip_bad_steps(optax.sgd(0.1), window=window)
+    update = jax.jit(lambda state, loss: optimizer.update({"w": jnp.ones((2,))}, state, params, loss=loss)[1])
+    state = optimizer.init(params)
+    for loss in losses:
+        state = update(state, jnp.asarray(loss, jnp.float32))
+    return int(state.skipped)
+
+
+def test_skip_bad_steps_follows_a_loss_that_has_risen_for_good():
+    noise = 0.02 * np.random.default_rng(0).standard_normal(1128)
+    assert _skipped([*(3.0 + noise[:128]), *(3.0 + noise[128:])]) <= 2
+    assert 0 < _skipped([*(3.0 + noise[:128]), *(3.3 + noise[128:])]) < 128
+    assert 0 < _skipped([*(3.0 + noise[:128]), *(9.0 + noise[128:])]) < 128
+
+
+def test_skip_bad_steps_takes_a_loss_that_differs_by_rounding_alone():
+    assert _skipped([3.0] * 128 + [3.000001] * 20) == 0
+
+
+def test_skip_bad_steps_sees_an_outlier_after_another():
+    noise = 0.02 * np.random.default_rng(0).standard_normal(200)
+    losses = 3.0 + noise
+    losses[140], losses[150], losses[160] = 1e4, 5.0, float("nan")
+    assert _skipped(losses) == 3
+
+
+def test_ademamix_that_begins_with_gathered_moments_begins_the_schedules_of_its_slow_one_anew():
+    params = {"w": jnp.ones((4, 4))}
+    optimizer = AdemamixConfig(learning_rate=0.1).build(params, 10)
+    state = fresh = optimizer.init(params)
+    for _ in range(3):
+        _, state = optimizer.update(params, state, params)
+    begun = with_fresh_schedules(fresh, state)[1]
+    assert (int(begun.count), int(begun.count_m2)) == (3, 0)

@@ -15,6 +15,7 @@ from marin.data.rows import Batch
 from marin.errors import ConfigError
 from marin.models.llama import LlamaConfig
 from marin.nn.precision import Precision
+from marin.optim import AdamConfig, skip_bad_steps
 from marin.optim.sophia import SophiaConfig
 from marin.tracking import RunRecord
 from marin.training import checkpoint as checkpoints
@@ -160,3 +161,30 @@ def test_products_of_bfloat16_on_a_processor_are_written_in_it():
     products = re.findall(r"dot_general.* : \(tensor<\S*xbf16>, tensor<\S*xbf16>\) -> tensor<\S*x(\w+)>", program)
     assert len(products) > 20
     assert set(products) == {"bf16"}
+
+
+def test_a_step_that_is_skipped_moves_neither_the_schedule_nor_the_average():
+    config = AdamConfig(
+        learning_rate=0.1, lr_schedule="linear", warmup=0, decay=None, min_lr_ratio=0.0, max_grad_norm=None
+    )
+    model = MODEL.build(VOCAB, key=jax.random.key(0))
+    optimizer, schedule = skip_bad_steps(config.build(eqx.filter(model, eqx.is_array), 10)), config.schedule(10)
+    step = jax.jit(make_train_step(optimizer, schedule, StepConfig(Precision("f32"), ema_beta=0.5)))
+    state = init_state(model, optimizer, 0.5)
+    rates = []
+    for number in range(6):
+        bad = number in (1, 2, 4)
+        batch = _batch()
+        batch = Batch(
+            batch.tokens_BT, batch.targets_BT, batch.weight_BT * np.float32("nan" if bad else 1), batch.segment_ids_BT
+        )
+        before = state
+        state, metrics = step(state, batch)
+        rates.append(float(metrics["learning_rate"]))
+        same = [
+            bool(jnp.array_equal(one, other))
+            for one, other in zip(*map(jax.tree.leaves, (before.average, state.average)), strict=True)
+        ]
+        assert all(same) if bad else not any(same)
+    assert rates == pytest.approx([0.1, 0.09, 0.09, 0.09, 0.08, 0.08])
+    assert int(state.opt_state.skipped) == 3
