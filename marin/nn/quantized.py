@@ -124,9 +124,12 @@ int8_product.defvjp(_int8_forward, _int8_backward)
 
 
 def _to_int8(tensor: Float[Array, "R S"], axis: int) -> tuple[Int[Array, "R S"], Array]:
-    """The tensor in 8-bit whole numbers with a scale for each slice along the other axis, and those scales."""
+    """The tensor in 8-bit whole numbers with a scale for each slice along the other axis, and those scales.
+
+    The scale of a slice that holds a NaN is NaN: no whole number is one, and on a CPU a maximum leaves it out.
+    """
     largest = jnp.maximum(jnp.max(jnp.abs(tensor.astype(jnp.float32)), axis=axis, keepdims=True), _TINY)
-    scale = largest / 127.0
+    scale = jnp.where(jnp.any(jnp.isnan(tensor), axis=axis, keepdims=True), jnp.nan, largest / 127.0)
     return jnp.round(tensor.astype(jnp.float32) / scale).astype(jnp.int8), scale
 
 

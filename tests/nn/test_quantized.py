@@ -53,6 +53,18 @@ def test_int8_rows_of_very_different_size_each_keep_their_precision():
 
 
 @pytest.mark.parametrize("products", ["fp8", "int8"])
+@pytest.mark.parametrize("place", ["x", "weight"])
+def test_a_nan_reaches_what_it_is_multiplied_into(products, place):
+    x, weight = (jax.random.normal(key, (128, 128)) for key in jax.random.split(jax.random.key(0)))
+    if place == "x":
+        y = _PRODUCT[products](x.at[5, 7].set(jnp.nan), weight)
+        assert bool(jnp.all(jnp.isnan(y[5])))
+    else:
+        y = _PRODUCT[products](x, weight.at[5, 7].set(jnp.nan))
+        assert bool(jnp.all(jnp.isnan(y[:, 7])))
+
+
+@pytest.mark.parametrize("products", ["fp8", "int8"])
 def test_product_of_zeros_is_zero(products):
     y, backward = jax.vjp(_PRODUCT[products], jnp.zeros((16, 128)), jnp.zeros((128, 128)))
     assert float(jnp.max(jnp.abs(y))) == 0.0
