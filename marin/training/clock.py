@@ -55,8 +55,9 @@ class TrainingClock:
 class StopRequest:
     """Catches Ctrl-C and SIGTERM while training, so that the step in progress ends and a checkpoint is saved.
 
-    The first signal sets `requested`; a second Ctrl-C interrupts at once. On leaving, the first signal is delivered to
-    the handler that stood before; where there was none, the program exits with 128 and the signal's number.
+    The first signal sets `requested`; Ctrl-C after it interrupts at once. Another SIGTERM does not, since schedulers send it
+    again and to every process of a group, none of which means that the work is to be lost. On leaving, the first signal is
+    delivered to the handler that stood before; where there was none, the program exits with 128 and the signal's number.
     """
 
     def __init__(self) -> None:
@@ -87,6 +88,7 @@ class StopRequest:
                 raise SystemExit(128 + self._signal)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._signal is not None:
+        if self._signal is None:
+            self._signal = number
+        elif number == signal.SIGINT:
             raise KeyboardInterrupt
-        self._signal = number

@@ -45,7 +45,16 @@ from marin.training.preflight import check_data, check_devices, check_tokenizer,
 from marin.training.profiling import Profiler
 from marin.training.programs import Compilation, choose_compilation, compile_program
 from marin.training.recorder import StepRecorder
-from marin.training.run_info import ensure_finished, finish, opening, read_run_info, write_run_info
+from marin.training.run_info import (
+    check_same_run,
+    ensure_finished,
+    finish,
+    machine_of,
+    opening,
+    read_run_info,
+    warning_of_larger,
+    write_run_info,
+)
 from marin.training.state import StepConfig, TrainState, evaluation_model, make_train_step
 from marin.training.traced_flops import tracing_flops
 from marin.training.warm_start import optimizer_state_from
@@ -100,6 +109,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
     for _, batch_size in schedule.entries:
         check_batch(batch_size, config.seq_len, mesh)
     directory = files.local_path(config.output_path)
+    check_same_run(config, directory)
     tokenizer = Tokenizer.load(config.tokenizer)
     source = open_batches(config.data, config.seq_len, tokenizer.bos_id, schedule.offset_at)
     check_tokenizer(config, source, tokenizer)
@@ -191,6 +201,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
         compile_time=round(compile_time, 3),
         host=info["host"].get("cpu_model"),
         devices=[device.device_kind for device in mesh.devices.flat],
+        **machine_of(train.resources),
     )
     peak_flops = info["num_chips"] * info["device_flops"]
     progress = TrainingProgress(
@@ -233,6 +244,8 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
         if mirrors.url is not None:
             writer.append("mirror", wandb_url=mirrors.url)
         progress.note(opening(config, info, first_step, compile_time))
+        if warning := warning_of_larger(info, train.resources):
+            progress.note(warning)
         recorder = StepRecorder(config, writer, clock, progress, mirrors, rows_of)
         clock.start()
         for step in range(first_step, train.num_train_steps):

@@ -3,8 +3,10 @@
 import hashlib
 import json
 import os
+import re
 import resource
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,22 @@ import jax
 
 from marin.data.loader import BatchSource
 from marin.data.tokenizer import Tokenizer
+from marin.errors import ConfigError
 from marin.parallel import distributed
+from marin.resources import Resources
 from marin.storage import files
 from marin.tracking import RunRecord, RunWriter, capture_environment, log_chain
 from marin.tracking.console import duration
 from marin.tracking.goodput import wall_time
+from marin.tracking.machines import is_larger
 from marin.tracking.run_record import RUN_FILE, read_info
 from marin.training.config import TrainLmConfig
 from marin.training.config_json import config_to_json
 from marin.training.programs import Compilation
 from marin.training.run_paths import recorded_paths
+
+_MOST_NAMED = 5  # of the settings that changed
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object that a config holds, another in each process
 
 
 def read_run_info(directory: Path) -> dict[str, Any] | None:
@@ -53,10 +61,7 @@ def write_run_info(
         files.write_bytes(str(directory / "git.diff"), diff)
     described = recorded_paths(config_to_json(config), str(config.output_path))
     del described["output_path"]  # where the record lies
-    identity = config_to_json(config, omit_placement=True)
-    identity = {key: identity[key] for key in ("model", "train", "vocab_size")}
-    # Each process on processors is counted as a machine of its own; GPUs and TPUs are all in the config.
-    machines = jax.process_count() if resources.platform == "cpu" else 1
+    identity = _identity(config)
     writer.write_info(
         info := {
             "schema_version": 1,
@@ -66,10 +71,9 @@ def write_run_info(
             **measured,
             "platform": resources.platform,
             "device_name": resources.device_name,
-            "num_devices": resources.num_devices * machines,
-            "num_chips": resources.num_chips * machines,
+            "num_devices": resources.num_devices * _machines(resources),
+            **machine_of(resources),
             "num_processes": jax.process_count(),
-            "device_flops": resources.device_flops,
             **compilation.as_json(),
             "seeds": {"model": config.train.seed, "data": config.data_seed},
             "digests": {
@@ -83,6 +87,62 @@ def write_run_info(
         }
     )
     return json.loads(json.dumps(info))
+
+
+def _identity(config: TrainLmConfig) -> dict[str, Any]:
+    """What of a config decides what is trained."""
+    whole = config_to_json(config, omit_placement=True)
+    return {key: whole[key] for key in ("model", "train", "vocab_size")}
+
+
+def check_same_run(config: TrainLmConfig, directory: Path) -> None:
+    """Looks whether the run that was begun in the directory, if any, is that of this config.
+
+    Settings that only one of them knows are not compared: another version of the engine may have begun the run.
+
+    Raises:
+        ConfigError: naming the settings that are others. `run.json` would go on saying what is no longer so.
+    """
+    saved = read_run_info(directory)
+    if saved is None:
+        return
+    changed = list(_changes(saved.get("config"), recorded_paths(_identity(config), str(config.output_path))))
+    if changed:
+        more = f", and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
+        raise ConfigError(
+            f"{directory} holds a run with other settings ({'; '.join(changed[:_MOST_NAMED])}{more}): give another output path, with"
+            " `initialize_from_checkpoint_path` to begin from that run's weights, or the settings that it was begun with"
+        )
+
+
+def _changes(before: Any, now: Any, name: str = "") -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in sorted(before.keys() & now.keys()):
+            yield from _changes(before[key], now[key], f"{name}.{key}" if name else key)
+    elif _ADDRESS.sub("", str(before)) != _ADDRESS.sub("", str(now)):
+        yield f"{name} is {now}, it began with {before}"
+
+
+def machine_of(resources: Resources) -> dict[str, Any]:
+    """What the peak of all that this process and those beside it compute on follows from."""
+    return {"num_chips": resources.num_chips * _machines(resources), "device_flops": resources.device_flops}
+
+
+def _machines(resources: Resources) -> int:
+    # Each process on processors is counted as a machine of its own; GPUs and TPUs are all in the config.
+    return jax.process_count() if resources.platform == "cpu" else 1
+
+
+def warning_of_larger(info: dict[str, Any], resources: Resources) -> str | None:
+    """What a run is told that goes on with more than the machine that its cost counts; None where it has no more."""
+    machine = machine_of(resources)
+    if not is_larger(info, machine):
+        return None
+    return (
+        f"warning: this run began on {info['num_chips']} x {info['device_name']} of {info['device_flops']:.3g} FLOP/s, which is what"
+        f" its cost counts, and goes on with {machine['num_chips']} x {resources.device_name} of {machine['device_flops']:.3g}: its"
+        " figures of cost and MFU will be wrong, and as a speedrun it takes no rank"
+    )
 
 
 def opening(config: TrainLmConfig, info: dict[str, Any], first_step: int, compile_time: float) -> str:

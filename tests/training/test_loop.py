@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 
+from marin import hardware
 from marin.errors import CheckpointError, ConfigError, HardwareError, NonFiniteLossError
 from marin.nn import Precision
 from marin.optim import AdamConfig
@@ -350,3 +351,57 @@ def test_training_run_info_digest_ignores_where_it_ran(make_config):
         train_lm(config)
         digests.append(json.loads((Path(config.output_path) / "run.json").read_text())["digests"]["config"])
     assert digests[0] == digests[1]
+
+
+def test_a_run_of_other_settings_in_the_same_directory_is_refused_and_nothing_is_lost(make_config, monkeypatch):
+    config = make_config(num_train_steps=6)
+    _stop_after(config, 2, monkeypatch)
+    before = {path: path.read_bytes() for path in Path(config.output_path).rglob("*") if path.is_file()}
+    other = make_config(num_train_steps=9, train_batch_size=4)
+    with pytest.raises(
+        ConfigError, match=r"train\.num_train_steps is 9, it began with 6; train\.train_batch_size is 4"
+    ):
+        train_lm(other)
+    assert {path: path.read_bytes() for path in Path(config.output_path).rglob("*") if path.is_file()} == before
+    assert int(train_lm(config).step) == 6
+    # An engine that had one setting fewer began it.
+    path = Path(config.output_path) / "run.json"
+    info = json.loads(path.read_text())
+    del info["config"]["train"]["skip_bad_steps"]
+    path.write_text(json.dumps(info))
+    assert int(train_lm(config).step) == 6
+
+
+def test_a_run_that_goes_on_with_more_than_its_cost_counts_says_so(make_config, monkeypatch, capsys):
+    config = make_config(num_train_steps=6)
+    _stop_after(config, 2, monkeypatch)
+    monkeypatch.setenv("MARIN_CPU_PEAK_FLOPS", "8e11")
+    hardware.measure_cpu_peak.cache_clear()
+    capsys.readouterr()
+    train_lm(config)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "began on 1 x cpu of 1e+11 FLOP/s" in said
+    assert "as a speedrun it takes no rank" in said
+    starts = RunRecord.open(config.output_path).of("start")
+    assert [(start["num_chips"], start["device_flops"]) for start in starts] == [(1, 1e11), (1, 8e11)]
+
+
+def test_a_sigterm_that_is_sent_again_does_not_cost_the_checkpoint(make_config, monkeypatch):
+    from marin.training import loop
+
+    original = loop.Prefetcher.take
+    taken = itertools.count()
+
+    def take(self):
+        if next(taken) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(self)
+
+    config = make_config(num_train_steps=6)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Prefetcher, "take", take)
+        with pytest.raises(SystemExit) as ended:
+            train_lm(config)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert checkpoints.list_checkpoints(Path(config.output_path) / "checkpoints")[-1].step == 4

@@ -17,6 +17,7 @@ from marin.errors import ConfigError
 from marin.speedrun.verdict import Finding
 from marin.speedrun.verification.log_agreement import finding
 from marin.speedrun.verification.run_log import RunLog
+from marin.tracking.machines import larger_processes
 from marin.tracking.run_record import PAUSES
 
 _LATE = 0.1  # seconds that a line may be late, and what two clocks differ by over a short run
@@ -33,7 +34,13 @@ def check_times(log: RunLog, now: datetime.datetime, committed: float | None) ->
     now: against which a log is from the future.
     committed: when the commit that the run names was made, in seconds since 1970, where that is known.
     """
-    return [*_check_order(log, now, committed), *_check_processes(log), *_check_pauses(log), *_check_rows(log)]
+    return [
+        *_check_order(log, now, committed),
+        *_check_processes(log),
+        *_check_machines(log),
+        *_check_pauses(log),
+        *_check_rows(log),
+    ]
 
 
 def _processes(log: RunLog) -> list[list[dict[str, Any]]]:
@@ -96,6 +103,18 @@ def _check_processes(log: RunLog) -> Iterator[Finding]:
             )
         else:
             yield from _check_clock(events)
+
+
+def _check_machines(log: RunLog) -> Iterator[Finding]:
+    run = log.run
+    machine = {"platform": run.platform, "num_chips": run.num_chips, "device_flops": run.device_flops}
+    for number, start in larger_processes(machine, log.lines_of("start")):
+        yield finding(
+            "error",
+            "device_flops",
+            f"process {number} of the run, from step {start['from_step']}, computed on {start['num_chips']:,} x"
+            f" {start['device_flops']:.4g} FLOP/s, and the cost counts {run.num_chips:,} x {run.device_flops:.4g}",
+        )
 
 
 def _check_clock(events: list[dict[str, Any]]) -> Iterator[Finding]:

@@ -25,7 +25,10 @@ MAX_LINE_BYTES = 256 * 2**10
 # event -> its fields that checks need: their kind, and whether a line must have them
 _WHOLE, _SECONDS, _FIGURE, _TEXT = "a whole number of at least 0", "seconds", "a number", "a text"
 _FIELDS: dict[str, dict[str, tuple[str, bool]]] = {
-    "start": {"from_step": (_WHOLE, True), "compile_time": (_SECONDS, True), "setup_time": (_SECONDS, False)},
+    "start": {
+        "from_step": (_WHOLE, True), "compile_time": (_SECONDS, True), "setup_time": (_SECONDS, False),
+        "num_chips": (_WHOLE, False), "device_flops": (_FIGURE, False),
+    },
     "step": {
         "step": (_WHOLE, True), "tokens": (_WHOLE, True), "step_time": (_SECONDS, True), "data_wait": (_SECONDS, False),
         "mfu_model_flops": (_FIGURE, False), "loss": (_FIGURE, True), "grad_norm": (_FIGURE, False),

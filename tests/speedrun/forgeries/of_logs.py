@@ -1,5 +1,6 @@
 """Forgeries of a run's log: edited, cut, shortened, of another config."""
 
+import json
 import pathlib
 from typing import Any
 
@@ -102,6 +103,26 @@ def off_clock_work(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
 
     edit_log(bases.copy("plain", to), change, careful=True)
     return expect("log", "neither the clock nor a named pause")
+
+
+@family(4)
+def resumed_on_a_larger_machine(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """A few steps on a small machine, whose peak the cost counts, and the rest on a large one: as the engine itself logs it."""
+    chips, factor = ((8, 1.0), (1, 8.0), (2, 1.0), (64, 0.5))[variant]
+
+    def change(events: list[Event]) -> list[Event]:
+        at = next(number for number, event in enumerate(events) if event.get("step") == 3)
+        before = events[at - 1]["time"]
+        machine = json.loads((directory / "logs" / "0" / "run.json").read_text())
+        start = {
+            "event": "start", "from_step": 3, "setup_time": 0.0, "compile_time": 0.0, "time": before,
+            "num_chips": chips * machine["num_chips"], "device_flops": factor * machine["device_flops"],
+        }  # fmt: skip
+        return [*events[:at], start, {"event": "clock", "time": before}, *events[at:]]
+
+    directory = bases.copy("plain", to)
+    edit_log(directory, change, careful=True)
+    return expect("log", "computed on", "the cost counts")
 
 
 @family(8)
