@@ -5,6 +5,7 @@
 Prints its URL as the first line and serves from memory until its standard input ends.
 """
 
+import io
 import sys
 import threading
 import urllib.request
@@ -20,11 +21,20 @@ class Quiet(WSGIRequestHandler):
         pass
 
 
+def _body(environ: dict[str, Any]) -> bytes:
+    length, stream = environ.get("CONTENT_LENGTH"), environ["wsgi.input"]
+    if length:
+        return bytes(stream.read(int(length)))
+    return bytes(stream.read()) if environ.get("wsgi.input_terminated") else b""
+
+
 def main() -> None:
     app = DomainDispatcherApplication(create_backend_app)
     one_at_a_time = threading.Lock()  # moto looks for the key and then writes it; a real server decides in one step
 
     def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        # Before the lock: a client that is stopped amid its request must not hold up all others.
+        environ["wsgi.input"] = io.BytesIO(_body(environ))
         with one_at_a_time:
             return list(app(environ, start_response))
 
