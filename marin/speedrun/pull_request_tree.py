@@ -8,7 +8,9 @@ submodules, odd names and too much of anything are refused. What the next comman
     DIR/known/NAME/...    the results of the base branch's other submissions, against which repetitions are found
     DIR/submissions       paths of the changed submissions that have results, each ended by a NUL
 
-The exit status is 1 where something is refused. Nothing of the head is imported, and no git filter or hook of it runs.
+The exit status is 1 where something is refused. What no program can judge is named for a person to look at: changes to submissions
+that stand already, to whose word counts, and to anything that is no submission. Nothing of the head is imported, and no git filter or
+hook of it runs.
 """
 
 import argparse
@@ -22,6 +24,9 @@ from marin.errors import ResultsError, clean_exit
 from marin.speedrun.results import FILE_NAME
 
 ROOT = "experiments/speedrun"
+_SIGNERS = f"{ROOT}/allowed_signers"
+_OBJECTIONS = ("challenge.json", "withdrawn.json")
+_MOST_NAMED = 5
 MAX_FILES, MAX_BYTES, MAX_FILE_BYTES, MAX_DEPTH = 2_000, 256 * 2**20, 32 * 2**20, 12
 _PLAIN_FILES = ("100644", "100755")
 
@@ -36,8 +41,17 @@ class Entry:
     path: str
 
 
-def extract(base: str, head: str, into: pathlib.Path, repository: pathlib.Path) -> tuple[list[str], list[str]]:
-    """Writes what the module says; returns the names of the changed submissions, and what was refused.
+@dataclasses.dataclass(frozen=True)
+class Extracted:
+    """The names of the changed submissions, what was refused, and what a person has to look at."""
+
+    names: list[str]
+    refused: list[str]
+    to_look_at: list[str]
+
+
+def extract(base: str, head: str, into: pathlib.Path, repository: pathlib.Path) -> Extracted:
+    """Writes what the module says.
 
     Raises:
         ResultsError: if git does not know the commits.
@@ -50,11 +64,8 @@ def extract(base: str, head: str, into: pathlib.Path, repository: pathlib.Path) 
     names = sorted({path.split("/")[2] for path in changed if path.startswith(f"{ROOT}/") and path.count("/") > 2})
     in_base = {entry.path: entry for entry in _tree(repository, base, ROOT)}
     in_head = {entry.path: entry for entry in _tree(repository, head, ROOT)}
-    problems = [
-        f"{shown(path)} is removed: rows are never deleted; a submission is withdrawn with {ROOT}/NAME/withdrawn.json"
-        for path in sorted(in_base)
-        if path.endswith(f"/{FILE_NAME}") and path in changed and path not in in_head
-    ]
+    removed = [path for path in sorted(in_base) if path in changed and path not in in_head]
+    problems = [f"{shown(path)} is removed: {why}" for path in removed if (why := _why_it_stays(path))]
     wanted = [entry for entry in in_head.values() if entry.path.split("/")[2] in names and entry.path.count("/") > 2]
     taken, refused = _choose(wanted)
     problems += refused
@@ -64,7 +75,37 @@ def extract(base: str, head: str, into: pathlib.Path, repository: pathlib.Path) 
     with_results = [name for name in names if (into / "tree" / name / FILE_NAME).is_file()]
     listing = b"".join(os.fsencode(into / "tree" / name) + b"\0" for name in with_results)
     (into / "submissions").write_bytes(listing)
-    return names, problems
+    return Extracted(names, problems, _to_look_at(changed, set(in_base)))
+
+
+def _why_it_stays(path: str) -> str | None:
+    """Why a file of the base branch may not be removed; None where it may."""
+    name = path.rpartition("/")[2]
+    if name == FILE_NAME:
+        return f"rows are never deleted; a submission is withdrawn with {ROOT}/NAME/withdrawn.json"
+    if name in _OBJECTIONS or "statements" in path.split("/")[3:-1]:
+        return "what was said of a submission stays; maintainers take it back in a commit of their own"
+    return None
+
+
+def _to_look_at(changed: list[str], in_base: set[str]) -> list[str]:
+    found = []
+    inside = [path for path in changed if path.startswith(f"{ROOT}/") and path.count("/") > 2]
+    standing = {path.split("/")[2] for path in in_base if path.endswith(f"/{FILE_NAME}")}
+    for name in sorted({path.split("/")[2] for path in inside} & standing):
+        files = [path.split("/", 3)[3] for path in inside if path.split("/")[2] == name]
+        found.append(f"{shown(name)} stands on the board already: does its author ask for this? {_named(files)}")
+    if _SIGNERS in changed:
+        found.append(f"{_SIGNERS} says whose word counts")
+    others = [path for path in changed if path not in inside and path != _SIGNERS]
+    if others:
+        found.append(f"files that belong to no submission: {_named(others)}")
+    return found
+
+
+def _named(paths: list[str]) -> str:
+    more = f" and {len(paths) - _MOST_NAMED:,} more" if len(paths) > _MOST_NAMED else ""
+    return ", ".join(map(shown, paths[:_MOST_NAMED])) + more
 
 
 def _choose(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
@@ -157,11 +198,13 @@ def main() -> int:
     args = parser.parse_args()
     if args.into.exists():
         raise ResultsError(f"{args.into} is there already: give a new directory")
-    names, problems = extract(args.base, args.head, args.into.resolve(), pathlib.Path.cwd())
-    print(f"submissions that change: {', '.join(map(shown, names)) or 'none'}")
-    for problem in problems:
+    extracted = extract(args.base, args.head, args.into.resolve(), pathlib.Path.cwd())
+    print(f"submissions that change: {', '.join(map(shown, extracted.names)) or 'none'}")
+    for change in extracted.to_look_at:
+        print(f"look at: {change}")
+    for problem in extracted.refused:
         print(f"refused: {problem}")
-    return 1 if problems else 0
+    return 1 if extracted.refused else 0
 
 
 if __name__ == "__main__":

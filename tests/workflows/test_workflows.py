@@ -5,11 +5,13 @@ import os
 import pathlib
 import random
 import re
+import shutil
 
 import pytest
 from forgeries.honest import Plan, write_submission
 
-from tests.workflows.conftest import Origin
+from marin.speedrun.pull_request_tree import Extracted, extract
+from tests.workflows.conftest import Origin, git
 from tests.workflows.runner import WORKFLOWS, load, run_job
 
 SUBMISSION = pathlib.Path("experiments", "speedrun", "my_run")
@@ -108,6 +110,51 @@ def test_workflow_on_removed_results_fails(origin: Origin):
     done = origin.validate(lambda head: (head / "experiments/speedrun/hello_world/speedrun_results.json").unlink())
     assert done.failed == "Take the submissions out of it as data"
     assert "rows are never deleted" in done.out
+
+
+def test_extraction_names_what_a_person_has_to_look_at_and_keeps_what_was_said_of_a_row(
+    origin: Origin, tmp_path: pathlib.Path
+):
+    standing = pathlib.Path("experiments", "speedrun", "hello_world")
+
+    def take_out(base: str, head: str) -> Extracted:
+        return extract(base, head, tmp_path / head, origin.path)
+
+    def objected(head: pathlib.Path) -> None:
+        (head / standing / "challenge.json").write_text('{"reason": "another run has the same losses"}')
+        (head / standing / "statements").mkdir()
+        (head / standing / "statements" / "eve.json").write_text("{}")
+
+    objection = origin.pull_request(objected)["github.event.pull_request.head.sha"]
+    added = take_out(origin.base, objection)
+    assert added.refused == []
+    assert added.to_look_at == [
+        "hello_world stands on the board already: does its author ask for this? challenge.json, statements/eve.json"
+    ]
+
+    def silenced(head: pathlib.Path) -> None:
+        git(head, "fetch", "--quiet", "origin", objection)
+        git(head, "reset", "--quiet", "--hard", objection)
+        shutil.rmtree(head / standing / "statements")
+        (head / standing / "challenge.json").unlink()
+        (head / standing / "speedrun_results.json").write_text("{}")
+        (head / "experiments" / "speedrun" / "allowed_signers").write_text("eve ssh-ed25519 AAAA\n")
+        for number in range(7):
+            (head / "marin" / f"new_{number}.py").write_text("")
+
+    silencing = origin.pull_request(silenced)["github.event.pull_request.head.sha"]
+    found = take_out(objection, silencing)
+    assert [problem.partition(":")[0] for problem in found.refused] == [
+        f"{standing}/challenge.json is removed",
+        f"{standing}/statements/eve.json is removed",
+    ]
+    assert found.to_look_at == [
+        "hello_world stands on the board already: does its author ask for this? challenge.json, speedrun_results.json,"
+        " statements/eve.json",
+        "experiments/speedrun/allowed_signers says whose word counts",
+        "files that belong to no submission: marin/new_0.py, marin/new_1.py, marin/new_2.py, marin/new_3.py, marin/new_4.py"
+        " and 2 more",
+    ]
 
 
 @pytest.mark.slow
