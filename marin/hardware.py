@@ -324,7 +324,6 @@ print(best)
 _BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
-@functools.cache
 def measure_cpu_peak(num_cpus: int | None = None) -> float:
     """float32 FLOP/s of this machine's processor: one core's best rate times the cores that are used.
 
@@ -332,8 +331,8 @@ def measure_cpu_peak(num_cpus: int | None = None) -> float:
 
     One core is measured in a process of its own with one BLAS thread, the best product of 0.6 seconds, so that other
     work on the machine does not lower the figure: threads that wait for each other on a busy machine were seen to give a
-    hundredth of it. It is an attainable rate, not a data sheet's, and says nothing of bfloat16. `MARIN_CPU_PEAK_FLOPS`
-    replaces it, so that runs on one machine can share one denominator.
+    hundredth of it. It is an attainable rate, not a data sheet's, and says nothing of bfloat16. That is done once in a process.
+    `MARIN_CPU_PEAK_FLOPS` replaces it, so that runs on one machine can share one denominator.
 
     Raises:
         ConfigError: if `MARIN_CPU_PEAK_FLOPS` is not a positive number.
@@ -348,12 +347,17 @@ def measure_cpu_peak(num_cpus: int | None = None) -> float:
         if not 0 < peak < float("inf"):
             raise ConfigError(f"MARIN_CPU_PEAK_FLOPS is {recorded!r}: give FLOP/s, such as 1.2e11, or unset it")
         return peak
+    return min(num_cpus or usable_cores(), usable_cores()) * _measured_core()
+
+
+@functools.cache
+def _measured_core() -> float:
     environment = os.environ | dict.fromkeys(_BLAS_THREADS, "1")
     try:
         done = subprocess.run(
             [sys.executable, "-c", _MEASURE_ONE_CORE], env=environment, capture_output=True, timeout=60, check=True
         )
-        return min(num_cpus or usable_cores(), usable_cores()) * float(done.stdout)
+        return float(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise HardwareError(
             f"the processor's peak could not be measured ({error}): set MARIN_CPU_PEAK_FLOPS to its float32 FLOP/s"

@@ -2,7 +2,6 @@
 
 import pytest
 
-from marin import hardware
 from marin.errors import ConfigError, HardwareError, MarinError
 from marin.resources import CpuOnlyConfig, GpuConfig, ResourceConfig, Resources, TpuPodConfig
 
@@ -10,7 +9,6 @@ from marin.resources import CpuOnlyConfig, GpuConfig, ResourceConfig, Resources,
 @pytest.fixture
 def recorded_cpu_peak(monkeypatch: pytest.MonkeyPatch) -> float:
     monkeypatch.setenv("MARIN_CPU_PEAK_FLOPS", "2e11")
-    hardware.measure_cpu_peak.cache_clear()
     return 2e11
 
 
@@ -38,7 +36,6 @@ def test_tpu_pod_counts_devices_and_chips_of_all_slices(
 def test_cpu_config_is_one_device_with_the_measured_peak(recorded_cpu_peak: float) -> None:
     cpu = CpuOnlyConfig(num_cpus=4)
     assert (cpu.num_devices, cpu.num_chips, cpu.device_flops, cpu.platform) == (1, 1, recorded_cpu_peak, "cpu")
-    hardware.measure_cpu_peak.cache_clear()
 
 
 def test_override_replaces_the_peak_of_a_known_and_admits_an_unknown_device() -> None:
