@@ -46,6 +46,7 @@ def check(run_info: RunInfo) -> list[Finding]:
     """Everything that is wrong, odd or not recomputable in a run's figures; empty when all of it fits."""
     device, findings = _device_of(run_info)
     findings += _check_signs(run_info)
+    findings += _check_beginning(run_info)
     findings += _check_tokens(run_info)
     findings += _check_model(run_info)
     findings += _check_cost(run_info, device)
@@ -120,6 +121,15 @@ def _check_signs(info: RunInfo) -> list[Finding]:
 
 
 # --- tokens and model ---------------------------------------------------------------------------------------------
+
+
+def _check_beginning(info: RunInfo) -> list[Finding]:
+    """Whether the run began from nothing, since its cost counts its own steps alone."""
+    return [
+        _error(f"train_config.{name}", f"{name} is set: the cost of the weights that the run began with is not counted")
+        for name in ("initialize_from_hf", "initialize_from_checkpoint_path")
+        if (info.train_config or {}).get(name)
+    ]
 
 
 def _check_tokens(info: RunInfo) -> list[Finding]:

@@ -24,7 +24,7 @@ def _facts(row: Row) -> tuple[object, ...]:
 
 
 def merge_copies(rows: Iterable[Row]) -> list[Row]:
-    """One row for each run, however often its file lies around; the fullest account of it, in the deepest directory."""
+    """One row for each run, however often its file lies around: what was verified furthest, and of equals in the deepest directory."""
     merged = _merge_by(lambda row: (row.digest, row.run_name if row.listed else None, row.evaluation_set), rows)
     # Two names for one run page are two claims; a results file and its own row in a list are one.
     return _merge_by(
@@ -39,7 +39,7 @@ def _merge_by(key: Callable[[Row], Hashable], rows: Iterable[Row]) -> list[Row]:
         groups.setdefault(key(row), []).append(row)
     merged = []
     for group in groups.values():
-        group.sort(key=lambda row: (row.listed, -row.source.count("/"), row.source))
+        group.sort(key=lambda row: (row.listed, -_level(row), -row.source.count("/"), row.source))
         first = group[0]
         if len(group) > 1:
             elsewhere = {path for row in group for path in (row.source, *row.also_at)} - {first.source}
@@ -130,5 +130,9 @@ def _owner(row: Row) -> tuple[str, str | None]:
 
 
 def _standing(row: Row) -> tuple[bool, int, str]:
+    return (not row.verdict.counts, -_level(row), row.date or "9")
+
+
+def _level(row: Row) -> int:
     level = row.verdict.level
-    return (not row.verdict.counts, -(LADDER.index(level) + 1 if level in LADDER else 0), row.date or "9")
+    return LADDER.index(level) + 1 if level in LADDER else 0

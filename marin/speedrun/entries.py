@@ -160,14 +160,20 @@ def _mean(values: list[float | None]) -> float | None:
     if len(values) == 1:
         return None if values[0] is None else float(values[0])
     known = [float(value) for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None
+    try:
+        return math.fsum(known) / len(known) if known else None
+    except OverflowError:
+        return math.fsum(value / len(known) for value in known)
 
 
 def _spread(track: Track, rows: list[Row]) -> Spread | None:
     known = [value for value in (row.metric(track.metric) for row in rows) if value is not None]
     if not known:
         return None
-    return spread_of(known, noise=track.noise, stated_runs=rows[0].stated_runs, stated_sd=rows[0].stated_sd)
+    try:
+        return spread_of(known, noise=track.noise, stated_runs=rows[0].stated_runs, stated_sd=rows[0].stated_sd)
+    except OverflowError:
+        return None
 
 
 def _details(track: Track, rows: list[Row], values: dict[str, float | None]) -> dict[str, Any]:

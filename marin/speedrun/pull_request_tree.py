@@ -6,7 +6,7 @@ submodules, odd names and too much of anything are refused. What the next comman
 
     DIR/tree/NAME/...     the files of each changed submission, whole, as the pull request has them
     DIR/known/NAME/...    the results of the base branch's other submissions, against which repetitions are found
-    DIR/submissions       paths of the changed submissions that have results, each ended by a NUL
+    DIR/submissions       each directory within them that has results, as a path ended by a NUL
 
 The exit status is 1 where something is refused. What no program can judge is named for a person to look at: changes to submissions
 that stand already, to whose word counts, and to anything that is no submission. Nothing of the head is imported, and no git filter or
@@ -72,8 +72,9 @@ def extract(base: str, head: str, into: pathlib.Path, repository: pathlib.Path) 
     _write(repository, taken, into / "tree")
     known = [e for e in in_base.values() if e.path.endswith(f"/{FILE_NAME}") and e.path.split("/")[2] not in names]
     _write(repository, _choose(known)[0], into / "known")
-    with_results = [name for name in names if (into / "tree" / name / FILE_NAME).is_file()]
-    listing = b"".join(os.fsencode(into / "tree" / name) + b"\0" for name in with_results)
+    # At any depth: the board searches directories within directories too.
+    with_results = sorted(path.parent for path in (into / "tree").rglob(FILE_NAME) if path.is_file())
+    listing = b"".join(os.fsencode(path) + b"\0" for path in with_results)
     (into / "submissions").write_bytes(listing)
     return Extracted(names, problems, _to_look_at(changed, set(in_base)))
 

@@ -1,5 +1,6 @@
 """Rows, copies, ranks and the Pareto frontier."""
 
+import dataclasses
 import itertools
 import json
 import os
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin.errors import ResultsError
+from marin.speedrun.copies import merge_copies
 from marin.speedrun.entries import Entry
 from marin.speedrun.leaderboard import build_board, collect
 from marin.speedrun.pareto import dominates, pareto_frontier
@@ -210,3 +212,26 @@ def test_public_rows_and_real_files_import_completely() -> None:
     names = {row["run_name"] for row in json.loads((root / "runs.json").read_text())}
     assert board.unreadable == ()
     assert names <= {row.run_name for row in board.rows}
+
+
+def test_board_survives_figures_whose_sum_no_number_holds(tmp_path: pathlib.Path) -> None:
+    for seed, figure in enumerate((1e200, 1.7e308, 1.7e308)):
+        _add(
+            tmp_path,
+            f"huge/seed{seed}",
+            **{"eval/paloma/c4_en/bpb": figure, "training_hardware_flops": figure, "seed": seed},
+        )
+    _add(tmp_path, "honest")
+    board = collect([tmp_path])
+    assert any(entry.name == "honest" for track in board.tracks for entry in track.entries)
+
+
+def test_run_whose_copy_lies_deeper_keeps_what_was_verified(tmp_path: pathlib.Path) -> None:
+    _add(tmp_path, "victim")
+    _add(tmp_path, "zz/a/b")
+    (row,) = collect([tmp_path]).rows
+    assert row.source.startswith("zz/a/b") and row.verdict.level != "log"  # of equals the deepest
+    passed = tuple(rung.model_copy(update={"outcome": "passed"}) for rung in row.verdict.rungs if rung.rung != "re-run")
+    verified = row.verdict.model_copy(update={"rungs": passed})
+    further = dataclasses.replace(row, source="victim/speedrun_results.json", verdict=verified)
+    assert merge_copies([row, further])[0].source.startswith("victim/")

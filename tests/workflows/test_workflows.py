@@ -157,6 +157,21 @@ def test_extraction_names_what_a_person_has_to_look_at_and_keeps_what_was_said_o
     ]
 
 
+def test_extraction_finds_results_at_any_depth(origin: Origin, tmp_path: pathlib.Path):
+    def change(head: pathlib.Path) -> None:
+        for name in ("newbie/run1", "newbie/more/run2", "hello_world/mine"):
+            directory = head / SUBMISSION.parent / name
+            directory.mkdir(parents=True)
+            (directory / "speedrun_results.json").write_text("{}")
+
+    head = origin.pull_request(change)["github.event.pull_request.head.sha"]
+    extract(origin.base, head, tmp_path / "taken", origin.path)
+    listed = (tmp_path / "taken" / "submissions").read_bytes().decode().split("\0")[:-1]
+    tree = tmp_path / "taken" / "tree"
+    found = {str(pathlib.Path(path).relative_to(tree)) for path in listed}
+    assert found == {"newbie/run1", "newbie/more/run2", "hello_world", "hello_world/mine"}
+
+
 @pytest.mark.slow
 def test_workflow_on_a_copy_of_a_merged_run_fails(origin: Origin):
     def change(head: pathlib.Path) -> None:

@@ -154,3 +154,11 @@ def best_of_k(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     seeds = ((3, 17, 40), (0, 5, 6), (1, 3, 5), (2, 4, 9), (7,), (13,))[variant]
     write_submission(to, [Plan(steps=12, seed=seed) for seed in seeds], random.Random(variant))
     return expect("statistics", "as the best of many")
+
+
+@family(3)
+def seed_left_out(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """Without its seed one run could stand for several: it is left out of the results, not of the log."""
+    directory = bases.copy("seeds", to)
+    edit_run(directory, lambda info: info.pop("seed"), variant)
+    return expect("log", "seed is None", run=variant)

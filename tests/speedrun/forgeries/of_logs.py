@@ -301,3 +301,25 @@ def chain_removed(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
         restate(directory)
         return expect("log", "has no hash chain")
     return expect("log", "the hash chain breaks at line")
+
+
+@family(4)
+def warm_start(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """A run that begins with trained weights, whose cost it does not count; said in both files, as the engine does."""
+    name = ("initialize_from_checkpoint_path", "initialize_from_hf")[variant % 2]
+    where = ("gs://bucket/other-run", "organization/model")[variant // 2]
+    directory = bases.copy("plain", to)
+    edit_run_json(directory, lambda info: info["config"]["train"].update({name: where}), careful=True)
+    return expect("arithmetic", f"{name} is set")
+
+
+@family(2)
+def time_beyond_all_calendars(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    def change(events: list[Event]) -> list[Event]:
+        events[-1]["time"] = (1e17, 1e19)[variant]
+        return events
+
+    directory = bases.copy("plain", to)
+    write_log(directory, change(log_events(directory)), chained=True)
+    bind(directory)
+    return expect("log", "no results can be made from the log")
