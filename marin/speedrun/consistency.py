@@ -49,6 +49,7 @@ def check(run_info: RunInfo) -> list[Finding]:
     findings += _check_beginning(run_info)
     findings += _check_tokens(run_info)
     findings += _check_model(run_info)
+    findings += _check_name(run_info, device)
     findings += _check_cost(run_info, device)
     findings += _check_mfu(run_info, device)
     findings += _check_quality(run_info)
@@ -279,6 +280,10 @@ def _device_of(info: RunInfo) -> tuple[_Device | None, list[Finding]]:
         name = str(resources.get("accelerator_type") or fray.get("variant") or "auto")[:_LONGEST_NAME]
         count = (_whole(resources, "gpu_count") or _whole(fray, "count") or 1) * (_whole(resources, "replicas") or 1)
     elif "num_cpus" in resources or kind == "cpu" or info.platform == "cpu":
+        if info.platform not in (None, "cpu"):
+            return None, [
+                _error("platform", f"the resources are a processor, the platform is {str(info.platform)[:20]!r}")
+            ]
         note = "the peak of a processor is measured on the machine at hand, so it is taken as stated"
         return _Device("cpu", 1, None, "measured"), [_note("device_flops", note)]
     else:
@@ -306,12 +311,28 @@ def _typed_in(name: str, count: int, override: float) -> tuple[_Device, list[Fin
         entry = hardware.lookup_device(name)
     except HardwareError:
         return _Device(name, count, override, "override"), [_unchecked("device_flops", said)]
-    peaks = sorted(entry.peak_flops.values())  # fp8 trains at another peak than bf16
-    if any(_close(override, peak, _PEAK_TOLERANCE) for peak in peaks):
-        return _Device(name, count, override, "override"), [_note("device_flops", said)]
+    peaks = sorted(entry.peak_flops.values())
     known = entry.peak_flops.get("bf16", peaks[0])
+    # FP8 trains at another peak than bf16; a lower one, such as float32's, would make the same hardware cheaper.
+    if any(_close(override, peak, _PEAK_TOLERANCE) for peak in peaks if peak >= known):
+        return _Device(name, count, override, "override"), [_note("device_flops", said)]
     message = f"{said}, where it is {known:.4g} FLOP/s ({entry.source})"
     return _Device(name, count, override, "override"), [_error("device_flops", message, known)]
+
+
+def _check_name(info: RunInfo, device: _Device | None) -> list[Finding]:
+    """Whether what the engine found and what the resources say are devices of one peak."""
+    if device is None or not info.device_name or device.name in ("cpu", "auto"):
+        return []
+    try:
+        found, stated = (hardware.lookup_device(name) for name in (info.device_name[:_LONGEST_NAME], device.name))
+    except HardwareError:
+        return []
+    if found.peak_flops.get("bf16") == stated.peak_flops.get("bf16"):
+        return []
+    return [
+        _error("device_name", f"device_name is {info.device_name[:_LONGEST_NAME]}, the resources say {device.name}")
+    ]
 
 
 def _check_cost(info: RunInfo, device: _Device | None) -> list[Finding]:

@@ -105,6 +105,15 @@ def _check_metric(info: RunInfo) -> Iterator[Finding]:
             f"two ways to average the same losses give {one:.4g} and {other:.4g}: they are not of one evaluation",
         )
     if block.bytes and block.tokens and block.bytes > 0 and block.tokens > 0:
+        nats = None if one is None else one * math.log(2) * block.bytes / block.tokens
+        if nats is not None and block.loss is not None and not math.isclose(block.loss, nats, rel_tol=1e-6):
+            yield _found(
+                "error",
+                "evaluation.loss",
+                f"{block.loss:.6g} nats a token are not {one:.6g} bits a byte: of {block.bytes:,} bytes and {block.tokens:,} tokens they"
+                f" would be {nats:.6g}",
+                nats,
+            )
         ratio = block.bytes / block.tokens
         if not _BYTES_A_TOKEN[0] <= ratio <= _BYTES_A_TOKEN[1]:
             yield _found(

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from forgeries.editing import edit_run, edit_run_json, replace_text, results_of, set_figure
+from forgeries.editing import bind, edit_evaluation, edit_run, edit_run_json, replace_text, results_of, set_figure
 from forgeries.register import Bases, Expected, expect, family, without_logs
 
 from marin.speedrun.verification.claims import KNOWN_SETS
@@ -269,3 +269,35 @@ def evaluation_edited(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
         ),
     )
     return expect("log", "evaluation is", "evaluation.json")
+
+
+@family(3)
+def loss_of_another_evaluation(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """A loss that its own bits per byte contradict, in results and evaluation alike, bound anew."""
+    directory = bases.copy("plain", to)
+    factor = (0.5, 0.99, 1.5)[variant]
+
+    def change(content: dict[str, Any]) -> None:
+        content["evaluation"]["loss"] = content["evaluation"]["bits_per_byte"] * factor
+
+    edit_evaluation(directory, change)
+    bind(directory)
+    return expect("arithmetic", "nats a token are not")
+
+
+@family(3)
+def cheaper_hardware_by_name(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """Another device's name in one of two places, or a peak of it that no training counts."""
+    directory = without_logs(bases.copy("plain", to))
+
+    def change(info: dict[str, Any]) -> None:
+        if variant == 0:
+            info["device_name"] = "H100"
+        elif variant == 1:
+            info["resources"]["device_flops_override"] = info["device_flops"] = 19.5e12  # an A100 in float32
+        else:
+            info["resources"] = {"num_cpus": 8}
+            info["platform"] = "gpu"
+
+    edit_run(directory, change)
+    return expect("arithmetic", ("device_name is H100", "typed in by the author", "the platform is 'gpu'")[variant])
