@@ -1,6 +1,7 @@
 """`marin verify`: a verdict on each rung of the ladder for each run of a submission, with reasons."""
 
 import argparse
+import contextlib
 import pathlib
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--known", action="append", default=[], metavar="DIR",
         help="runs that the submission must not repeat: every speedrun_results.json below; may be given several times",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tree", metavar="DIR",
+        help="what the PATHs lie in, as --known has it from before: they are held against each other, and each not against its own"
+        " earlier version",
     )  # fmt: skip
     parser.add_argument(
         "--allowed-signers", metavar="FILE",
@@ -61,10 +67,11 @@ def run(args: argparse.Namespace) -> int:
     allowed = args.allowed_signers or ALLOWED_SIGNERS
     commit_time = commits.commit_times(args.repository) if args.repository else None
     reports: list[tuple[str, str | None, list[tuple[RunInfo, Verdict]]]] = []
+    runs = _Known(args.known, args.tree, args.path)
     for path in args.path:
         try:
             submission = Submission.read(path)
-            known = _known(args.known, submission.directory)
+            known = runs.of_others(submission.directory)
             verdicts = verify_read(submission, Context(known=known, allowed_signers=allowed, commit_time=commit_time))
             reports.append((path, None, verdicts))
         except ResultsError as error:
@@ -77,25 +84,41 @@ def run(args: argparse.Namespace) -> int:
     return int(any(problem or any(not verdict.sound for _, verdict in verdicts) for _, problem, verdicts in reports))
 
 
-def _known(directories: list[str], own: pathlib.Path) -> "list[KnownRun]":
-    """Every run below the directories but those of the submission itself; what cannot be read is no known run."""
-    from marin.errors import ConfigError, ResultsError
-    from marin.speedrun.results import FILE_NAME
-    from marin.speedrun.verification import known_runs_of
+class _Known:
+    """The runs that submissions are held against; what cannot be read is no known run.
 
-    found = []
-    for directory in directories:
-        root = pathlib.Path(directory)
-        if not root.is_dir():
-            raise ConfigError(f"{directory}: no such directory: give --known the one that holds the known runs")
-        for place in sorted(root.rglob(FILE_NAME)):
-            if place.parent.resolve() == own.resolve():
-                continue
-            try:
-                found += known_runs_of(place, place.parent.relative_to(root).as_posix())
-            except ResultsError:
-                continue
-    return found
+    Raises:
+        ConfigError: if a directory is not there, or a submission does not lie in the tree.
+    """
+
+    def __init__(self, directories: list[str], tree: str | None, paths: list[str]) -> None:
+        from marin.errors import ConfigError
+        from marin.speedrun.results import FILE_NAME
+
+        self._tree = None if tree is None else pathlib.Path(tree).resolve()
+        self._found: list[tuple[pathlib.Path, str, list[KnownRun]]] = []
+        for directory in [*directories, *([] if tree is None else [tree])]:
+            root = pathlib.Path(directory)
+            if not root.is_dir():
+                raise ConfigError(f"{directory}: no such directory: give the one that holds the runs")
+            for place in sorted(root.rglob(FILE_NAME)):
+                self._add(place, place.parent.relative_to(root).as_posix())
+        for path in paths if self._tree else ():
+            if self._tree and not pathlib.Path(path).resolve().is_relative_to(self._tree):
+                raise ConfigError(f"{path} does not lie in {tree}: give --tree the directory that holds all PATHs")
+
+    def _add(self, place: pathlib.Path, name: str) -> None:
+        from marin.errors import ResultsError
+        from marin.speedrun.verification import known_runs_of
+
+        with contextlib.suppress(ResultsError):
+            self._found.append((place.parent.resolve(), name, known_runs_of(place, name)))
+
+    def of_others(self, directory: pathlib.Path) -> "list[KnownRun]":
+        """Every known run but those of the submission in a directory, and of its earlier version."""
+        own = directory.resolve()
+        name = own.relative_to(self._tree).as_posix() if self._tree else None
+        return [run for place, other, runs in self._found if place != own and other != name for run in runs]
 
 
 def _as_json(path: str, problem: str | None, verdicts: "list[tuple[RunInfo, Verdict]]") -> dict[str, Any]:

@@ -1,15 +1,24 @@
 """Rows that say the same: one run however often its file lies around, one run page behind several entries, and copied results.
 
-A copied result is a row with another's run page or training time to the last digit, under another author or on other hardware. Of
-such rows the one that was verified furthest stands, and of equals the earlier one; where neither decides, all are held.
+A copied result is a row with another's run page, log or training time to the last digit. Of such rows the one that git had first stands
+(`marin.speedrun.arrivals`): what a file says of its own date is the copier's to choose. Where git cannot say, the one stands that was
+verified further, and of published rows without a log the earlier one; where nothing decides, all are held. What was said of a row, a
+challenge or a withdrawal, is said of its author's other rows of the same run too.
 """
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 
 from marin.speedrun.consistency import Status
 from marin.speedrun.rows import Row
 from marin.speedrun.verdict import LADDER, Finding, Outcome, Rung, RungVerdict
+
+Arrival = Callable[[Row], int | None]  # when a row's file came, as a number that grows; None where nobody knows
+
+
+def unknown_arrival(row: Row) -> int | None:
+    """For rows of which nobody knows when they came."""
+    return None
 
 
 def _facts(row: Row) -> tuple[object, ...]:
@@ -23,29 +32,57 @@ def _facts(row: Row) -> tuple[object, ...]:
     )
 
 
-def merge_copies(rows: Iterable[Row]) -> list[Row]:
-    """One row for each run, however often its file lies around: what was verified furthest, and of equals in the deepest directory."""
-    merged = _merge_by(lambda row: (row.digest, row.run_name if row.listed else None, row.evaluation_set), rows)
+def merge_copies(rows: Iterable[Row], arrival: Arrival = unknown_arrival) -> list[Row]:
+    """One row for each run, however often its file lies around.
+
+    It stands in the directory that came first; there, or anywhere if that is not known, the file that was verified furthest names it,
+    of equals the one in the deepest directory.
+    """
+    merged = _merge_by(
+        lambda row: (row.digest, row.run_name if row.listed else None, row.evaluation_set), rows, arrival
+    )
     # Two names for one run page are two claims; a results file and its own row in a list are one.
     return _merge_by(
         lambda row: (row.run_name, row.evaluation_set, row.evaluation_digest, _facts(row)) if row.run_link else id(row),
         merged,
+        arrival,
     )
 
 
-def _merge_by(key: Callable[[Row], Hashable], rows: Iterable[Row]) -> list[Row]:
+def _merge_by(key: Callable[[Row], Hashable], rows: Iterable[Row], arrival: Arrival) -> list[Row]:
     groups: dict[Hashable, list[Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
-    merged = []
-    for group in groups.values():
-        group.sort(key=lambda row: (row.listed, -_level(row), -row.source.count("/"), row.source))
-        first = group[0]
-        if len(group) > 1:
-            elsewhere = {path for row in group for path in (row.source, *row.also_at)} - {first.source}
-            first = dataclasses.replace(first, also_at=tuple(sorted(elsewhere)))
-        merged.append(first)
-    return merged
+    return [group[0] if len(group) == 1 else _merged(group, arrival) for group in groups.values()]
+
+
+def _merged(group: list[Row], arrival: Arrival) -> Row:
+    came = {id(row): arrival(row) for row in group}
+    ordered = sorted(group, key=lambda row: (row.listed, -row.level, -row.source.count("/"), row.source))
+    known = [row for row in ordered if came[id(row)] is not None]
+    speaking = ordered
+    if known:
+        # Anybody can lay a copy, or a notice beside one, into a directory of his own: only the one that came first speaks.
+        first = min(known, key=lambda row: came[id(row)] or 0)
+        speaking = [row for row in ordered if _top(row) == _top(first)]
+    elsewhere = {path for row in group for path in (row.source, *row.also_at)} - {speaking[0].source}
+    return _with_notices(dataclasses.replace(speaking[0], also_at=tuple(sorted(elsewhere))), speaking)
+
+
+def _top(row: Row) -> str:
+    return row.source.split("/")[0]
+
+
+def _with_notices(row: Row, others: Iterable[Row]) -> Row:
+    """The row with the challenge and the withdrawal of others, where it has none of its own."""
+    verdict = row.verdict
+    said = {
+        name: next((text for other in others if (text := getattr(other.verdict, name)) is not None), None)
+        for name in ("challenged", "withdrawn")
+        if getattr(verdict, name) is None
+    }
+    said = {name: text for name, text in said.items() if text is not None}
+    return dataclasses.replace(row, verdict=verdict.model_copy(update=said)) if said else row
 
 
 def note_repeats(rows: list[Row]) -> list[Row]:
@@ -82,19 +119,27 @@ def _with_finding(row: Row, rung: Rung, finding: Finding) -> Row:
 _ALL_DIGITS = 9  # significant digits from which a time in seconds is that of one run alone
 
 
-def hold_copied_results(rows: list[Row]) -> list[Row]:
-    """Adds an error to rows that are somebody else's result, or a result on other hardware than it was first stated with."""
+def hold_copied_results(rows: list[Row], arrival: Arrival = unknown_arrival) -> list[Row]:
+    """Adds an error to rows that are another row's run: somebody else's, on other hardware, or their author's own a second time."""
+    rows = list(rows)
+    groups = list(_groups_of_one_run(rows))
+    for _, group in groups:
+        _join_notices(rows, group)
     held: dict[int, Finding] = {}
-    for field, key in (("wandb_run_link", _page_key), ("training_time", _time_key)):
+    for field, group in groups:
+        _hold(rows, group, field, held, arrival)
+    return [_with_finding(row, "arithmetic", held[index]) if index in held else row for index, row in enumerate(rows)]
+
+
+def _groups_of_one_run(rows: list[Row]) -> Iterator[tuple[str, list[int]]]:
+    """The rows, two or more, that share what no two runs share."""
+    for field, key in (("wandb_run_link", _page_key), ("training_time", _time_key), ("digests.metrics_log", _log_key)):
         groups: dict[Hashable, list[int]] = {}
         for index, row in enumerate(rows):
             value = key(row)
             if value is not None:
                 groups.setdefault(value, []).append(index)
-        for group in groups.values():
-            if len(group) > 1:
-                _hold(rows, group, field, held)
-    return [_with_finding(row, "arithmetic", held[index]) if index in held else row for index, row in enumerate(rows)]
+        yield from ((field, group) for group in groups.values() if len(group) > 1)
 
 
 def _page_key(row: Row) -> Hashable | None:
@@ -106,13 +151,30 @@ def _time_key(row: Row) -> Hashable | None:
     return seconds if seconds and len(repr(float(seconds)).replace(".", "").strip("0")) >= _ALL_DIGITS else None
 
 
-def _hold(rows: list[Row], group: list[int], field: str, held: dict[int, Finding]) -> None:
+def _log_key(row: Row) -> Hashable | None:
+    return row.log_digest
+
+
+def _join_notices(rows: list[Row], group: list[int]) -> None:
+    by_owner: dict[tuple[str, str | None], list[int]] = {}
+    for index in group:
+        if not rows[index].listed:
+            by_owner.setdefault(_owner(rows[index]), []).append(index)
+    for own in by_owner.values():
+        speaking = [rows[index] for index in own if rows[index].verdict.challenged or rows[index].verdict.withdrawn]
+        for index in own if speaking else ():
+            rows[index] = _with_notices(rows[index], speaking)
+
+
+def _hold(rows: list[Row], group: list[int], field: str, held: dict[int, Finding], arrival: Arrival) -> None:
     owners = {(rows[index].author.casefold().strip(), rows[index].hardware) for index in group}
     authors = {author for author, _ in owners}
     hardware = {name for _, name in owners if name is not None}
     if len(authors) < 2 and len(hardware) < 2:
+        if field != "wandb_run_link":  # a page may show several runs of one author, and old rows name it for more
+            _hold_repeated(rows, group, field, held, arrival)
         return
-    standing = sorted((_standing(rows[index]), index) for index in group)
+    standing = sorted((_standing(rows[index], arrival), index) for index in group)
     undecided = standing[0][0] == standing[1][0] and _owner(rows[standing[0][1]]) != _owner(rows[standing[1][1]])
     first = rows[standing[0][1]]
     for _, index in standing if undecided else standing[1:]:
@@ -120,19 +182,35 @@ def _hold(rows: list[Row], group: list[int], field: str, held: dict[int, Finding
         other = first if row is not first else rows[standing[1][1]]
         if _owner(row) == _owner(other) or index in held:
             continue
-        what = "run page" if field == "wandb_run_link" else f"training time of {row.training_time!r} s"
-        whose = f"{other.run_name} by {other.author}" + (f" on {other.hardware}" if other.hardware else "")
-        held[index] = Finding("arithmetic", "error", field, f"the {what} is that of {whose}: one run counts once"[:500])
+        held[index] = _one_run(field, row, other)
+
+
+def _hold_repeated(rows: list[Row], group: list[int], field: str, held: dict[int, Finding], arrival: Arrival) -> None:
+    """Of an author's rows of one run in files of their own the first that counts stands; each has a row for each evaluation."""
+    files = [index for index in group if not rows[index].listed]
+    first = min(files, key=lambda index: (_standing(rows[index], arrival), rows[index].source), default=None)
+    for index in files:
+        if first is not None and rows[index].digest != rows[first].digest and index not in held:
+            held[index] = _one_run(field, rows[index], rows[first])
+
+
+def _one_run(field: str, row: Row, other: Row) -> Finding:
+    what = {"wandb_run_link": "run page", "digests.metrics_log": "log"}.get(field)
+    what = what or f"training time of {row.training_time!r} s"
+    whose = f"{other.run_name} by {other.author}" + (f" on {other.hardware}" if other.hardware else "")
+    return Finding("arithmetic", "error", field, f"the {what} is that of {whose}: one run counts once"[:500])
 
 
 def _owner(row: Row) -> tuple[str, str | None]:
     return (row.author.casefold().strip(), row.hardware)
 
 
-def _standing(row: Row) -> tuple[bool, int, str]:
-    return (not row.verdict.counts, -_level(row), row.date or "9")
+def _standing(row: Row, arrival: Arrival) -> tuple[bool, int, int, str]:
+    """Less stands: what counts, then what came first, then what was verified further, then what says to be older.
 
-
-def _level(row: Row) -> int:
-    level = row.verdict.level
-    return LADDER.index(level) + 1 if level in LADDER else 0
+    Rows of lists were published before anything that repeats them. A log's date is as good as its author, so it decides nothing.
+    """
+    came = arrival(row)
+    has_log = row.level > LADDER.index("log")
+    first = -1 if row.listed and came is None else came
+    return (not row.verdict.counts, 0 if first is None else first, -row.level, "" if has_log else row.date or "9")

@@ -1,7 +1,7 @@
 """The lines of a track's table: the runs of one submission that differ in their seeds alone, taken together.
 
-Runs belong together where author, configs, data, hardware and commit agree; rows of a list say too little for that, and stand
-alone. A run that is there twice, with the same seed and the same figures, counts once.
+Runs belong together where author, configs, data, hardware and commit agree, in one file or in directories side by side; rows of a
+list say too little for that, and stand alone. A seed counts once, however often it was run and in however many directories.
 """
 
 import dataclasses
@@ -21,6 +21,7 @@ COST_KEYS: tuple[Cost, ...] = ("training_hardware_flops", "model_flops", "traini
 
 __all__ = ["Entry", "Spread", "entries_of"]
 
+_KEY_DIGITS = 16  # hexadecimal: with half as many an author could find two entries of his own with one key
 _NUMBER = re.compile(r"#\d+$")  # of a run in a file of several
 
 Evidence = dict[tuple[str, str], list[dict[str, Any]]]
@@ -98,7 +99,7 @@ def entries_of(track: Track, rows: Iterable[Row], evidence: Evidence | None = No
 def _identity(track: Track, row: Row) -> tuple[str | None, ...]:
     # Runs of one file belong together, and so do those of one family that say which seed they had or that one program made.
     alone = row.seed is None and not row.repeated
-    group = _NUMBER.sub("", row.run_name) if alone else family_of(row)
+    group = _NUMBER.sub("", row.run_name) if alone else _group_of(row)
     own = (row.run_name, row.digest) if row.configuration is None else (group, row.configuration)
     return own if track.data.evaluation_set is None else (*own, row.evaluation_set, row.evaluation_digest)
 
@@ -113,7 +114,7 @@ def _entry(track: Track, members: list[Row], evidence: Evidence) -> Entry:
     }
     values["mfu"] = _mean([row.mfu for row in rows])
     return Entry(
-        key=f"{slug(name)}-{hashlib.sha256(identity.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}",
+        key=f"{slug(name)}-{hashlib.sha256(identity.encode('utf-8', 'surrogatepass')).hexdigest()[:_KEY_DIGITS]}",
         track=track.key,
         name=name,
         author=first.author,
@@ -133,14 +134,29 @@ def _entry(track: Track, members: list[Row], evidence: Evidence) -> Entry:
     )
 
 
+def _group_of(row: Row) -> str:
+    """The directory above the run's own; of a run of a file that lies in none, the file. One's runs are not joined by those below it."""
+    return row.run_name.rpartition("/")[0] or f"{_NUMBER.sub('', row.run_name)}#"
+
+
 def _distinct_runs(members: list[Row]) -> list[Row]:
+    """One run of each seed: of several, one that counts, the one that was verified furthest, then the oldest."""
     if len(members) == 1:
         return members
-    ordered = sorted(members, key=lambda row: (row.seed is None, row.seed or 0, row.run_name, row.source, row.digest))
-    kept: dict[Hashable, Row] = {}
-    for row in ordered:
-        same = (row.run_name, row.digest) if row.seed is None else (row.seed, row.bits_per_byte, row.core, row.loss)
-        kept.setdefault(same, row)
+    by_seed: dict[Hashable, list[Row]] = {}
+    for row in members:
+        by_seed.setdefault((row.run_name, row.digest) if row.seed is None else row.seed, []).append(row)
+    kept = [row for rows in by_seed.values() for row in ([rows[0]] if len(rows) == 1 else _of_one_seed(rows))]
+    return sorted(kept, key=lambda row: (row.seed is None, row.seed or 0, row.run_name, row.source, row.digest))
+
+
+def _of_one_seed(rows: list[Row]) -> list[Row]:
+    """Runs of one seed of the model, of which the seeds of the data may differ."""
+    kept: dict[str, Row] = {}
+    for row in sorted(
+        rows, key=lambda row: (not row.counts, -row.level, row.date or "9", row.run_name, row.source, row.digest)
+    ):
+        kept.setdefault(repr((row.details.get("train_config") or {}).get("data_seed")), row)
     return list(kept.values())
 
 

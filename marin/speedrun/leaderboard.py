@@ -12,7 +12,8 @@ import gc
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from marin.speedrun.copies import hold_copied_results, merge_copies, note_repeats
+from marin.speedrun.arrivals import Arrivals
+from marin.speedrun.copies import Arrival, hold_copied_results, merge_copies, note_repeats, unknown_arrival
 from marin.speedrun.entries import Entry, Evidence, entries_of, evidence_at_depths
 from marin.speedrun.importers import read_list, read_results_tree
 from marin.speedrun.pareto import FrontierChange, frontier_history, pareto_frontier
@@ -86,7 +87,7 @@ def collect(
         _sort_out(read() if store is None else store.rows_of_list(path, read), rows, unreadable)
     if store is not None:
         store.save()
-    return build_board(rows, unreadable, tracks)
+    return build_board(rows, unreadable, tracks, Arrivals(results_dirs))
 
 
 def _read_list(path: str | os.PathLike[str]) -> list[Row | Unreadable]:
@@ -101,9 +102,18 @@ def _sort_out(found: Iterable[Row | Unreadable], rows: list[Row], unreadable: li
             unreadable.append(item)
 
 
-def build_board(rows: Iterable[Row], unreadable: Iterable[Unreadable] = (), tracks: Sequence[Track] = TRACKS) -> Board:
-    """Merges copies, notes what is listed twice, and ranks each evaluation set."""
-    merged = hold_copied_results(note_repeats(merge_copies(rows)))
+def build_board(
+    rows: Iterable[Row],
+    unreadable: Iterable[Unreadable] = (),
+    tracks: Sequence[Track] = TRACKS,
+    arrival: Arrival = unknown_arrival,
+) -> Board:
+    """Merges copies, notes what is listed twice, and ranks each evaluation set.
+
+    Args:
+        arrival: tells which of two rows of one run came first.
+    """
+    merged = hold_copied_results(note_repeats(merge_copies(rows, arrival)), arrival)
     merged.sort(key=lambda row: (row.run_name, row.source, row.digest, row.evaluation_set, row.evaluation_digest or ""))
     return Board(
         tracks=build_tracks(merged, tracks),

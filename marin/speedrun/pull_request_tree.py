@@ -5,7 +5,7 @@ changed `experiments/speedrun/NAME/` is read from its blob and written as a plai
 submodules, odd names and too much of anything are refused. What the next command needs is written beside:
 
     DIR/tree/NAME/...     the files of each changed submission, whole, as the pull request has them
-    DIR/known/NAME/...    the results of the base branch's other submissions, against which repetitions are found
+    DIR/known/NAME/...    the results and logs of the base branch's submissions, against which repetitions are found
     DIR/submissions       each directory within them that has results, as a path ended by a NUL
 
 The exit status is 1 where something is refused. What no program can judge is named for a person to look at: changes to submissions
@@ -22,11 +22,15 @@ import sys
 
 from marin.errors import ResultsError, clean_exit
 from marin.speedrun.results import FILE_NAME
+from marin.speedrun.verification.texts import mixed_scripts, skeleton
+from marin.tracking.run_record import METRICS_FILE, RUN_FILE
 
 ROOT = "experiments/speedrun"
 _SIGNERS = f"{ROOT}/allowed_signers"
 _OBJECTIONS = ("challenge.json", "withdrawn.json")
+_EVIDENCE = (FILE_NAME, METRICS_FILE, RUN_FILE)  # all that a run is recognised by
 _MOST_NAMED = 5
+_AT_ONCE = 200  # files that are read from git together
 MAX_FILES, MAX_BYTES, MAX_FILE_BYTES, MAX_DEPTH = 2_000, 256 * 2**20, 32 * 2**20, 12
 _PLAIN_FILES = ("100644", "100755")
 
@@ -70,8 +74,9 @@ def extract(base: str, head: str, into: pathlib.Path, repository: pathlib.Path) 
     taken, refused = _choose(wanted)
     problems += refused
     _write(repository, taken, into / "tree")
-    known = [e for e in in_base.values() if e.path.endswith(f"/{FILE_NAME}") and e.path.split("/")[2] not in names]
-    _write(repository, _choose(known)[0], into / "known")
+    # Those that change as well: a copy must not pass because the same request changes what it copies.
+    known = [e for e in in_base.values() if e.path.rpartition("/")[2] in _EVIDENCE and _problem(e) is None]
+    _write(repository, known, into / "known")
     # At any depth: the board searches directories within directories too.
     with_results = sorted(path.parent for path in (into / "tree").rglob(FILE_NAME) if path.is_file())
     listing = b"".join(os.fsencode(path) + b"\0" for path in with_results)
@@ -96,6 +101,10 @@ def _to_look_at(changed: list[str], in_base: set[str]) -> list[str]:
     for name in sorted({path.split("/")[2] for path in inside} & standing):
         files = [path.split("/", 3)[3] for path in inside if path.split("/")[2] == name]
         found.append(f"{shown(name)} stands on the board already: does its author ask for this? {_named(files)}")
+    looks = {skeleton(name): name for name in standing}
+    for name in sorted({path.split("/")[2] for path in inside} - standing):
+        if skeleton(name) in looks:
+            found.append(f"{shown(name)} looks like {shown(looks[skeleton(name)])}, which stands on the board already")
     if _SIGNERS in changed:
         found.append(f"{_SIGNERS} says whose word counts")
     others = [path for path in changed if path not in inside and path != _SIGNERS]
@@ -143,6 +152,8 @@ def _problem(entry: Entry) -> str | None:
         or any(len(part) > 200 for part in parts)
     ):
         return "has a name with control characters, a backslash or a colon, or a very long one: rename it"
+    if (mixed := mixed_scripts(entry.path)) is not None:
+        return f"has a name whose word {mixed[0].encode('unicode_escape').decode()} mixes {mixed[1]} letters: rename it"
     if entry.size > MAX_FILE_BYTES:
         return f"has {entry.size / 2**20:,.0f} MiB, at most {MAX_FILE_BYTES // 2**20}"
     return None
@@ -151,8 +162,11 @@ def _problem(entry: Entry) -> str | None:
 def _write(repository: pathlib.Path, entries: list[Entry], directory: pathlib.Path) -> None:
     """Writes blobs as plain files; `experiments/speedrun/` is left off their paths."""
     directory.mkdir(parents=True, exist_ok=True)
-    if not entries:
-        return
+    for start in range(0, len(entries), _AT_ONCE):
+        _write_at_once(repository, entries[start : start + _AT_ONCE], directory)
+
+
+def _write_at_once(repository: pathlib.Path, entries: list[Entry], directory: pathlib.Path) -> None:
     wanted = "".join(f"{entry.digest}\n" for entry in entries).encode()
     done = subprocess.run(
         ["git", "cat-file", "--batch"], cwd=repository, input=wanted, capture_output=True, timeout=300, check=True

@@ -14,7 +14,7 @@ from marin.speedrun.consistency import Status
 from marin.speedrun.labels import depth_of, describe_hardware, optimizer_name, platform_and_chips
 from marin.speedrun.results import RunInfo
 from marin.speedrun.tracks import C4_EN, NOT_EVALUATED, Cost, Metric
-from marin.speedrun.verdict import Finding, Outcome, RungVerdict, Verdict
+from marin.speedrun.verdict import LADDER, Finding, Outcome, RungVerdict, Verdict
 
 _SEEDS = ("seed", "data_seed")
 
@@ -65,11 +65,18 @@ class Row:
     stated_sd: float | None = None
     details_json: str = "{}"  # all that is stated about the run, as JSON: ten thousand are kept, and few are looked at
     also_at: tuple[str, ...] = ()
+    log_digest: str | None = None  # SHA-256 of its metrics.jsonl, as stated
 
     @property
     def counts(self) -> bool:
         """Whether the row may be ranked: nothing that was checked failed, and it was not withdrawn."""
         return self.verdict.counts
+
+    @property
+    def level(self) -> int:
+        """How many rungs of the ladder its verdict reached."""
+        level = self.verdict.level
+        return 0 if level is None else LADDER.index(level) + 1
 
     @property
     def main_metric(self) -> Metric:
@@ -165,6 +172,7 @@ def rows_of(
         core_version=info.core_version,
         configuration=None if listed else configuration_digest(info),
         details_json="{}" if listed else json.dumps(info.to_json()),
+        log_digest=info.digests.metrics_log if info.digests else None,
     )
     scored = []
     if info.c4_en_bpb is not None:

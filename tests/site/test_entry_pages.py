@@ -58,7 +58,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def _words(site: pathlib.Path, start: str) -> str:
-    (path,) = [path for path in (site / "entries").iterdir() if re.fullmatch(rf"{start}-[0-9a-f]{{8}}.html", path.name)]
+    (path,) = [
+        path for path in (site / "entries").iterdir() if re.fullmatch(rf"{start}-[0-9a-f]{{16}}.html", path.name)
+    ]
     return " ".join(re.sub(r"<[^>]+>", " ", path.read_text().replace("<wbr>", "")).split())
 
 

@@ -6,13 +6,17 @@ import pathlib
 import random
 import re
 import shutil
+import subprocess
+import sys
+from typing import Any
 
 import pytest
+from forgeries.editing import edit_log, edit_run, edit_run_json
 from forgeries.honest import Plan, write_submission
 
 from marin.speedrun.pull_request_tree import Extracted, extract
 from tests.workflows.conftest import Origin, git
-from tests.workflows.runner import WORKFLOWS, load, run_job
+from tests.workflows.runner import ROOT, WORKFLOWS, load, run_job
 
 SUBMISSION = pathlib.Path("experiments", "speedrun", "my_run")
 
@@ -170,6 +174,52 @@ def test_extraction_finds_results_at_any_depth(origin: Origin, tmp_path: pathlib
     tree = tmp_path / "taken" / "tree"
     found = {str(pathlib.Path(path).relative_to(tree)) for path in listed}
     assert found == {"newbie/run1", "newbie/more/run2", "hello_world", "hello_world/mine"}
+
+
+def test_copy_is_found_although_the_request_changes_what_it_copies(origin: Origin, tmp_path: pathlib.Path):
+    def add(head: pathlib.Path) -> None:
+        _good(head, "victim", steps=30)
+
+    base = origin.pull_request(add)["github.event.pull_request.head.sha"]
+
+    def copy(head: pathlib.Path) -> None:
+        git(head, "fetch", "--quiet", "origin", base)
+        git(head, "reset", "--quiet", "--hard", base)
+        runs = head / SUBMISSION.parent
+        for name in ("Vic-tim", "zz/victim"):  # one looks like it, the other ends like it
+            shutil.copytree(runs / "victim", runs / name)
+
+            def noisy(events: list[dict[str, Any]], rng: random.Random) -> list[dict[str, Any]]:
+                for event in events:
+                    if event["event"] == "step":
+                        event["loss"] *= 1 + rng.gauss(0, 1e-5)
+                return events
+
+            edit_run_json(runs / name, lambda info: info["seeds"].update(model=17))
+            edit_log(runs / name, lambda events, noisy=noisy: noisy(events, random.Random(1)), careful=True)
+            edit_run(runs / name, lambda info: info["author"].update(name="Eve Copy"))
+        shutil.rmtree(runs / "victim" / "logs")
+        edit_run(runs / "victim", lambda info: info.update(description="changed"))
+        name = "vict\u0456m"  # a Cyrillic letter
+        shutil.copytree(runs / "victim", runs / name)
+
+    head = origin.pull_request(copy)["github.event.pull_request.head.sha"]
+    found = extract(base, head, tmp_path / "taken", origin.path)
+    assert "Vic-tim looks like victim, which stands on the board already" in found.to_look_at
+    assert any("mixes Cyrillic and Latin letters" in problem for problem in found.refused)
+    tree = tmp_path / "taken" / "tree"
+    paths = [str(tree / name) for name in ("Vic-tim", "zz/victim", "victim")]
+    known = str(tmp_path / "taken" / "known")
+    done = subprocess.run(
+        [sys.executable, "-m", "marin", "verify", *paths, "--known", known, "--tree", str(tree)],
+        capture_output=True, text=True, cwd=ROOT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    out = done.stdout
+    copied, ending, changed = out.split("reached:")[:3]
+    for said in (copied, ending):
+        assert "step times are those of victim to the microsecond" in " ".join(said.split())
+    assert "log" in changed and "is that of victim:" not in changed  # its earlier version is no copy of it
 
 
 @pytest.mark.slow

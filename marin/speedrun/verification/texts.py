@@ -90,16 +90,11 @@ def _check_name(info: RunInfo, known_authors: frozenset[str]) -> Iterator[Findin
                 f"{field} {_escaped(text)} hides the character U+{ord(hidden):04X}: write it without",
             )
             continue
-        for word in re.findall(r"\w+", text):
-            scripts = sorted({s for c in word if c.isalpha() and (s := _script(c))})
-            if len(scripts) > 1:
-                yield Finding(
-                    "parsed",
-                    "error",
-                    field,
-                    f"{field}: {_escaped(word)} mixes {' and '.join(s.title() for s in scripts)} letters, so it looks like another name",
-                )
-                break
+        if (mixed := mixed_scripts(text)) is not None:
+            word, scripts = mixed
+            yield Finding(
+                "parsed", "error", field, f"{field}: {_escaped(word)} mixes {scripts} letters, so it looks like another name"
+            )  # fmt: skip
     name = info.author.name
     for known in sorted(known_authors):
         if not same_name(name, known) and skeleton(name) == skeleton(known):
@@ -110,6 +105,15 @@ def _check_name(info: RunInfo, known_authors: frozenset[str]) -> Iterator[Findin
                 f"author.name {_escaped(name)} looks like the known author {_escaped(known)}, and is written otherwise",
             )
             break
+
+
+def mixed_scripts(text: str) -> tuple[str, str] | None:
+    """The first word of a text whose letters are of several scripts, and which these are; None where there is none."""
+    for word in re.findall(r"\w+", text):
+        scripts = sorted({s for c in word if c.isalpha() and (s := _script(c))})
+        if len(scripts) > 1:
+            return word, " and ".join(s.title() for s in scripts)
+    return None
 
 
 def _check_links(info: RunInfo) -> Iterator[Finding]:

@@ -1,0 +1,125 @@
+"""Which of several rows of one run stands: what git had first, whatever the files say of their dates."""
+
+import json
+import pathlib
+import random
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+from forgeries.editing import edit_log, edit_run
+from forgeries.honest import Plan, write_submission
+
+from marin.speedrun.leaderboard import Board, collect
+
+IDENTITY = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false")
+BEFORE = 30 * 86_400.0
+
+
+def _git(repository: pathlib.Path, *arguments: str) -> None:
+    subprocess.run(["git", *IDENTITY, *arguments], cwd=repository, check=True, capture_output=True)
+
+
+@pytest.fixture
+def contest(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A repository whose branch has one submission, `victim`."""
+    _git(tmp_path, "init", "--quiet", "--initial-branch=main")
+    write_submission(tmp_path / "runs" / "victim", [Plan(steps=30, seed=0)], random.Random(3))
+    _commit(tmp_path)
+    return tmp_path / "runs"
+
+
+def _commit(repository: pathlib.Path) -> None:
+    _git(repository, "add", "--all")
+    _git(repository, "commit", "--quiet", "-m", "runs")
+
+
+def _copied(contest: pathlib.Path, name: str, *, author: str | None = "Eve Copy", **changes: Any) -> pathlib.Path:
+    directory = shutil.copytree(contest / "victim", contest / name)
+
+    def change(info: dict[str, Any]) -> None:
+        info.update(changes)
+        if author is not None:
+            info["author"] = {"name": author, "affiliation": "", "url": None}
+
+    edit_run(directory, change)
+    return directory
+
+
+def _standing(board: Board) -> dict[str, bool]:
+    return {entry.rows[0].source.removesuffix("/speedrun_results.json"): entry.rank is not None for track in board.tracks for entry in track.entries}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["copy", "victim/deeper", "zz/a/b"])
+@pytest.mark.parametrize("merged", [False, True])
+def test_backdated_copy_does_not_stand_before_the_run_it_copies(contest: pathlib.Path, name: str, merged: bool) -> None:
+    copy = _copied(contest, name)
+
+    def earlier(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [event | {"time": event["time"] - BEFORE} for event in events]
+
+    edit_log(copy, earlier, careful=True)
+    if merged:
+        _git(contest, "checkout", "--quiet", "-b", "other")
+        _commit(contest)
+        _git(contest, "checkout", "--quiet", "main")
+        (contest.parent / "other.txt").write_text("")
+        _commit(contest)
+        _git(contest, "merge", "--quiet", "--no-ff", "-m", "merge", "other")
+    board = collect([contest])
+    assert _standing(board) == {"victim": True, name: False}
+    (held,) = [row for row in board.rows if row.author == "Eve Copy"]
+    assert "is that of victim by" in held.verdict["arithmetic"].findings[-1].message
+
+
+def test_backdated_copy_is_not_decided_where_git_cannot_say(contest: pathlib.Path) -> None:
+    _copied(contest, "copy", run_completion_timestamp="2020-01-01 00:00:00 UTC")
+    shutil.rmtree(contest.parent / ".git")
+    rows = {row.source.partition("/")[0]: row for row in collect([contest]).rows}
+    assert not rows["copy"].counts and rows["victim"].counts  # the copy's date contradicts its log, which fails a rung
+    shutil.rmtree(contest / "copy")
+    copy = _copied(contest, "copy")
+    edit_log(copy, lambda events: [event | {"time": event["time"] - BEFORE} for event in events], careful=True)
+    assert _standing(collect([contest])) == {"victim": False, "copy": False}
+
+
+@pytest.mark.parametrize("notice", ["challenge.json", "withdrawn.json"])
+def test_notice_holds_for_its_authors_other_copies_and_not_for_what_a_stranger_copied(
+    contest: pathlib.Path, notice: str
+) -> None:
+    _copied(contest, "stranger")  # of another author
+    shutil.copytree(contest / "victim", contest / "stranger" / "same")  # with every byte the same
+    for directory in (contest / "stranger", contest / "stranger" / "same"):
+        (directory / notice).write_text(json.dumps({"reason": "not what it says"}))
+    assert _standing(collect([contest])) == {"victim": True, "stranger": False}
+    shutil.rmtree(contest / "stranger")
+    (contest / "victim" / notice).write_text(json.dumps({"reason": "the log is made up"}))
+    _commit(contest)
+    for author, description in ((None, "the same"), (None, "described anew")):
+        shutil.rmtree(contest / "again", ignore_errors=True)
+        _copied(contest, "again", author=author, description=description)
+        board = collect([contest])
+        noticed = [row.verdict.challenged or row.verdict.withdrawn for row in board.rows]
+        assert all(said and "made up" in said for said in noticed), noticed
+        ranked = [name for name, rank in _standing(board).items() if rank]
+        assert ranked == ([] if notice == "withdrawn.json" else ["victim"])
+
+
+def test_author_counts_a_run_once_in_whatever_directories_it_lies(contest: pathlib.Path) -> None:
+    _copied(contest, "again", author=None, description="the same run, described anew")
+    assert _standing(collect([contest])) == {"victim": True, "again": False}
+
+
+def test_a_seed_counts_once_in_directories_side_by_side_and_a_run_below_another_is_not_of_its_entry(
+    tmp_path: pathlib.Path,
+) -> None:
+    rng = random.Random(5)
+    for name in ("mine/s0", "mine/s1", "mine/s2"):
+        write_submission(tmp_path / name, [Plan(steps=30, seed=0)], rng)
+    write_submission(tmp_path / "mine" / "s3", [Plan(steps=30, seed=1)], rng)
+    write_submission(tmp_path / "whole", [Plan(steps=30, seed=seed) for seed in (0, 1)], rng)
+    write_submission(tmp_path / "whole" / "below", [Plan(steps=30, seed=2)], rng)
+    entries = [entry for track in collect([tmp_path]).tracks for entry in track.entries]
+    found = {(entry.name, tuple(sorted({row.seed for row in entry.rows}))): len(entry.rows) for entry in entries}
+    assert found == {("mine", (0, 1)): 2, ("whole", (0, 1)): 2, ("whole/below", (2,)): 1}
