@@ -34,7 +34,7 @@ from marin.tracking import log_chain
 
 RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"
-PAUSES = ("checkpoint", "evaluation", "hf export", "profiler")  # all that may stop the clock
+PAUSES = ("checkpoint", "evaluation", "task evaluation", "hf export", "profiler")  # all that may stop the clock
 
 
 def _encode(event: dict[str, Any]) -> bytes:

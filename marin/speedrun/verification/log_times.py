@@ -6,6 +6,7 @@ little late. Late lines do not add up, so what stays is time on neither the cloc
 done off the clock, a slow step that was dropped or shortened, or a computer that slept.
 """
 
+import collections
 import datetime
 import itertools
 import math
@@ -16,6 +17,7 @@ from marin.data.batch_schedule import BatchSchedule
 from marin.errors import ConfigError
 from marin.speedrun.verdict import Finding
 from marin.speedrun.verification.log_agreement import finding
+from marin.speedrun.verification.pause_plan import PausePlan
 from marin.speedrun.verification.run_log import RunLog
 from marin.tracking.machines import larger_processes
 from marin.tracking.run_record import PAUSES
@@ -26,6 +28,7 @@ _BACKWARDS = 0.01
 _CLOCKS_OF_MACHINES = 300.0  # seconds that the clocks of two machines may differ by
 _FIRST, _LAST = 3, 2  # of so many lines at the ends of a process, the one that was least late counts
 _LONG_BEFORE_FIRST = 300.0
+_REPLAYED = 0.02  # relative; one step from the same weights, on whatever machine
 _AHEAD = 86_400.0
 
 
@@ -76,6 +79,7 @@ def _check_order(log: RunLog, now: datetime.datetime, committed: float | None) -
 def _check_processes(log: RunLog) -> Iterator[Finding]:
     before = -math.inf
     expected: int | None = None
+    losses: dict[int, float] = {}
     for number, events in enumerate(_processes(log)):
         first = events[0]["time"]
         if first < before - _CLOCKS_OF_MACHINES:
@@ -96,6 +100,13 @@ def _check_processes(log: RunLog) -> Iterator[Finding]:
         before = max(event["time"] for event in events)
         expected = events[0].get("from_step", 0) if events[0]["event"] == "start" else expected
         steps = [event["step"] for event in events if event["event"] == "step"]
+        if steps and log.run.evaluation_link is not None and not any(event["event"] == "clock" for event in events):
+            yield finding(
+                "error",
+                "clock",
+                f"process {number} has no line `clock`, with which an engine of its time begins to count",
+            )
+        yield from _check_replay(events, losses, number)
         wrong = next((i for i, step in enumerate(steps) if step != (expected or 0) + i), None)
         if wrong is not None:
             yield finding(
@@ -103,6 +114,24 @@ def _check_processes(log: RunLog) -> Iterator[Finding]:
             )
         else:
             yield from _check_clock(events)
+
+
+def _check_replay(events: list[dict[str, Any]], losses: dict[int, float], number: int) -> Iterator[Finding]:
+    """Whether a process goes on from where the run was: the first step that it repeats has the loss that it had.
+
+    Args:
+        losses: those of the processes before, by their steps; this one's are added.
+    """
+    steps = [event for event in events if event["event"] == "step"]
+    if steps and (old := losses.get(steps[0]["step"])) is not None:
+        new = steps[0]["loss"]
+        if math.isfinite(old) and math.isfinite(new) and not math.isclose(old, new, rel_tol=_REPLAYED):
+            yield finding(
+                "error", "loss",
+                f"process {number} repeats step {steps[0]['step']} with a loss of {new:.4g}, where it was {old:.4g}: it did not go on"
+                " from the run's own weights",
+            )  # fmt: skip
+    losses |= {step["step"]: step["loss"] for step in steps}
 
 
 def _check_machines(log: RunLog) -> Iterator[Finding]:
@@ -160,12 +189,7 @@ def _check_clock(events: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def _check_pauses(log: RunLog) -> Iterator[Finding]:
-    train = log.run.config.train
-    every, last = _positive(train.get("steps_per_eval")), log.lines_of("end")[-1]["steps"]
-    counts: dict[str, int] = {}
-    for pause in log.lines_of("pause"):
-        reason, step = pause["reason"], pause.get("step")
-        counts[reason] = counts.get(reason, 0) + 1
+    for reason, pause in ((pause["reason"], pause) for pause in log.lines_of("pause")):
         if reason not in PAUSES:
             yield finding(
                 "error",
@@ -173,20 +197,23 @@ def _check_pauses(log: RunLog) -> Iterator[Finding]:
                 f"a pause of {pause['seconds']:.3g} s for {reason[:60]!r}: the clock stops for {', '.join(PAUSES)} alone",
             )
             return
-        if reason == "evaluation" and step is not None and (not every or (step + 1) % every or step + 1 == last):
-            planned = f"one every {every} steps" if every else "none"
-            yield finding(
-                "error",
-                "pause",
-                f"an evaluation of {pause['seconds']:.3g} s after step {step}, where the config plans {planned}",
-            )
-            return
+    plan = PausePlan.of(log.run.config.train, log.lines_of("end")[-1]["steps"])
+    for events in _processes(log):
+        unplanned = plan.first_unplanned(events, strict=log.run.evaluation_link is not None)
+        if unplanned is not None:
+            yield finding("error", "pause", unplanned)
+            break
+    yield from _check_counts(log)
+
+
+def _check_counts(log: RunLog) -> Iterator[Finding]:
+    counts = collections.Counter(pause["reason"] for pause in log.lines_of("pause"))
     processes = len(log.lines_of("start"))
+    events = {reason: len(log.lines_of(reason)) for reason in ("evaluation", "checkpoint")}
     for reason, allowed in (("evaluation", 1), ("checkpoint", 2)):  # a kill may come between a pause and its event
-        events = len(log.lines_of(reason))
-        if counts.get(reason, 0) <= events + allowed * processes:
+        if counts[reason] <= events[reason] + allowed * processes:
             continue
-        if not events and log.links.first_linked is None:
+        if not events[reason] and log.links.first_linked is None:
             yield finding(
                 "unchecked",
                 "pause",
@@ -194,10 +221,9 @@ def _check_pauses(log: RunLog) -> Iterator[Finding]:
             )
         else:
             yield finding(
-                "error", "pause", f"{counts[reason]} pauses for {reason}, but {events} lines of one: the clock stopped for something else"
+                "error", "pause",
+                f"{counts[reason]} pauses for {reason}, but {events[reason]} lines of one: the clock stopped for something else",
             )  # fmt: skip
-    if counts.get("hf export") and train.get("steps_per_hf_export") == -1:
-        yield finding("error", "pause", "pauses for an export, which the config does not plan")
 
 
 def _check_rows(log: RunLog) -> Iterator[Finding]:

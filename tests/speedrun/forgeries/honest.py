@@ -48,6 +48,7 @@ class Plan:
     eval_every: int = 1000
     export_every: int = -1
     profile: bool = False
+    task_every: int | None = None
     step_time: float = 0.05
     late: float = 0.05
     model_class: str = LLAMA
@@ -108,7 +109,10 @@ def _run_json(plan: Plan) -> dict[str, Any]:
     train = {
         "train_batch_size": plan.batch, "num_train_steps": plan.steps, "learning_rate": 0.01, "seed": plan.seed,
         "steps_per_eval": plan.eval_every, "steps_per_hf_export": plan.export_every, "skip_bad_steps": False,
-        "resources": _resources(plan),
+        "steps_per_export": plan.checkpoint_every, "checkpoint_interval": 600.0,
+        "profiler": plan.profile, "profiler_start_step": 3, "profiler_num_steps": 4,
+        "resources": _resources(plan), "task_eval_names": [] if plan.task_every is None else ["piqa"],
+        "steps_per_task_eval": plan.task_every,
     }  # fmt: skip
     per_token = llama_flops_per_token(model, plan.vocab, plan.length)
 
@@ -190,7 +194,7 @@ def _train(
     for step in range(first, plan.steps):
         if step == kill:
             return saved
-        if plan.profile and step == 3:
+        if plan.profile and step == first + 3:
             pause("profiler", step, rng.uniform(0.2, 0.6))
         seconds = usual * schedule.size_at(step) / schedule.size_at(0) * rng.lognormvariate(0.0, 0.05)
         seconds *= 1.0 + (rng.random() < 0.03) * rng.uniform(0.5, 4.0)
@@ -206,9 +210,14 @@ def _train(
             mfu_model_flops=round(mfu, 5), loss=loss, grad_norm=rng.lognormvariate(0.0, 0.2), learning_rate=0.01,
         )  # fmt: skip
         done = step + 1
+        if plan.profile and done == min(first + 7, plan.steps) and done > first + 3:
+            pause("profiler", step, rng.uniform(0.2, 0.6))
         if done % plan.eval_every == 0 and done != plan.steps:
             pause("evaluation", step, rng.uniform(0.1, 1.0))
             writer.append("evaluation", step=done, bits_per_byte=loss / 3)
+        if plan.task_every is not None and (done % plan.task_every == 0 or done == plan.steps):
+            pause("task evaluation", step, rng.uniform(0.1, 1.0))
+            writer.append("evaluation", step=done, piqa=0.5)
         if done % plan.checkpoint_every == 0 or done == plan.steps:
             pause("checkpoint", done, rng.uniform(0.01, 0.1))
             writer.append("checkpoint", step=done, bytes=1000, seconds=0.05)
@@ -266,7 +275,7 @@ def honest_plans(count: int) -> list[list[Plan]]:
             length=rng.choice([64, 128, 512]), vocab=rng.choice([300, 1000, 32000]), batch=batch, steps=steps, device=device, chips=chips,
             kills=tuple(sorted(rng.sample(range(1, steps), k=rng.choice([0, 0, 1, min(3, steps - 1)])))),
             checkpoint_every=rng.choice([5, 10, 50]), eval_every=rng.choice([4, 25, 1000]), export_every=rng.choice([-1, -1, 20]),
-            profile=rng.random() < 0.2, step_time=rng.choice([0.004, 0.05, 1.5, 30.0]), late=rng.choice([0.0, 0.1, 0.4]),
+            profile=rng.random() < 0.2, task_every=rng.choice([None, None, 8]), step_time=rng.choice([0.004, 0.05, 1.5, 30.0]), late=rng.choice([0.0, 0.1, 0.4]),
             model_class=rng.choice([LLAMA, LLAMA, "__main__:MyConfig"]), author=rng.choice(AUTHORS),
             wandb=rng.choice([None, f"https://wandb.ai/example/marin/runs/run-{number}"]),
         )  # fmt: skip

@@ -139,30 +139,96 @@ def false_pauses(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
         "hf export",
     )[variant]
 
-    def change(events: list[Event]) -> list[Event]:
-        shift, found = 0.0, []
-        for event in events:
-            found.append({**event, "time": round(event["time"] + shift, 3)})
-            if event["event"] == "step" and event["step"] % 5 == 2:
-                shift += 0.5
-                found.append(
-                    {
-                        "event": "pause",
-                        "reason": reason,
-                        "step": event["step"],
-                        "seconds": 0.5,
-                        "time": round(event["time"] + shift, 3),
-                    }
-                )
-        return found
-
-    edit_log(bases.copy("plain", to), change, careful=True)
+    edit_log(bases.copy("plain", to), lambda events: _paused(events, reason), careful=True)
     words = {
         "evaluation": "where the config plans",
         "checkpoint": "the clock stopped for something else",
-        "hf export": "does not plan",
+        "hf export": "where the config plans none",
     }
     return expect("log", words.get(reason, "the clock stops for"))
+
+
+def _paused(
+    events: list[Event], reason: str, *, every: int = 5, step: bool = True, line: Event | None = None
+) -> list[Event]:
+    """A log with half a second off the clock after every so many steps, and what the engine writes of such a pause."""
+    shift, found = 0.0, []
+    for event in events:
+        found.append({**event, "time": round(event["time"] + shift, 3)})
+        if event["event"] == "step" and event["step"] % every == every // 2:
+            shift += 0.5
+            time = round(event["time"] + shift, 3)
+            named = {"step": event["step"]} if step else {}
+            found.append({"event": "pause", "reason": reason, **named, "seconds": 0.5, "time": time})
+            if line is not None:
+                found.append({**line, "step": event["step"], "time": time})
+    return found
+
+
+@family(8)
+def unplanned_pauses(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """Pauses that the engine knows, more often than the config has them, or with the config's word on them taken out."""
+    directory = bases.copy("plain", to)
+    reason = (
+        "profiler",
+        "profiler",
+        "hf export",
+        "hf export",
+        "task evaluation",
+        "checkpoint",
+        "evaluation",
+        "profiler",
+    )[variant]
+    settings: Event = {}
+    if variant == 1:
+        settings = {"profiler": True, "profiler_start_step": 2, "profiler_num_steps": 5}
+    if variant == 4:
+        settings = {"task_eval_names": ["piqa"], "steps_per_task_eval": 50}
+
+    def change(info: Event) -> None:
+        info["config"]["train"].update(settings)
+        if variant == 2:
+            info["config"]["train"].pop("steps_per_hf_export")
+
+    if settings or variant == 2:
+        edit_run_json(directory, change, careful=True)
+        train = json.loads((directory / "logs" / "0" / "run.json").read_text())["config"]["train"]
+        edit_run(directory, lambda info: info.update(train_config=train))
+    line = {"event": "checkpoint", "bytes": 1, "seconds": 0.1} if reason == "checkpoint" else None
+    named = variant != 6
+    edit_log(directory, lambda events: _paused(events, reason, every=3, step=named, line=line), careful=True)
+    return expect("log", "where the config plans" if named else "that names no step")
+
+
+@family(4)
+def clock_that_begins_late(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """The line with which a process begins to count is left out, so that its first step may be as short as one likes."""
+
+    def change(events: list[Event]) -> list[Event]:
+        first = next(event for event in events if event["event"] == "step")
+        first["step_time"] = round(first["step_time"] * (1.0, 0.9, 0.5, 0.1)[variant], 6)
+        return [event for event in events if event["event"] != "clock"]
+
+    edit_log(bases.copy("plain", to), change, careful=True)
+    return expect("log", "has no line `clock`")
+
+
+@family(4)
+def second_beginning(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """A run that begins twice at step 0, the second time with weights from elsewhere, whose training the cost does not count."""
+
+    def change(events: list[Event]) -> list[Event]:
+        first = next(number for number, event in enumerate(events) if event["event"] == "step")
+        head = [dict(event) for event in events[: first + 4]]
+        later = 60.0 + head[-1]["time"] - events[0]["time"]
+        for event in events:
+            event["time"] = round(event["time"] + later, 3)
+            if event["event"] == "step":
+                event["loss"] = event["loss"] * (0.9, 0.7, 0.5, 0.95)[variant]
+        return [*head, *events]
+
+    edit_log(bases.copy("plain", to), change, careful=True)
+    return expect("log", "did not go on from the run's own weights")
 
 
 @family(6)

@@ -1,0 +1,127 @@
+"""When a run's config lets the clock stop: a pause that it does not plan is work off the clock under a good name."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# Of a run.json that leaves a field out; those of the engine's config, which needs JAX to be imported.
+_STEPS_PER_EXPORT, _STEPS_PER_TASK_EVAL, _CHECKPOINT_INTERVAL = 10_000, 10_000, 600.0
+_PROFILER_START, _PROFILER_STEPS = 5, 100
+_EARLY = 0.5  # of the interval between two checkpoints; a second at least is the machine's
+
+
+@dataclasses.dataclass(frozen=True)
+class PausePlan:
+    """The steps after which a run pauses; `None` for never.
+
+    Args:
+        last: the number of steps that were trained.
+        trace: of a process, from its first step on: the first traced step, and how many are.
+    """
+
+    last: int
+    evaluation: int | None
+    task_evaluation: int | None
+    hf_export: int | None
+    at_end: tuple[str, ...]
+    checkpoint: int
+    interval: float
+    trace: tuple[int, int] | None
+    planned_steps: int
+
+    @staticmethod
+    def of(train: Mapping[str, Any], last: int) -> "PausePlan":
+        """The plan of a `run.json`'s `config.train`."""
+        kept = _whole(train, "steps_per_export") or _STEPS_PER_EXPORT
+        planned = _whole(train, "num_train_steps") or last
+        asked = train.get("steps_per_hf_export")
+        tasks = train.get("task_eval_names")
+        at_end = ["task evaluation"] if tasks else []
+        if asked is None:
+            export = kept if kept <= planned else None
+        else:
+            export = _whole(train, "steps_per_hf_export")
+            at_end += ["hf export"] if export else []
+        trace = None
+        if train.get("profiler") is True:
+            start = train.get("profiler_start_step")
+            begin = start if isinstance(start, int) and start >= 0 else _PROFILER_START
+            trace = (begin, _whole(train, "profiler_num_steps") or _PROFILER_STEPS)
+        interval = train.get("checkpoint_interval", _CHECKPOINT_INTERVAL)
+        return PausePlan(
+            last,
+            _whole(train, "steps_per_eval"),
+            (_whole(train, "steps_per_task_eval") or _STEPS_PER_TASK_EVAL) if tasks else None,
+            export,
+            tuple(at_end),
+            kept,
+            float(interval) if isinstance(interval, int | float) and interval > 0 else _CHECKPOINT_INTERVAL,
+            trace,
+            planned,
+        )
+
+    def first_unplanned(self, events: Sequence[dict[str, Any]], *, strict: bool) -> str | None:
+        """What is wrong with the first pause of a process that the plan does not have; None where it has all.
+
+        Args:
+            events: the lines of one process.
+            strict: whether the log is of an engine that names every pause's step, and one evaluation at a step.
+        """
+        begin = events[0].get("from_step", 0) if events[0]["event"] == "start" else 0
+        seen: dict[tuple[str, int], int] = {}
+        saved = next((event["time"] for event in events if event["event"] == "clock"), events[0]["time"])
+        saves = [event for event in events if event["event"] == "pause" and event["reason"] == "checkpoint"]
+        for pause in (event for event in events if event["event"] == "pause"):
+            reason, step = pause["reason"], pause.get("step")
+            said = f"a pause of {pause['seconds']:.3g} s for {reason}"
+            if step is None:
+                if strict:
+                    return f"{said} that names no step"
+                continue
+            seen[reason, step] = seen.get((reason, step), 0) + 1
+            if strict and seen[reason, step] > (2 if reason == "profiler" else 1):
+                return f"{said} after step {step}, where there was one already"
+            if reason == "checkpoint":
+                done_early = pause["time"] - pause["seconds"] - saved < self.interval * _EARLY - 1.0
+                if strict and done_early and step % self.checkpoint and step != self.last and pause is not saves[-1]:
+                    return (
+                        f"{said} after {step} steps, {pause['time'] - pause['seconds'] - saved:.3g} s after the one before, where the config"
+                        f" plans one every {self.interval:g} s or {self.checkpoint:,} steps"
+                    )
+                saved = pause["time"]
+            elif not self._plans(reason, step, begin):
+                return f"{said} after step {step}, where the config plans {self._words(reason)}"
+        return None
+
+    def _plans(self, reason: str, step: int, begin: int) -> bool:
+        if reason == "profiler":
+            if self.trace is None:
+                return False
+            first = begin + self.trace[0]
+            return step in (first, min(first + self.trace[1], self.planned_steps) - 1)
+        every, done = self._every(reason), step + 1
+        if not every:
+            return False
+        if done == self.last and reason != "hf export":
+            return reason in self.at_end
+        return done % every == 0 or (done == self.last and reason in self.at_end)
+
+    def _every(self, reason: str) -> int | None:
+        return {"evaluation": self.evaluation, "task evaluation": self.task_evaluation, "hf export": self.hf_export}[
+            reason
+        ]
+
+    def _words(self, reason: str) -> str:
+        if reason == "profiler":
+            return (
+                "none"
+                if self.trace is None
+                else f"a trace of {self.trace[1]:,} steps from the {self.trace[0]}th of a process on"
+            )
+        every = self._every(reason)
+        return f"one every {every:,} steps" if every else "none"
+
+
+def _whole(train: Mapping[str, Any], name: str) -> int | None:
+    value = train.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
