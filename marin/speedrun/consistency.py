@@ -29,6 +29,10 @@ _PEAK_TOLERANCE = 0.01
 _COUNT_TOLERANCE = 0.10
 _LLAMA_KEYS = ("hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads")
 _LONGEST_NAME = 64
+# Whoever states a peak that nobody can look up states his own cost.
+_UNKNOWN_DEVICE = (
+    "the catalogue has no {name!r}, so its peak cannot be checked: add it to marin/hardware.py with its source"
+)
 _PLACEHOLDERS = ("your name", "your affiliation", "(none given)")
 _TIMESTAMP = "%Y-%m-%d %H:%M:%S UTC"
 _USUAL_TIMESTAMP = re.compile(r"[0-9]{4}(-[0-9]{2}){2} ([01][0-9]|2[0-3])(:[0-9]{2}){2} UTC")
@@ -287,7 +291,10 @@ def _device_of(info: RunInfo) -> tuple[_Device | None, list[Finding]]:
         note = "the peak of a processor is measured on the machine at hand, so it is taken as stated"
         return _Device("cpu", 1, None, "measured"), [_note("device_flops", note)]
     else:
-        return None, [_unchecked("resources", "the hardware is not stated")]
+        said = "the hardware is not stated"
+        if info.device_flops is None or info.training_hardware_flops is None:
+            return None, [_unchecked("resources", said)]
+        return None, [_error("resources", f"{said}, so nothing says that its peak is {info.device_flops:.4g} FLOP/s")]
     override = resources.get("device_flops_override")
     if isinstance(override, int | float) and not isinstance(override, bool):
         return _typed_in(name, count, float(override))
@@ -301,7 +308,11 @@ def _device_of(info: RunInfo) -> tuple[_Device | None, list[Finding]]:
         entry = hardware.lookup_device(name)
         return _Device(name, count, entry.peak("bf16"), entry.source), []
     except HardwareError as error:
-        return _Device(name, count, None, ""), [_unchecked("device_flops", f"the peak is not recomputable: {error}")]
+        if info.device_flops is None:
+            return _Device(name, count, None, ""), [
+                _unchecked("device_flops", f"the peak is not recomputable: {error}")
+            ]
+        return _Device(name, count, None, ""), [_error("device_flops", _UNKNOWN_DEVICE.format(name=name))]
 
 
 def _typed_in(name: str, count: int, override: float) -> tuple[_Device, list[Finding]]:
@@ -310,7 +321,9 @@ def _typed_in(name: str, count: int, override: float) -> tuple[_Device, list[Fin
     try:
         entry = hardware.lookup_device(name)
     except HardwareError:
-        return _Device(name, count, override, "override"), [_unchecked("device_flops", said)]
+        return _Device(name, count, override, "override"), [
+            _error("device_flops", f"{said}: {_UNKNOWN_DEVICE.format(name=name)}")
+        ]
     peaks = sorted(entry.peak_flops.values())
     known = entry.peak_flops.get("bf16", peaks[0])
     # FP8 trains at another peak than bf16; a lower one, such as float32's, would make the same hardware cheaper.
@@ -386,6 +399,11 @@ def _check_mfu(info: RunInfo, device: _Device | None) -> list[Finding]:
     if info.mfu is not None and not _close(info.mfu, mfu, 1e-3):
         found.append(_error("mfu", f"mfu is {info.mfu:.4f}, but model FLOPs / hardware FLOPs = {mfu:.4f}", mfu))
     traced = info.traced_flops
+    if traced and traced >= info.training_hardware_flops:
+        found.append(_error(
+            "traced_flops",
+            f"the program's own FLOPs are {traced / info.training_hardware_flops:.1%} of what the hardware could have done in the time stated",
+        ))  # fmt: skip
     if (
         traced
         and info.traced_mfu is not None

@@ -1,5 +1,6 @@
 """What is checked before anything is computed: devices, tokenizer, data. Each refusal says what would work."""
 
+import contextlib
 import os
 import sys
 from typing import Any
@@ -44,12 +45,22 @@ def check_devices(resources: Any) -> None:
             f"the config asks for {resources.device_name} ({resources.platform}), JAX sees only {actual} here: {hint} in the"
             " config, run on such a machine, or look at it with --dry_run true; `marin doctor` shows what this machine has"
         )
-    if actual == "gpu" and resources.device_flops_override is None:
-        asked, found = hardware.lookup_device(resources.device_name), jax.devices()[0].device_kind
-        if hardware.lookup_device(found).name != asked.name:
+    if actual == "gpu":
+        asked, found = _known(resources.device_name), jax.devices()[0].device_kind
+        if resources.device_flops_override is None:  # what nobody knows needs its peak
+            asked = hardware.lookup_device(resources.device_name)
+            hardware.lookup_device(found)
+        if asked is not None and _known(found) != asked:
             raise HardwareError(
                 f"the config says {asked.name}, this machine has {found}: set `accelerator_type` to it, or to 'auto'"
             )
+
+
+def _known(name: str) -> hardware.Device | None:
+    """The catalogue's entry of a device, or None."""
+    with contextlib.suppress(HardwareError):
+        return hardware.lookup_device(name)
+    return None
 
 
 def check_tokenizer(config: TrainLmConfig, source: BatchSource, tokenizer: Tokenizer) -> None:

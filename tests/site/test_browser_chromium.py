@@ -80,6 +80,7 @@ def test_person_browses_searches_and_follows_provenance(browser: Any, client: An
         page.get_by_role("searchbox").fill("café number 413")
         page.get_by_role("button", name="Search").click()
         row = page.locator("ol.rows > li")
+        row.first.wait_for()
         assert row.count() == 1
         assert not row.locator(".tree").is_visible()
         row.locator("summary").first.click()

@@ -107,7 +107,42 @@ def test_statement_about_another_log_or_results_file_does_not_count(contest: Con
     contest.state("re-evaluation", "judge", contest.measured())
     path = contest.directory / "speedrun_results.json"
     path.write_text(path.read_text().replace("A small Llama.", "A large Llama."))
+    assert "of a results file that was changed since" in contest.why()
+    shutil.rmtree(contest.directory / "logs")
+    without = json.loads(path.read_text())
+    for run in without["runs"]:
+        run["run_info"].pop("digests")
+    path.write_text(json.dumps(without))
     assert "about another speedrun_results.json" in contest.why()
+
+
+@pytest.mark.parametrize("without_log", [False, True])
+def test_refutation_is_not_voided_by_a_change_of_the_results(contest: Contest, without_log: bool) -> None:
+    contest.state("re-run", "judge", contest.measured(0.9))
+    path = contest.directory / "speedrun_results.json"
+    path.write_text(path.read_text() + "\n")
+    if without_log:
+        shutil.rmtree(contest.directory / "logs")
+    assert [verdict["re-run"].outcome for verdict in contest.verdicts()] == ["failed", "failed"]
+
+
+def test_author_who_makes_no_claim_confirms_nothing_of_his_own(contest: Contest) -> None:
+    contest.state("re-run", "author", contest.measured())
+    path = contest.directory / "speedrun_results.json"
+    assert contest.verdicts()[0]["re-run"].outcome == "passed"  # nothing says that it is his
+    (contest.directory / "statements" / "s.json").unlink()
+    path.write_text(path.read_text().replace("Ada Example", "Author"))
+    contest.state("re-run", "author", contest.measured())
+    assert "whose submission it is" in contest.why("re-run")
+
+
+def test_more_statements_than_are_read_are_not_sound(contest: Contest) -> None:
+    contest.state("re-run", "judge", contest.measured(0.9), "zoe")
+    for number in range(64):
+        (contest.directory / "statements" / f"!{number:03}.json").write_text("{}")
+    verdict = contest.verdicts()[0]
+    assert not verdict.sound
+    assert "65 statements, of which 64 are read" in " ".join(f.message for f in verdict["parsed"].findings)
 
 
 def test_statement_whose_payload_was_changed_does_not_count(contest: Contest) -> None:

@@ -86,6 +86,12 @@ def _check_metric(info: RunInfo) -> Iterator[Finding]:
             f"{info.c4_en_bpb:.6g} is {what}, the published rows have the mean over batches, here {block.levanter_bits_per_byte:.6g}",
             block.levanter_bits_per_byte,
         )  # fmt: skip
+    elif info.c4_en_bpb is not None and block.bits_per_byte is not None and block.levanter_bits_per_byte is None:
+        yield _found(
+            "error",
+            "evaluation.levanter_bits_per_byte",
+            "bits per byte on C4-EN are stated, and the evaluation lacks the mean over batches that they are",
+        )
     version = (block.model_extra or {}).get("metric_version")
     if version not in (None, 1):
         yield _found(

@@ -46,12 +46,13 @@ def check_against(info: RunInfo, curves: Curves | None, known: Iterable[KnownRun
 
 def _signs(info: RunInfo, curves: Curves | None, other: KnownRun, has_log: bool) -> Iterator[Finding]:
     mine, theirs = info.digests, other.info.digests
+    same_author = same_name(info.author.name, other.info.author.name)
     for field in ("metrics_log", "log_head"):
         one, two = (mine and getattr(mine, field)), (theirs and getattr(theirs, field))
         if one and one == two:
             yield _error("log", f"digests.{field}", f"the log is that of {other.source}: one run counts once")
     if curves is not None and other.curves is not None:
-        yield from compare_curves(curves, other.curves, other.source)
+        yield from compare_curves(curves, other.curves, other.source, same_author=same_author)
     if info.wandb_run_link and _page(info.wandb_run_link) == _page(other.info.wandb_run_link):
         yield _error("arithmetic", "wandb_run_link", f"the run's page is that of {other.source}: one run counts once")
     time, their_time = info.training_time, other.info.training_time
@@ -67,7 +68,6 @@ def _signs(info: RunInfo, curves: Curves | None, other: KnownRun, has_log: bool)
         yield _held(f"{' and '.join(rounded)} are those of {other.source}, rounded")
     if has_log:
         return
-    same_author = same_name(info.author.name, other.info.author.name)
     if same_author and _device(info) == _device(other.info):
         return
     if info.model_size == other.info.model_size and info.total_tokens == other.info.total_tokens and info.model_size:

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from marin.errors import ResultsError
+from marin import hardware
+from marin.errors import HardwareError, ResultsError
 from marin.speedrun import strict_json
 from marin.speedrun.evaluation_record import EvaluationRecord
 from marin.speedrun.results import Digests, RunInfo
@@ -33,7 +34,13 @@ def check_agreement(info: RunInfo, log: RunLog) -> list[Finding]:
         check_steps(log.record)
     except ResultsError as error:
         return [finding("error", "steps", str(error))]
-    return [*_check_figures(info, log), *_check_digests(info, log), *_check_chain(log), *_check_evaluation(info, log)]
+    return [
+        *_check_figures(info, log),
+        *_check_host(log),
+        *_check_digests(info, log),
+        *_check_chain(log),
+        *_check_evaluation(info, log),
+    ]
 
 
 def _check_figures(info: RunInfo, log: RunLog) -> Iterator[Finding]:
@@ -68,6 +75,21 @@ def _check_figures(info: RunInfo, log: RunLog) -> Iterator[Finding]:
             f"{shown} is {_show(claimed)}, from the log it is {_show(value)}",
             number,
         )
+
+
+def _check_host(log: RunLog) -> Iterator[Finding]:
+    """The GPUs that the machine's driver named against the device whose peak the cost counts."""
+    named = {gpu.name for gpu in log.run.host.gpus}
+    if log.run.platform != "gpu" or not named:
+        return
+    try:
+        stated = hardware.lookup_device(log.run.device_name or "")
+        found = [hardware.lookup_device(name) for name in named]
+    except HardwareError:
+        return
+    if all(device.peak_flops != stated.peak_flops for device in found):  # a machine may have several kinds
+        names = " and ".join(sorted({device.name for device in found}))
+        yield finding("error", "device_name", f"run.json says {stated.name}, its machine had {names}")
 
 
 def _check_digests(info: RunInfo, log: RunLog) -> Iterator[Finding]:
@@ -148,6 +170,12 @@ def _check_evaluation(info: RunInfo, log: RunLog) -> Iterator[Finding]:
                     field,
                     f"{field} is {_show(claims.get(field))}, in {name} it is {_show(found.get(field))}",
                 )
+    if info.core_metric is not None:
+        yield finding(
+            "unchecked",
+            "core_metric",
+            "CORE is as stated: neither the log nor the evaluation's file holds it, so that somebody has to score the checkpoint again",
+        )
     block = info.evaluation
     if (
         block is None

@@ -79,6 +79,14 @@ class _Traced(_Strict):
     training: Number | None = None
 
 
+class _Gpu(_Strict):
+    name: str
+
+
+class _Host(_Strict):
+    gpus: list[_Gpu] = Field(default_factory=list, max_length=4096)
+
+
 class RunJson(_Strict):
     """What checks need of `run.json`."""
 
@@ -92,6 +100,7 @@ class RunJson(_Strict):
     seeds: _Seeds
     git: _Git
     digests: _Digests
+    host: _Host = Field(default_factory=_Host)
     model_class: str | None = None
     model_flops_per_token: Number | None = None
     traced_flops_per_token: _Traced | None = None

@@ -29,6 +29,7 @@ from marin.errors import ConfigError, ResultsError
 from marin.speedrun import results, strict_json
 from marin.speedrun.results import Number
 from marin.speedrun.verification.submission import LogFiles, Statement, Submission
+from marin.speedrun.verification.texts import skeleton
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -87,6 +88,9 @@ class Checked:
     signer: str | None
     problem: str | None
     predicate: Predicate | None
+    of_older_results: bool = (
+        False  # about these logs, and a results file that was changed since: it can refute, and not confirm
+    )
 
 
 def subjects(submission: Submission) -> dict[str, str]:
@@ -132,12 +136,20 @@ def check_statements(submission: Submission, allowed_signers: str | os.PathLike[
     """Every statement of a submission with what its signature is worth; one by its claimant does not count for more than a claim."""
     found = [_check(statement, submission, allowed_signers) for statement in submission.statements]
     claimants = {item.signer for item in found if item.kind == "claim" and item.signer}
+    authors = [run.author.name for run in submission.runs]
     return [
         dataclasses.replace(item, signer=None, problem=f"signed by {item.signer}, whose submission it is")
-        if item.kind != "claim" and item.signer in claimants
+        if item.kind != "claim"
+        and item.signer is not None
+        and (item.signer in claimants or any(_is_named(item.signer, author) for author in authors))
         else item
         for item in found
     ]
+
+
+def _is_named(principal: str, author: str) -> bool:
+    """Whether a signer's principal, a name or an address such as ada@example.org, is an author's name."""
+    return any(skeleton(name) == skeleton(author) for name in (principal, principal.partition("@")[0]))
 
 
 def _check(statement: Statement, submission: Submission, allowed: str | os.PathLike[str] | None) -> Checked:
@@ -154,12 +166,20 @@ def _check(statement: Statement, submission: Submission, allowed: str | os.PathL
             statement.name, None, None, f"its predicate {parsed.predicate_type[:80]!r} is not one of ours", None
         )
     named = {subject.name: subject.digest.get("sha256") for subject in parsed.subject}
-    for name, digest in subjects(submission).items():
+    found = subjects(submission)
+    # Who is refuted could otherwise void it with a blank in the results, or by taking the log away.
+    stated = {run.digests.metrics_log for run in submission.runs if run.digests and run.digests.metrics_log}
+    older = (
+        kind != "claim"
+        and named.get(results.FILE_NAME) != found[results.FILE_NAME]
+        and not stated.isdisjoint(named.values())
+    )
+    for name, digest in {} if older else found.items():
         if named.get(name) != digest:
             other = f"it is about another {name}" if name in named else f"it does not name {name}"
             return Checked(statement.name, kind, None, other, parsed.predicate)
     signer, problem = _signer(message, signature, allowed)
-    return Checked(statement.name, kind, signer, problem, parsed.predicate)
+    return Checked(statement.name, kind, signer, problem, parsed.predicate, older)
 
 
 def _open(statement: Statement) -> tuple[bytes, bytes, bytes]:

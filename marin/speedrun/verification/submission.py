@@ -231,7 +231,12 @@ def _read_statements(directory: pathlib.Path) -> tuple[tuple[Statement, ...], li
     names = sorted(name for name in os.listdir(folder) if name.endswith(".json") and name.isprintable())
     if len(names) > MAX_STATEMENTS:
         findings.append(
-            Finding("submission", "warning", STATEMENTS, f"{len(names)} statements, of which {MAX_STATEMENTS} are read")
+            Finding(
+                "submission",
+                "error",
+                STATEMENTS,
+                f"{len(names)} statements, of which {MAX_STATEMENTS} are read: a maintainer has to take out those that say nothing",
+            )
         )
     for name in names[:MAX_STATEMENTS]:
         shown = f"{STATEMENTS}/{name}"

@@ -78,7 +78,7 @@ def verify_read(submission: Submission, context: Context | None = None) -> list[
         elif log is not None:
             committed = context.commit_time(log.run.git.commit) if context.commit_time and log.run.git.commit else None
             found += _check_log(run, log, now, committed)
-            found += _check_kin(curves, number)
+            found += _check_kin(submission.runs, curves, number)
         found += _by_others(submission.runs, number, checked)
         verdicts.append((run, _verdict(found, submission)))
     return verdicts
@@ -121,11 +121,13 @@ def _check_log(run: RunInfo, log: RunLog, now: datetime.datetime, committed: flo
     return found if not log.lines_of("end") else [*found, *check_times(log, now, committed)]
 
 
-def _check_kin(curves: Sequence[Curves | None], number: int) -> list[Finding]:
+def _check_kin(runs: Sequence[RunInfo], curves: Sequence[Curves | None], number: int) -> Iterable[Finding]:
     """The log against those of the submission's runs before it."""
     mine = curves[number]
-    before = [(k, theirs) for k, theirs in enumerate(curves[:number]) if theirs is not None]
-    return [] if mine is None else [found for k, theirs in before for found in compare_curves(mine, theirs, f"run {k}")]
+    for k, theirs in enumerate(curves[:number]):
+        if mine is not None and theirs is not None:
+            same = texts.same_name(runs[number].author.name, runs[k].author.name)
+            yield from compare_curves(mine, theirs, f"run {k}", same_author=same)
 
 
 def _check_date(run: RunInfo, now: datetime.datetime) -> Iterable[Finding]:
@@ -153,6 +155,8 @@ def _by_others(runs: Sequence[RunInfo], number: int, checked: Sequence[statement
         said = f"{item.signer} {judgement.words}"
         if not item.predicate.confirmed or judgement.outcome == "differs":
             yield Finding(rung, "error", item.name, f"{said}: not confirmed")
+        elif item.of_older_results:
+            yield Finding(rung, "unchecked", item.name, f"{said}: of a results file that was changed since")
         elif judgement.outcome == "undecided":
             yield Finding(rung, "unchecked", item.name, f"{said}: not decided")
         else:

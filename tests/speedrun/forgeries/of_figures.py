@@ -301,3 +301,67 @@ def cheaper_hardware_by_name(bases: Bases, to: pathlib.Path, variant: int) -> Ex
 
     edit_run(directory, change)
     return expect("arithmetic", ("device_name is H100", "typed in by the author", "the platform is 'gpu'")[variant])
+
+
+@family(6)
+def hardware_that_nobody_can_look_up(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """A device of one's own invention with a peak that makes the run cheap, or none named at all."""
+    directory = bases.copy("plain", to)
+    if variant < 3:
+        without_logs(directory)
+
+    def change(info: dict[str, Any]) -> None:
+        peak = info["device_flops"] / (2.0, 5.0, 1.5, 3.0, 2.0, 1.0)[variant]
+        if variant in (2, 5):
+            info.pop("resources")
+        else:
+            info["resources"].update(accelerator_type="X9000", device_flops_override=peak if variant % 2 else None)
+            info["device_name"] = "X9000"
+        info.update(device_flops=peak, training_hardware_flops=info["training_time"] * peak, mfu=None, traced_mfu=None)
+
+    edit_run(directory, change)
+    return expect("arithmetic", "the hardware is not stated" if variant in (2, 5) else "the catalogue has no 'X9000'")
+
+
+@family(2)
+def other_gpu_in_the_machine(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """The log of an H100, or of two, under the name of the A100 that the cost counts."""
+    directory = bases.copy("plain", to)
+    gpus = [{"name": "NVIDIA H100 80GB HBM3", "memory_bytes": 8 << 30}] * (variant + 1)
+    edit_run_json(directory, lambda info: info["host"].update(gpus=gpus), careful=True)
+    return expect("log", "run.json says A100", "its machine had")
+
+
+@family(2)
+def program_with_more_flops_than_its_hardware(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """A model that counts few FLOPs of its own and whose traced program has more than the time allows."""
+    directory = without_logs(bases.copy("plain", to))
+
+    def change(info: dict[str, Any]) -> None:
+        info["traced_flops"] = info["training_hardware_flops"] * (1.0, 7.0)[variant]
+        info["traced_training_flops_per_token"] = info["traced_flops"] / info["total_tokens"]
+        info["traced_mfu"] = (1.0, 7.0)[variant]
+
+    edit_run(directory, change)
+    return expect("arithmetic", "of what the hardware could have done in the time stated")
+
+
+@family(2)
+def c4_without_the_mean_over_batches(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """The published rows' figure, free to choose where the evaluation does not have it."""
+    directory = without_logs(bases.copy("plain", to))
+
+    def change(info: dict[str, Any]) -> None:
+        info["evaluation"].update(name="paloma/c4_en", levanter_bits_per_byte=None)
+        info["eval/paloma/c4_en/bpb"] = info["evaluation"]["bits_per_byte"] * (0.9, 0.99)[variant]
+
+    edit_run(directory, change)
+    return expect("arithmetic", "lacks the mean over batches")
+
+
+@family(2)
+def core_metric_without_evidence(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """CORE typed into the results of a run whose log fits: it does not reach the rung of the log."""
+    directory = bases.copy("plain", to)
+    edit_run(directory, lambda info: info.update(core_metric=(0.26, 0.9)[variant], core_version="v1"))
+    return expect("log", "CORE is as stated")

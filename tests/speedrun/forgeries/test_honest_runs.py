@@ -4,7 +4,7 @@ import pathlib
 import random
 
 import pytest
-from forgeries.editing import edit_run, edit_run_json
+from forgeries.editing import edit_log, edit_run, edit_run_json, log_events
 from forgeries.honest import Plan, honest_plans, write_submission
 
 from marin.speedrun.verification import verify_submission
@@ -48,3 +48,24 @@ def test_results_of_this_repository_keep_their_rung(name: str) -> None:
     ((info, verdict),) = verify_submission(CONTEST / name)
     assert info.digests is not None and info.digests.evaluation_link is None
     assert (verdict.level, verdict["log"].outcome, verdict.counts) == ("arithmetic", "open", True)
+
+
+@pytest.mark.parametrize(("noise", "outcome"), [(5e-4, "passed"), (2e-5, "failed")])
+def test_seeds_of_one_author_on_one_order_of_batches_may_come_close(
+    noise: float, outcome: str, tmp_path: pathlib.Path
+) -> None:
+    """As they do at GPU scale, where the loss of a large batch is mostly the batch's; with noise laid over one they come closer."""
+    directory = write_submission(tmp_path / "seeds", [Plan(steps=60, seed=seed) for seed in (0, 1)], random.Random(4))
+    losses = [event["loss"] for event in log_events(directory) if event["event"] == "step"]
+    rng = random.Random(9)
+
+    def close(events: list[dict[str, object]]) -> list[dict[str, object]]:
+        steps = [event for event in events if event["event"] == "step"]
+        for event, loss in zip(steps, losses, strict=True):
+            event["loss"] = loss * (1 + rng.gauss(0, noise))
+        return events
+
+    edit_log(directory, close, 1, careful=True)
+    verdict = verify_submission(directory)[1][1]
+    assert verdict["log"].outcome == outcome
+    assert any("another seed" in finding.message for finding in verdict["log"].findings)
