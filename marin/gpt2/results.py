@@ -31,7 +31,7 @@ def write_run_results(run: Path, core_metric: float | None, description: str, au
     info = RunInfo(
         author=author,
         description=description,
-        tokenized_dataset=", ".join(component["name"] for component in record.info["data"]),
+        tokenized_dataset=_caches_of(record.info["config"]["data"]),
         core_metric=core_metric,
         core_version=None if core_metric is None else "v1",
         digests=Digests(**digests_of_log(record.info, *log, log_chain.head_of(*log))),
@@ -39,6 +39,12 @@ def write_run_results(run: Path, core_metric: float | None, description: str, au
     )
     write_results(run / FILE_NAME, info)
     return info
+
+
+def _caches_of(data: Any) -> str:
+    """The token caches of a `run.json`, each without the way that leads to it from the run."""
+    paths = data["components"].values() if isinstance(data, dict) else [data]
+    return " + ".join("/".join(part for part in str(path).split("/") if part not in ("", ".", "..")) for path in paths)
 
 
 @dataclasses.dataclass(frozen=True)

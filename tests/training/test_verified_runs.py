@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from marin.speedrun.results import write_results
+from marin.gpt2.results import write_run_results
+from marin.speedrun.results import Author, write_results
 from marin.speedrun.run_results import SubmissionInfo, results_from_run
 from marin.speedrun.verdict import Verdict
 from marin.speedrun.verification import verify_submission
 from marin.tracking import RunRecord
+from marin.tracking.run_record import PAUSES
 from marin.training import loop
-from marin.training.loop import train_lm
+from marin.training.loop import Measurement, train_lm
 
 
 def _submission(run: Path, to: Path, seed: int = 0) -> Path:
@@ -59,6 +61,30 @@ def test_verify_of_a_trained_run_passes_the_log_rung(options, make_config, tmp_p
     train_lm(config, evaluate=_evaluate)
     ((_, verdict),) = verify_submission(_submission(Path(config.output_path), tmp_path / "s"))
     _assert_log_passes(verdict)
+
+
+def test_verify_of_a_run_with_every_pause_passes_the_log_rung(make_config, tmp_path):
+    config = make_config(
+        num_train_steps=12, steps_per_eval=3, steps_per_export=5, steps_per_hf_export=4, task_eval_names=["piqa"],
+        steps_per_task_eval=5, profiler=True, profiler_start_step=2, profiler_num_steps=3,
+    )  # fmt: skip
+    tasks = Measurement("task evaluation", 5, lambda model, done: {"piqa": 0.5}, at_end=True)
+    train_lm(config, evaluate=_evaluate, measurements=[tasks])
+    record = RunRecord.open(Path(config.output_path))
+    assert {pause["reason"] for pause in record.of("pause")} == set(PAUSES)
+    ((_, verdict),) = verify_submission(_submission(Path(config.output_path), tmp_path / "s"))
+    _assert_log_passes(verdict)
+
+
+def test_results_of_the_gpt2_pipeline_agree_with_their_log(make_config):
+    config = make_config(num_train_steps=8)
+    train_lm(config)
+    run = Path(config.output_path)
+    info = write_run_results(run, 0.2, "A base run.", Author(name="Ada Example", affiliation="", url=None))
+    assert info.tokenized_dataset is not None and info.tokenized_dataset.endswith("/tokens")
+    ((_, verdict),) = verify_submission(run)
+    said = [(f.severity, f.field) for f in verdict["log"].findings if f.severity in ("error", "unchecked")]
+    assert said == [("unchecked", "core_metric")]
 
 
 def test_verify_of_an_interrupted_run_passes_the_log_rung(make_config, tmp_path, monkeypatch):

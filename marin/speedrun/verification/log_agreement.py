@@ -37,6 +37,7 @@ def check_agreement(info: RunInfo, log: RunLog) -> list[Finding]:
     return [
         *_check_figures(info, log),
         *_check_host(log),
+        *_check_data(info, log),
         *_check_digests(info, log),
         *_check_chain(log),
         *_check_evaluation(info, log),
@@ -90,6 +91,32 @@ def _check_host(log: RunLog) -> Iterator[Finding]:
     if all(device.peak_flops != stated.peak_flops for device in found):  # a machine may have several kinds
         names = " and ".join(sorted({device.name for device in found}))
         yield finding("error", "device_name", f"run.json says {stated.name}, its machine had {names}")
+
+
+def _check_data(info: RunInfo, log: RunLog) -> Iterator[Finding]:
+    """The caches that results name, relative to a prefix, against the paths that `run.json` has of them."""
+    data = log.run.config.data
+    if data is None or info.tokenized_dataset is None:
+        yield finding(
+            "unchecked", "tokenized_dataset", "the training data is as stated: run.json or the results do not name it"
+        )
+        return
+    components = data.get("components") if isinstance(data, dict) else {"": data}
+    paths = [str(path) for path in components.values()] if isinstance(components, dict) else []
+    names = [part.rpartition(" x ")[2] for part in info.tokenized_dataset.split(" + ")]
+    if len(names) != len(paths) or not all(map(_is_cache, names, paths)):
+        shown = ", ".join(path.rpartition("/")[2] for path in paths[:4])
+        message = (
+            f"tokenized_dataset is {info.tokenized_dataset[:80]!r}, run.json says {shown[:200] or 'something else'!r}"
+        )
+        yield finding("error", "tokenized_dataset", message)
+
+
+def _is_cache(name: str, path: str) -> bool:
+    """Whether a cache's name is of a path, which run.json has relative to the run; one outside of the prefix is named whole."""
+    if name.startswith("/") or "://" in name:
+        return name.endswith("/" + path.lstrip("./"))
+    return path == name or path.endswith(f"/{name}")
 
 
 def _check_digests(info: RunInfo, log: RunLog) -> Iterator[Finding]:

@@ -55,6 +55,7 @@ class _Strict(BaseModel):
 class _Config(_Strict):
     model: dict[str, Any]
     train: dict[str, Any]
+    data: str | dict[str, Any] | None = None
     vocab_size: int | None = None
 
 

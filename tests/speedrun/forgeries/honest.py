@@ -121,7 +121,7 @@ def _run_json(plan: Plan) -> dict[str, Any]:
 
     return {
         "schema_version": 1, "run_name": "example", "tags": ["speedrun"],
-        "config": {"model": model, "train": train, "vocab_size": plan.vocab, "output_path": "checkpoints/speedrun/example"},
+        "config": {"model": model, "train": train, "vocab_size": plan.vocab, "data": "store/tokenized/example", "output_path": "checkpoints/speedrun/example"},
         "model_class": plan.model_class,
         "num_parameters": llama_parameters(model, plan.vocab),
         "data": [], "model_flops_per_token": per_token,

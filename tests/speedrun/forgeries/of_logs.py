@@ -389,3 +389,17 @@ def time_beyond_all_calendars(bases: Bases, to: pathlib.Path, variant: int) -> E
     write_log(directory, change(log_events(directory)), chained=True)
     bind(directory)
     return expect("log", "no results can be made from the log")
+
+
+@family(4)
+def other_training_data(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """The track's data in the results, and other data in the log."""
+    directory = bases.copy("plain", to)
+    stated = (
+        "tokenized/fineweb-edu-10B",
+        "other/tokenized/example",
+        "example-2",
+        "1 x tokenized/example + 0 x tokenized/fineweb-edu",
+    )
+    set_figure(directory, "tokenized_dataset", stated[variant])
+    return expect("log", "tokenized_dataset is")
