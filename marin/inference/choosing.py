@@ -37,7 +37,7 @@ def choose(logits_BV: Float[Array, "B V"], options: RowOptions) -> tuple[Int[Arr
     logits_BV = logits_BV.astype(jnp.float32)
     greedy_B = _first_largest(logits_BV)
     random = options.temperature_B > 0
-    drawn_B = jax.lax.cond(jnp.any(random), lambda: _draw(logits_BV, options), lambda: greedy_B)
+    drawn_B = jax.lax.cond(jnp.any(random), lambda: _draw(logits_BV, options, greedy_B), lambda: greedy_B)
     token_B = jnp.where(random, drawn_B, greedy_B)
     chosen_B = jnp.take_along_axis(logits_BV, token_B[:, None], axis=-1)[:, 0]
     return token_B, chosen_B - jax.nn.logsumexp(logits_BV, axis=-1)
@@ -51,7 +51,7 @@ def _first_largest(logits_BV: Array) -> Int[Array, " B"]:
     return jnp.min(jnp.where(is_top_BV, token_1V, vocab_size - 1), axis=-1)
 
 
-def _draw(logits_BV: Array, options: RowOptions) -> Int[Array, " B"]:
+def _draw(logits_BV: Array, options: RowOptions, greedy_B: Array) -> Int[Array, " B"]:
     vocab_size = logits_BV.shape[-1]
     scaled_BV = logits_BV / jnp.maximum(options.temperature_B, 1e-6)[:, None]
     weight_BV = jnp.exp(scaled_BV - jnp.max(scaled_BV, axis=-1, keepdims=True))  # the likeliest token has weight 1
@@ -59,7 +59,7 @@ def _draw(logits_BV: Array, options: RowOptions) -> Int[Array, " B"]:
     weight_BV = jax.lax.cond(jnp.any(top_k_B < vocab_size), lambda: _likeliest(weight_BV, top_k_B), lambda: weight_BV)
     weight_BV = jax.lax.cond(jnp.any(top_p_B < 1), lambda: _nucleus(weight_BV, top_p_B), lambda: weight_BV)
     place = [jnp.asarray(part) for part in (options.seed_B, options.sample_B, options.drawn_B)]
-    return _inverse(weight_BV, jax.vmap(_uniform)(*place))
+    return _inverse(weight_BV, jax.vmap(_uniform)(*place), greedy_B)
 
 
 def _uniform(seed: Array, sample: Array, drawn: Array) -> Float[Array, ""]:
@@ -103,8 +103,12 @@ def _largest(enough: object, shape: tuple[int, ...]) -> Float[Array, " B"]:
     return as_float(jax.lax.fori_loop(0, 30, halve, start)[0])
 
 
-def _inverse(weight_BV: Array, uniform_B: Array) -> Int[Array, " B"]:
-    """The token at which the cumulative weight passes a share `uniform_B` of the whole: first its block, then itself."""
+def _inverse(weight_BV: Array, uniform_B: Array, greedy_B: Array) -> Int[Array, " B"]:
+    """The token at which the cumulative weight passes a share `uniform_B` of the whole: first its block, then itself.
+
+    Args:
+        greedy_B: the likeliest token of each row, which is never cut off.
+    """
     rows, vocab_size = weight_BV.shape
     blocks = -(-vocab_size // _BLOCK)
     weight_BNb = jnp.pad(weight_BV, ((0, 0), (0, blocks * _BLOCK - vocab_size))).reshape(rows, blocks, _BLOCK)
@@ -120,4 +124,7 @@ def _inverse(weight_BV: Array, uniform_B: Array) -> Int[Array, " B"]:
     # Rounding may put the target at or beyond the last sum, or on a token that was cut off: the last one with a weight.
     last_B = _BLOCK - 1 - jnp.argmax(weight_Bb[:, ::-1] > 0, axis=-1)
     within_B = jnp.minimum(passed_B, last_B)
-    return (block_B * _BLOCK + within_B).astype(jnp.int32)
+    token_B = (block_B * _BLOCK + within_B).astype(jnp.int32)
+    # Sums of blocks need not rise in every last digit, so that a share of nearly 1 may find a block in which all was cut off.
+    chosen_B = jnp.take_along_axis(weight_Bb, within_B[:, None], axis=1)[:, 0]
+    return jnp.where(chosen_B > 0, token_B, greedy_B)

@@ -17,6 +17,7 @@ import shutil
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -200,10 +201,11 @@ def _silence_what_is_raised_too() -> None:
     """Of a save that fails one error is raised, which we explain; what its other writes print to standard error is kept away.
 
     Orbax logs the tracebacks of background errors. Its event loop ends with the first write that fails: of the others that fail
-    asyncio says that nobody asked, and TensorStore cannot tell the loop.
+    asyncio says that nobody asked, TensorStore cannot tell the loop, and those that had not begun were never awaited.
     """
     logging.getLogger("absl").addFilter(lambda record: not (record.exc_info and "orbax" in record.pathname))
     logging.getLogger("asyncio").addFilter(lambda record: "never retrieved" not in record.getMessage())
+    warnings.filterwarnings("ignore", r"coroutine '.*\.write_fragment' was never awaited", RuntimeWarning)
     usual = sys.unraisablehook
 
     def unless_loop_is_closed(unraisable: Any) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
+from marin.inference import choosing
 from marin.inference.choosing import RowOptions, choose
 
 VOCAB = 300
@@ -104,3 +105,17 @@ def test_flat_and_extreme_logits_give_tokens_that_exist(logits):
         assert len(set(tokens.tolist())) > 10  # ties with the last of the likeliest are all kept
     else:
         assert (tokens == 299).all()
+
+
+def test_share_of_nearly_one_finds_no_token_that_was_cut_off():
+    rng = np.random.default_rng(0)
+    rows, vocab_size = 64, 50_304
+    inverse = jax.jit(choosing._inverse)
+    for _ in range(40):
+        weight_BV = np.zeros((rows, vocab_size), np.float32)
+        for row in weight_BV:
+            row[rng.choice(vocab_size, 50, replace=False)] = np.exp(-rng.exponential(3.0, 50))
+            row[rng.integers(vocab_size)] = 1.0
+        uniform_B = np.float32(1) - np.float32(2**-23) * rng.integers(1, 4, rows).astype(np.float32)
+        token_B = np.asarray(inverse(weight_BV, uniform_B, weight_BV.argmax(axis=-1).astype(np.int32)))
+        assert (weight_BV[np.arange(rows), token_B] > 0).all()

@@ -220,6 +220,11 @@ for step in (2, 3, 4):
         writer.wait()
     except CheckpointError as error:
         print(error)
+
+def async_serialize_from_host():
+    async def write_fragment(): pass
+    return write_fragment()
+async_serialize_from_host()  # as where the loop ended before a write began, which happens where the machine is busy
 """
 
 
