@@ -70,6 +70,14 @@ def test_chat_streams_the_same_text(client):
     assert chunks[-1].usage == whole.usage
 
 
+def test_stream_has_the_log_probability_of_every_token(client):
+    asked = dict(model=NAME, messages=HELLO, temperature=2.0, seed=11, max_tokens=48, logprobs=True)
+    whole = client.chat.completions.create(**asked).choices[0].logprobs.content
+    chunks = client.chat.completions.create(**asked, stream=True)
+    pieces = [piece for chunk in chunks if (said := chunk.choices[0].logprobs) for piece in said.content]
+    assert len(whole) > 4 and [piece.logprob for piece in pieces] == [piece.logprob for piece in whole]
+
+
 def test_completions_take_text_tokens_and_several_prompts(served, client):
     tokenizer = served.engine.tokenizer
     texts = ["the cat", "and so on", "number 2"]

@@ -118,6 +118,10 @@ class Answer:
             body["text"] = text
         return self.stream_event([body])
 
+    def says_something(self, index: int, text: str, event: Event) -> bool:
+        """Whether a stream has a chunk for this; tokens that make no character yet have log-probabilities to tell."""
+        return bool(text or self.choices[index].finish_reason is not None or (self._logprobs and event.tokens))
+
     def stream_event(self, choices: list[dict[str, Any]], **more: Any) -> str:
         kind = "chat.completion.chunk" if self._chat else "text_completion"
         return f"data: {json.dumps({**self._head, 'object': kind, 'choices': choices, **more})}\n\n"

@@ -162,7 +162,7 @@ class _Service:
                 if piece is None:
                     break
                 index, text, event = piece
-                if text or answer.choices[index].finish_reason is not None:
+                if answer.says_something(index, text, event):
                     yield answer.chunk(index, text, event)
             if usage:
                 yield answer.stream_event([], usage=answer.usage())

@@ -101,8 +101,8 @@ class Worker:
                 )
             self._waiting += len(requests)
             self._counts["requests"] += len(requests)
-        job = Job(requests)
-        self._inbox.put(("submit", job))
+            job = Job(requests)
+            self._inbox.put(("submit", job))  # within the lock, so that a failure finds all that it stops counting
         return job
 
     def cancel(self, job: Job, sample: tuple[int, int] | None = None) -> None:
@@ -218,16 +218,16 @@ class Worker:
 
     def _fail(self, problem: ProblemError) -> None:
         jobs = set(self._jobs.values())
-        while not self._inbox.empty():
-            message = self._inbox.get()
-            if message is not _STOP and message[0] == "submit":
-                jobs.add(message[1])
+        with self._lock:
+            while not self._inbox.empty():
+                message = self._inbox.get()
+                if message is not _STOP and message[0] == "submit":
+                    jobs.add(message[1])
+            self._waiting = 0
+            self._counts["failed"] += len(jobs)
         for job in jobs:
             job.put(problem)
         self._jobs.clear()
         self._unfinished.clear()
         self._started.clear()
         self._scheduler = self.engine.scheduler()
-        with self._lock:
-            self._waiting = 0
-            self._counts["failed"] += len(jobs)
