@@ -84,9 +84,9 @@ class Worker:
         Raises:
             ProblemError: too many wait already, more come at once than may ever wait, or the server stops.
         """
-        if self._closing.is_set() or not self.is_alive:
-            raise ProblemError(503, "the server is stopping", code="stopping")
         with self._lock:
+            if self._closing.is_set() or not self.is_alive:
+                raise ProblemError(503, "the server is stopping", code="stopping")
             if len(requests) > self.limits.queue:
                 self._counts["refused"] += len(requests)
                 raise ProblemError(
