@@ -2,7 +2,7 @@
 
 `run.json` says what ran and is written once. `metrics.jsonl` is append-only, one JSON object a line, each with an `event`:
 
-    start      a process began: host, devices, compile_time, and the step it began from, `from_step`
+    start      a process began: host, devices, compile_time, the step it began from, `from_step`, and what it measures how often
     clock      the clock of the process starts: all that follows is steps and pauses
     step       one training step: step, loss, grad_norm, learning_rate, tokens, step_time, data_wait (seconds in which the
                loop waited for the batch, part of the time of this step or the one before), and what was watched
@@ -23,8 +23,9 @@ import functools
 import json
 import math
 import os
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,21 @@ from marin.tracking import log_chain
 
 RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"
-PAUSES = ("checkpoint", "evaluation", "task evaluation", "hf export", "profiler")  # all that may stop the clock
+MEASURES = ("evaluation", "task evaluation", "CORE", "samples")
+PAUSES = ("checkpoint", *MEASURES, "hf export", "profiler")  # all that may stop the clock
+_MEASURE = re.compile(r"(.+) every (\d{1,15})")
+
+
+def plan_of_measures(measures: Iterable[tuple[str, int]]) -> dict[str, str]:
+    """What a process's `start` line says of what it measures, by (name, steps between two): `CORE every 2000, ...`."""
+    said = ", ".join(f"{name} every {every}" for name, every in measures)
+    return {"measures": said} if said else {}
+
+
+def measures_of(start: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """The same, read back; what is written otherwise is left out."""
+    found = (_MEASURE.fullmatch(part) for part in str(start.get("measures") or "").split(", "))
+    return [(match[1], int(match[2])) for match in found if match and int(match[2]) > 0]
 
 
 def _encode(event: dict[str, Any]) -> bytes:

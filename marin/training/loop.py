@@ -30,6 +30,7 @@ from marin.storage import files
 from marin.tracking import RunRecord, RunWriter, SilentRunWriter
 from marin.tracking.console import TrainingProgress
 from marin.tracking.mirrors import Mirrors, names_of, open_mirrors
+from marin.tracking.run_record import plan_of_measures
 from marin.training import checkpoint as checkpoints
 from marin.training.bad_step import keeping_state_before_bad_step
 from marin.training.budget import BudgetWatch
@@ -202,6 +203,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
         host=info["host"].get("cpu_model"),
         devices=[device.device_kind for device in mesh.devices.flat],
         **machine_of(train.resources),
+        **plan_of_measures([(each.name, each.every) for each in measurements]),
     )
     peak_flops = info["num_chips"] * info["device_flops"]
     progress = TrainingProgress(

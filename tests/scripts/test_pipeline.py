@@ -9,6 +9,7 @@ from small_commands import TINY, run_script, where, write_text
 from marin.errors import ConfigError, DataError, LeaseHeldError, StepFailedError
 from marin.execution.attempts import ledger_directory
 from marin.gpt2 import pretraining
+from marin.speedrun.verification import verify_submission
 from marin.storage.lease import Lease
 from marin.tracking import RunRecord
 from scripts import base_train, report, series, tok_eval, tok_train
@@ -89,6 +90,8 @@ def test_base_model_is_trained_measured_and_reported_and_a_failure_at_the_end_co
     assert page.count("<polyline") >= 2 and "<script" not in page and "Validation, bits per byte" in page
     results = json.loads((run / "speedrun_results.json").read_text())["runs"][0]["run_info"]
     assert results["training_time"] == pytest.approx(sum(times)) and results["core_metric"] is None
+    ((_, verdict),) = verify_submission(run)
+    assert verdict["log"].outcome == "passed", verdict["log"]  # its evaluations and samples are pauses that it planned
 
 
 def test_run_goes_back_to_an_earlier_checkpoint_and_takes_the_same_steps_again(base, monkeypatch, capsys):

@@ -68,8 +68,13 @@ def test_verify_of_a_run_with_every_pause_passes_the_log_rung(make_config, tmp_p
         num_train_steps=12, steps_per_eval=3, steps_per_export=5, steps_per_hf_export=4, task_eval_names=["piqa"],
         steps_per_task_eval=5, profiler=True, profiler_start_step=2, profiler_num_steps=3,
     )  # fmt: skip
-    tasks = Measurement("task evaluation", 5, lambda model, done: {"piqa": 0.5}, at_end=True)
-    train_lm(config, evaluate=_evaluate, measurements=[tasks])
+    measurements = [
+        Measurement("task evaluation", 5, lambda model, done: {"piqa": 0.5}, at_end=True),
+        Measurement("evaluation", 3, lambda model, done: {"val_bpb": 2.0}),  # at the steps of the other, and at 9
+        Measurement("CORE", 4, lambda model, done: {"core_metric": 0.1}),
+        Measurement("samples", 6, lambda model, done: {}),
+    ]
+    train_lm(config, evaluate=_evaluate, measurements=measurements)
     record = RunRecord.open(Path(config.output_path))
     assert {pause["reason"] for pause in record.of("pause")} == set(PAUSES)
     ((_, verdict),) = verify_submission(_submission(Path(config.output_path), tmp_path / "s"))

@@ -4,9 +4,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from marin.tracking.run_record import measures_of
+
 # Of a run.json that leaves a field out; those of the engine's config, which needs JAX to be imported.
 _STEPS_PER_EXPORT, _STEPS_PER_TASK_EVAL, _CHECKPOINT_INTERVAL = 10_000, 10_000, 600.0
 _PROFILER_START, _PROFILER_STEPS = 5, 100
+_STATED = ("evaluation", "CORE", "samples")  # what a process measures at a pace of its own
 _EARLY = 0.5  # of the interval between two checkpoints; a second at least is the machine's
 
 
@@ -68,6 +71,7 @@ class PausePlan:
             strict: whether the log is of an engine that names every pause's step, and one evaluation at a step.
         """
         begin = events[0].get("from_step", 0) if events[0]["event"] == "start" else 0
+        measures = measures_of(events[0])
         seen: dict[tuple[str, int], int] = {}
         saved = next((event["time"] for event in events if event["event"] == "clock"), events[0]["time"])
         saves = [event for event in events if event["event"] == "pause" and event["reason"] == "checkpoint"]
@@ -79,7 +83,8 @@ class PausePlan:
                     return f"{said} that names no step"
                 continue
             seen[reason, step] = seen.get((reason, step), 0) + 1
-            if strict and seen[reason, step] > (2 if reason == "profiler" else 1):
+            most = 2 if reason == "profiler" else max(1, self._num_planned(reason, step, measures))
+            if strict and seen[reason, step] > most:
                 return f"{said} after step {step}, where there was one already"
             if reason == "checkpoint":
                 done_early = pause["time"] - pause["seconds"] - saved < self.interval * _EARLY - 1.0
@@ -89,37 +94,39 @@ class PausePlan:
                         f" plans one every {self.interval:g} s or {self.checkpoint:,} steps"
                     )
                 saved = pause["time"]
-            elif not self._plans(reason, step, begin):
-                return f"{said} after step {step}, where the config plans {self._words(reason)}"
+            elif reason == "profiler":
+                if not self._traces(step, begin):
+                    trace = (
+                        self.trace and f"a trace of {self.trace[1]:,} steps from the {self.trace[0]}th of a process on"
+                    )
+                    return f"{said} after step {step}, where the config plans {trace or 'none'}"
+            elif not self._num_planned(reason, step, measures):
+                planned = " and ".join(f"one every {every:,} steps" for every in self._every(reason, measures))
+                return f"{said} after step {step}, where the config plans {planned or 'none'}"
         return None
 
-    def _plans(self, reason: str, step: int, begin: int) -> bool:
-        if reason == "profiler":
-            if self.trace is None:
-                return False
-            first = begin + self.trace[0]
-            return step in (first, min(first + self.trace[1], self.planned_steps) - 1)
-        every, done = self._every(reason), step + 1
-        if not every:
+    def _traces(self, step: int, begin: int) -> bool:
+        if self.trace is None:
             return False
+        first = begin + self.trace[0]
+        return step in (first, min(first + self.trace[1], self.planned_steps) - 1)
+
+    def _num_planned(self, reason: str, step: int, measures: Sequence[tuple[str, int]]) -> int:
+        """How many pauses for a reason are planned after a step."""
+        done, every = step + 1, self._every(reason, measures)
+        if done == self.last and reason in self.at_end:
+            return 1
         if done == self.last and reason != "hf export":
-            return reason in self.at_end
-        return done % every == 0 or (done == self.last and reason in self.at_end)
+            return 0
+        return sum(done % steps == 0 for steps in every)
 
-    def _every(self, reason: str) -> int | None:
-        return {"evaluation": self.evaluation, "task evaluation": self.task_evaluation, "hf export": self.hf_export}[
+    def _every(self, reason: str, measures: Sequence[tuple[str, int]]) -> list[int]:
+        """The steps between two; a process states its own measures beside those of the config."""
+        own = {"evaluation": self.evaluation, "task evaluation": self.task_evaluation, "hf export": self.hf_export}.get(
             reason
-        ]
-
-    def _words(self, reason: str) -> str:
-        if reason == "profiler":
-            return (
-                "none"
-                if self.trace is None
-                else f"a trace of {self.trace[1]:,} steps from the {self.trace[0]}th of a process on"
-            )
-        every = self._every(reason)
-        return f"one every {every:,} steps" if every else "none"
+        )
+        stated = [every for name, every in measures if name == reason and reason in _STATED]
+        return [own, *stated] if own else stated
 
 
 def _whole(train: Mapping[str, Any], name: str) -> int | None:

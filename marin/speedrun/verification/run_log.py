@@ -27,7 +27,7 @@ _WHOLE, _SECONDS, _FIGURE, _TEXT = "a whole number of at least 0", "seconds", "a
 _FIELDS: dict[str, dict[str, tuple[str, bool]]] = {
     "start": {
         "from_step": (_WHOLE, True), "compile_time": (_SECONDS, True), "setup_time": (_SECONDS, False),
-        "num_chips": (_WHOLE, False), "device_flops": (_FIGURE, False),
+        "num_chips": (_WHOLE, False), "device_flops": (_FIGURE, False), "measures": (_TEXT, False),
     },
     "step": {
         "step": (_WHOLE, True), "tokens": (_WHOLE, True), "step_time": (_SECONDS, True), "data_wait": (_SECONDS, False),

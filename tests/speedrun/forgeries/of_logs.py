@@ -165,6 +165,21 @@ def _paused(
     return found
 
 
+@family(3)
+def measures_beyond_the_plan(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """Pauses for a measure that the process's own line does not have, has less often, or under a name that is none."""
+    directory = bases.copy("plain", to)
+    said = ("CORE every 20", "samples every 3", "tuning every 3")[variant]
+    reason = ("CORE", "CORE", "tuning")[variant]
+
+    def change(events: list[Event]) -> list[Event]:
+        starts = [{**event, "measures": said} if event["event"] == "start" else event for event in events]
+        return _paused(starts, reason, every=3)
+
+    edit_log(directory, change, careful=True)
+    return expect("log", "the clock stops for" if variant == 2 else "where the config plans")
+
+
 @family(8)
 def unplanned_pauses(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     """Pauses that the engine knows, more often than the config has them, or with the config's word on them taken out."""
