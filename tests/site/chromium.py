@@ -21,3 +21,10 @@ def chromium() -> Iterator[Any]:
         browser = started.chromium.launch(executable_path=program, args=["--no-sandbox", *_OPTIONS])
         yield browser
         browser.close()
+
+
+def wait_for_count(found: Any, count: int) -> None:
+    """Until so many elements are there: after a click the page may still be the one before."""
+    from playwright.sync_api import expect
+
+    expect(found).to_have_count(count, timeout=20_000)

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from chromium import wait_for_count
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
 
@@ -75,13 +76,12 @@ def test_person_browses_searches_and_follows_provenance(browser: Any, client: An
         page.get_by_role("searchbox").fill("jsonl zst")
         page.keyboard.press("Enter")
         page.wait_for_url("**/*?q=*")
-        assert page.locator("table tbody tr").count() == 1
+        wait_for_count(page.locator("table tbody tr"), 1)
         page.get_by_role("link", name="train.jsonl.zst").click()
         page.get_by_role("searchbox").fill("café number 413")
         page.get_by_role("button", name="Search").click()
         row = page.locator("ol.rows > li")
-        row.first.wait_for()
-        assert row.count() == 1
+        wait_for_count(row, 1)
         assert not row.locator(".tree").is_visible()
         row.locator("summary").first.click()
         assert "It has café number 413." in row.locator(".tree").inner_text()

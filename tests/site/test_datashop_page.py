@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from chromium import wait_for_count
 from datashop_pages import Client, rows, shop_served
 from datashop_runner import HOSTILE, STAGES
 
@@ -110,13 +111,15 @@ def test_person_uploads_starts_watches_stops_resumes_looks_and_downloads(
 
         live.get_by_role("link", name="Kept and dropped").click()
         kept, dropped = page.get_by_role("region", name="Kept"), page.get_by_role("region", name="Dropped")
-        assert kept.locator("article").count() == dropped.locator("article").count() == 10
+        wait_for_count(kept.locator("article"), 10)
+        wait_for_count(dropped.locator("article"), 10)
         boxes = kept.bounding_box(), dropped.bounding_box()
         assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"] and boxes[0]["y"] == boxes[1]["y"]  # side by side
         assert "<img src=x" in kept.inner_text() and page.title().endswith("· Marin")
-        page.get_by_role("link", name="Next").click()
-        page.get_by_role("link", name="at random").click()
-        assert kept.locator("article").count() == 8
+        for name in ("Next", "at random"):
+            with page.expect_navigation():
+                page.get_by_role("link", name=name).click()
+        wait_for_count(kept.locator("article"), 8)
         page.go_back(), page.go_back(), page.go_back()
         with page.expect_navigation():
             page.get_by_role("link", name="Report").click()
