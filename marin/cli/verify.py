@@ -96,16 +96,16 @@ class _Known:
         from marin.speedrun.results import FILE_NAME
 
         self._tree = None if tree is None else pathlib.Path(tree).resolve()
-        self._found: list[tuple[pathlib.Path, str, list[KnownRun]]] = []
+        self._found: list[tuple[pathlib.Path, str, list[KnownRun]]] = []  # directory, name, runs
+        for path in paths if self._tree and self._tree.is_dir() else ():
+            if self._tree and not pathlib.Path(path).resolve().is_relative_to(self._tree):
+                raise ConfigError(f"{path} does not lie in {tree}: give --tree the directory that holds all PATHs")
         for directory in [*directories, *([] if tree is None else [tree])]:
             root = pathlib.Path(directory)
             if not root.is_dir():
                 raise ConfigError(f"{directory}: no such directory: give the one that holds the runs")
             for place in sorted(root.rglob(FILE_NAME)):
                 self._add(place, place.parent.relative_to(root).as_posix())
-        for path in paths if self._tree else ():
-            if self._tree and not pathlib.Path(path).resolve().is_relative_to(self._tree):
-                raise ConfigError(f"{path} does not lie in {tree}: give --tree the directory that holds all PATHs")
 
     def _add(self, place: pathlib.Path, name: str) -> None:
         from marin.errors import ResultsError

@@ -195,7 +195,7 @@ def _git(repository: pathlib.Path, *arguments: str) -> str:
     try:
         done = subprocess.run(["git", *arguments], cwd=repository, capture_output=True, timeout=300, check=True)
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode("utf-8", "replace").strip()
+        said = error.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
         raise ResultsError(f"git {arguments[0]} failed ({said}): fetch the pull request's commits first") from None
     return done.stdout.decode("utf-8", "surrogateescape")
 

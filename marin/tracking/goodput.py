@@ -7,7 +7,7 @@ The time from the beginning of the first process to the last line is divided int
     lost         steps that a killed process had taken and a later one took again
     setup        from the beginning of a process to its compiling: devices, data, restoring a checkpoint
     compile      compiling
-    evaluation, task evaluation, checkpoint, hf export, profiler   the pauses of the clock, by their reasons
+    checkpoint, evaluation, ...   the pauses of the clock, by their reasons (`marin.tracking.run_record.PAUSES`)
     down         between the last line of one process and the beginning of the next: the run was not running, or was taking
                  the step that a kill cut short
     other        what is left

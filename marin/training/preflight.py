@@ -46,18 +46,17 @@ def check_devices(resources: Any) -> None:
             " config, run on such a machine, or look at it with --dry_run true; `marin doctor` shows what this machine has"
         )
     if actual == "gpu":
-        asked, found = _known(resources.device_name), jax.devices()[0].device_kind
-        if resources.device_flops_override is None:  # what nobody knows needs its peak
-            asked = hardware.lookup_device(resources.device_name)
-            hardware.lookup_device(found)
-        if asked is not None and _known(found) != asked:
+        found = jax.devices()[0].device_kind
+        look_up = hardware.lookup_device if resources.device_flops_override is None else _known
+        asked = look_up(resources.device_name)
+        if asked is not None and look_up(found) != asked:
             raise HardwareError(
                 f"the config says {asked.name}, this machine has {found}: set `accelerator_type` to it, or to 'auto'"
             )
 
 
 def _known(name: str) -> hardware.Device | None:
-    """The catalogue's entry of a device, or None."""
+    """The catalogue's entry of a device; None where it has none, as for one whose peak is given."""
     with contextlib.suppress(HardwareError):
         return hardware.lookup_device(name)
     return None

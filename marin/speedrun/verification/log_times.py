@@ -189,12 +189,12 @@ def _check_clock(events: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def _check_pauses(log: RunLog) -> Iterator[Finding]:
-    for reason, pause in ((pause["reason"], pause) for pause in log.lines_of("pause")):
-        if reason not in PAUSES:
+    for pause in log.lines_of("pause"):
+        if pause["reason"] not in PAUSES:
             yield finding(
                 "error",
                 "pause",
-                f"a pause of {pause['seconds']:.3g} s for {reason[:60]!r}: the clock stops for {', '.join(PAUSES)} alone",
+                f"a pause of {pause['seconds']:.3g} s for {pause['reason'][:60]!r}: the clock stops for {', '.join(PAUSES)} alone",
             )
             return
     plan = PausePlan.of(log.run.config.train, log.lines_of("end")[-1]["steps"])
