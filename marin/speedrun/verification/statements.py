@@ -21,6 +21,7 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -168,18 +169,35 @@ def _check(statement: Statement, submission: Submission, allowed: str | os.PathL
     named = {subject.name: subject.digest.get("sha256") for subject in parsed.subject}
     found = subjects(submission)
     # Who is refuted could otherwise void it with a blank in the results, or by taking the log away.
-    stated = {run.digests.metrics_log for run in submission.runs if run.digests and run.digests.metrics_log}
+    logs = [run.digests.metrics_log if run.digests else None for run in submission.runs]
+    stated = {digest: number for number, digest in enumerate(logs) if digest is not None}
     older = (
         kind != "claim"
         and named.get(results.FILE_NAME) != found[results.FILE_NAME]
-        and not stated.isdisjoint(named.values())
+        and not stated.keys().isdisjoint(named.values())
     )
     for name, digest in {} if older else found.items():
         if named.get(name) != digest:
             other = f"it is about another {name}" if name in named else f"it does not name {name}"
             return Checked(statement.name, kind, None, other, parsed.predicate)
     signer, problem = _signer(message, signature, allowed)
-    return Checked(statement.name, kind, signer, problem, parsed.predicate, older)
+    predicate = _of_same_logs(parsed.predicate, named, stated) if older else parsed.predicate
+    return Checked(statement.name, kind, signer, problem, predicate, older)
+
+
+def _of_same_logs(predicate: Predicate, named: Mapping[str, str | None], stated: Mapping[str, int]) -> Predicate:
+    """What was measured of older results, by the places that the runs of the same logs have now; other runs are left out.
+
+    Args:
+        named: the digests of the files that the statement is about.
+        stated: the place of each run by the digest of its log.
+    """
+    measured = []
+    for item in predicate.measured:
+        digest = named.get(f"logs/{item.run}/metrics.jsonl") or (named.get("metrics.jsonl") if item.run == 0 else None)
+        if digest is not None and digest in stated:
+            measured.append(item.model_copy(update={"run": stated[digest]}))
+    return predicate.model_copy(update={"measured": measured})
 
 
 def _open(statement: Statement) -> tuple[bytes, bytes, bytes]:
