@@ -18,8 +18,7 @@ from typing import Any
 
 import yaml
 
-from marin.errors import DataError
-from marin.evaluation.core.tasks import (
+from marin.data.core_tasks import (
     ARCHIVE,
     CORE_TASKS,
     KINDS,
@@ -28,6 +27,7 @@ from marin.evaluation.core.tasks import (
     SCHEMA,
     CoreTask,
 )
+from marin.errors import DataError
 
 CONFIG_FILE, BASELINE_FILE, DATA_FOLDER = "core.yaml", "eval_meta_data.csv", "eval_data"
 

@@ -17,10 +17,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Int32
 
+from marin.data.core_tasks import LANGUAGE_MODELING, MULTIPLE_CHOICE, SCHEMA
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError, DataError
 from marin.evaluation.core.bundle import BundledTask, Item
-from marin.evaluation.core.tasks import LANGUAGE_MODELING, MULTIPLE_CHOICE, SCHEMA
 from marin.evaluation.likelihood import Group
 
 _ORDER_SEED, _SHOTS_SEED = 1337, 1234

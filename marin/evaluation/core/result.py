@@ -9,8 +9,8 @@ import dataclasses
 import math
 from typing import Any
 
+from marin.data.core_tasks import CORE_TASKS, centered
 from marin.evaluation.core.bundle import MissingTask
-from marin.evaluation.core.tasks import CORE_TASKS, centered
 from marin.evaluation.proportion import wilson
 
 
