@@ -19,6 +19,11 @@ from marin.storage import files
 Record = dict[str, Any]
 
 
+def lines_of(records: Sequence[Record]) -> bytes:
+    """The content of a task's file."""
+    return "".join(json.dumps(record, allow_nan=False, ensure_ascii=False) + "\n" for record in records).encode()
+
+
 @dataclasses.dataclass(frozen=True)
 class RecordFolder:
     """Where records are kept.
@@ -48,7 +53,7 @@ class RecordFolder:
         return [json.loads(line) for line in content.decode().split("\n")[:-1]], float(about["seconds"])
 
     def write(self, label: str, records: Sequence[Record], made_from: Mapping[str, Any], seconds: float) -> None:
-        content = "".join(json.dumps(record, allow_nan=False, ensure_ascii=False) + "\n" for record in records).encode()
+        content = lines_of(records)
         files.write_bytes(str(self.file(label)), content)
         about = {
             "made_from": self._made_from(made_from),

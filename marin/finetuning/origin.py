@@ -19,7 +19,7 @@ from marin.storage import files
 from marin.tracking.run_record import RUN_FILE, require_fields
 from marin.training import checkpoint as checkpoints
 from marin.training.checkpoint import Checkpoint
-from marin.training.checkpoint_manifest import SEAL
+from marin.training.checkpoint_manifest import seal_of
 from marin.training.run_info import read_run_info
 from marin.training.run_paths import recorded_path
 
@@ -78,7 +78,7 @@ class Origin:
         model = config_of_class(info["model_class"], config["model"])
         return Origin(
             checkpoint=found,
-            digest=(found.path / SEAL).read_text().split()[0],
+            digest=seal_of(found.path),
             model=model,
             model_class=info["model_class"],
             vocab_size=int(config["vocab_size"]),

@@ -30,7 +30,7 @@ from marin.gpt2.samples import write_samples
 from marin.gpt2.stages import stage
 from marin.nn.precision import Precision
 from marin.storage import files
-from marin.training.checkpoint_manifest import SEAL
+from marin.training.checkpoint_manifest import seal_of
 from marin.training.run_model import RunModel, load_hf_model, load_run_model
 
 BITS_FILE, SAMPLES_FILE = "bits_per_byte.json", "samples.json"
@@ -64,9 +64,8 @@ class BaseModel:
         from marin.training import checkpoint as checkpoints
 
         found = checkpoints.find(str(run)) if step is None else checkpoints.at_step(run, step)
-        identity = hashlib.sha256((found.path / SEAL).read_bytes()).hexdigest()
         folder = places.base_eval / f"{run.name}_{found.step:06d}"
-        return BaseModel(run, found.step, False, f"base_model_{found.step:06d}", folder, identity)
+        return BaseModel(run, found.step, False, f"base_model_{found.step:06d}", folder, seal_of(found.path))
 
     @staticmethod
     def of_hf(places: Places, path: Path) -> "BaseModel":
@@ -110,7 +109,7 @@ def measure_core(model: BaseModel, bundle: Path, *, max_per_task: int, rows: int
     )
     files.write_bytes(str(places.base_eval / f"{model.name}.csv"), result.to_csv().encode())
     for path in (places.base_eval / f"{model.name}.json", model.folder / "core.json"):
-        files.write_json(str(path), result.to_json())
+        files.write_json(str(path), result.to_json() | {"weights": model.identity})
     return result
 
 

@@ -16,8 +16,8 @@ from typing import Any
 from marin import hardware
 from marin.errors import DataError
 from marin.gpt2.places import Places
-from marin.gpt2.results import Condition, core_of_section, record_conditions, write_run_results
-from marin.gpt2.sections import TIMES_FILE, read_times, section_markdown, slug_of
+from marin.gpt2.results import Condition, CoreFigures, record_conditions, write_run_results
+from marin.gpt2.sections import TIMES_FILE, read_times, section_markdown
 from marin.storage import files
 from marin.tracking.environment import capture_environment
 from marin.tracking.run_record import RunRecord
@@ -149,8 +149,7 @@ def _runs(places: Places) -> tuple[dict[str, Path], tuple[Condition, ...]]:
             continue
         logs[title] = run / "metrics.jsonl"
         if source == "base" and (opened := RunRecord.open(run)).is_complete:
-            section = places.report / f"{slug_of('Base model evaluation')}.json"
-            core = core_of_section(section, f"{run.name}_{len(opened.steps()):06d}")
+            core = CoreFigures.of_run(places.base_eval, opened)
             record = tuple(record_conditions(write_run_results(run, core, f"Time-to-GPT-2 pipeline, {run.name}")))
     return logs, record
 

@@ -4,8 +4,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from marin.errors import DataError
+from marin.speedrun.evaluation_record import EvaluationRecord
 from marin.speedrun.importers import read_nanochat_table
-from marin.speedrun.results import FILE_NAME, Author, Digests, RunInfo, write_results
+from marin.speedrun.results import FILE_NAME, Author, Core, CoreCounts, Digests, RunInfo, write_results
 from marin.speedrun.rows import Row, rows_of
 from marin.speedrun.run_results import check_steps, digests_of_log, figures_of_log
 from marin.speedrun.tracks import TIME_TO_GPT2
@@ -16,11 +18,11 @@ from marin.tracking.run_record import METRICS_FILE, RUN_FILE
 _AUTHOR = Author(name="(none given)", affiliation="(none given)", url=None)
 
 
-def write_run_results(run: Path, core_metric: float | None, description: str, author: Author = _AUTHOR) -> RunInfo:
+def write_run_results(run: Path, core: "CoreFigures | None", description: str, author: Author = _AUTHOR) -> RunInfo:
     """Writes `speedrun_results.json` into a finished run's directory, and returns what it says.
 
     Args:
-        core_metric: of all 22 tasks, version 1; None where it was not measured whole.
+        core: of the run's last checkpoint; None where it was not measured whole.
     Raises:
         ResultsError: the run has not ended, or its log was changed.
     """
@@ -28,13 +30,17 @@ def write_run_results(run: Path, core_metric: float | None, description: str, au
     check_steps(record)
     figures = figures_of_log(record, record.info["model_flops_per_token"])
     log = (run / RUN_FILE).read_bytes(), (run / METRICS_FILE).read_bytes()
+    head = log_chain.head_of(*log)
+    counts = None if core is None else core.counts
+    link = None if counts is None else EvaluationRecord(core=counts).link(head)
     info = RunInfo(
         author=author,
         description=description,
         tokenized_dataset=_caches_of(record.info["config"]["data"]),
-        core_metric=core_metric,
-        core_version=None if core_metric is None else "v1",
-        digests=Digests(**digests_of_log(record.info, *log, log_chain.head_of(*log))),
+        core_metric=None if core is None else core.metric,
+        core_version=None if core is None else "v1",
+        core=counts,
+        digests=Digests(**digests_of_log(record, *log, head), evaluation_link=link),
         **figures,
     )
     write_results(run / FILE_NAME, info)
@@ -95,18 +101,46 @@ def _best_time() -> float:
     return min(times)
 
 
-def core_of_section(path: Path, model: str) -> float | None:
-    """The CORE that the section of the base evaluation states; None where it is absent, partial, an estimate, or another model's.
+@dataclasses.dataclass(frozen=True)
+class CoreFigures:
+    """CORE by v1, and the counts that it follows from."""
 
-    Args:
-        model: the run's tag and the steps that it has trained, as the evaluation names it: "d12_002520".
-    """
-    if not path.is_file():
-        return None
-    figures = files.read_json(str(path))["figures"]
-    if figures.get("model") != model:
-        return None
-    value = figures.get("core_metric")
-    if figures.get("max_per_task", -1) not in (None, -1):
-        return None
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    metric: float
+    counts: Core
+
+    @staticmethod
+    def of_run(base_eval: Path, run: RunRecord) -> "CoreFigures | None":
+        """Of a run's last checkpoint; another run of as many steps may have left its evaluation in the same place.
+
+        Args:
+            base_eval: where evaluations of base models lie; see `marin.gpt2.base_evaluation`.
+        """
+        found = CoreFigures.read(base_eval / f"{run.directory.name}_{len(run.steps()):06d}" / "core.json")
+        weights = run.of("end")[-1].get("checkpoint")
+        return found if found is not None and found.counts.weights == weights else None
+
+    @staticmethod
+    def read(path: Path) -> "CoreFigures | None":
+        """What the `core.json` of an evaluation states; None where it is absent, partial or an estimate.
+
+        Raises:
+            DataError: it is not what the evaluation writes.
+        """
+        if not path.is_file():
+            return None
+        found = files.read_json(str(path))
+        try:
+            if found["core_metric"] is None or found["max_per_task"] > 0:
+                return None
+            tasks = {
+                label: CoreCounts(
+                    num_items=task["num_items"],
+                    num_correct=task["num_correct"],
+                    data=task["data_sha256"],
+                    records=task["records_sha256"],
+                )
+                for label, task in found["tasks"].items()
+            }
+            return CoreFigures(float(found["core_metric"]), Core(weights=found["weights"], tasks=tasks))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise DataError(f"{path} is not as this version writes it: run scripts.base_eval again") from None

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from marin import hardware
 from marin.data.batch_schedule import BatchSchedule
 from marin.errors import ConfigError, HardwareError
-from marin.speedrun import probes
+from marin.speedrun import core_counts, probes
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding, Severity
 
@@ -57,6 +57,7 @@ def check(run_info: RunInfo) -> list[Finding]:
     findings += _check_cost(run_info, device)
     findings += _check_mfu(run_info, device)
     findings += _check_quality(run_info)
+    findings += core_counts.check(run_info)
     findings += probes.check(run_info)
     findings += _check_form(run_info)
     return findings

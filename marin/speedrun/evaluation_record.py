@@ -1,8 +1,8 @@
-"""What the evaluation step leaves of a run, `evaluation.json`, and the last link of the run's hash chain, which binds it.
+"""What was measured of a run after its log was closed, and the last link of the run's hash chain, which binds it.
 
-The evaluation is made after the log's last line, so that no line can hold it. Results therefore carry one link more, over the head of
-the log's chain, the digest of the evaluation set and the canonical bytes of all that they take from `evaluation.json`. These bytes
-can be made from the file and from the results alike, so that an edit of either is found, also where only one of them is handed in.
+No line of the log can hold it. Results therefore carry one link more, over the head of the log's chain, the digest of the evaluation
+set and the canonical bytes of all that was measured: what they take from `evaluation.json`, and the counts of CORE's tasks. The bytes
+can be made from that file and from the results alike, so that an edit of either is found, also where only one of them is handed in.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from marin.errors import ResultsError
-from marin.speedrun.results import Compressors, Evaluation, RunInfo, Validity
+from marin.speedrun.results import Compressors, Core, Evaluation, RunInfo, Validity
 from marin.tracking import log_chain
 
 EVALUATION_FILE = "evaluation.json"
@@ -18,12 +18,13 @@ EVALUATION_FILE = "evaluation.json"
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationRecord:
-    """The four parts of `evaluation.json`; results carry them under the same names."""
+    """The four parts of `evaluation.json` and CORE's counts; results carry them under the same names."""
 
-    evaluation: Evaluation | None
-    validity: Validity | None
-    compressors: Compressors | None
-    sample: str | None
+    evaluation: Evaluation | None = None
+    validity: Validity | None = None
+    compressors: Compressors | None = None
+    sample: str | None = None
+    core: Core | None = None
 
     @staticmethod
     def parse(content: Any, name: str) -> "EvaluationRecord":
@@ -49,11 +50,16 @@ class EvaluationRecord:
     @staticmethod
     def of(info: RunInfo) -> "EvaluationRecord":
         """The record as results state it."""
-        return EvaluationRecord(info.evaluation, info.validity, info.compressors, info.sample)
+        return EvaluationRecord(info.evaluation, info.validity, info.compressors, info.sample, info.core)
 
     def parts(self) -> dict[str, Any]:
         """Each part as a JSON value without nulls; a part that is unknown is absent."""
-        blocks = {"evaluation": self.evaluation, "validity": self.validity, "compressors": self.compressors}
+        blocks = {
+            "evaluation": self.evaluation,
+            "validity": self.validity,
+            "compressors": self.compressors,
+            "core": self.core,
+        }
         found: dict[str, Any] = {
             name: block.model_dump(exclude_none=True) for name, block in blocks.items() if block is not None
         }

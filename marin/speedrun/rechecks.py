@@ -9,6 +9,7 @@ everything but runs is copied.
 """
 
 import dataclasses
+import hashlib
 import json
 import pathlib
 import re
@@ -16,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from marin.errors import ConfigError, ResultsError
 from marin.speedrun import sandbox, strict_json, submitting
@@ -144,9 +145,13 @@ def reevaluate(submission: Submission, run_directory: pathlib.Path, workspace: W
     number = next((k for k, log in enumerate(submission.logs) if log is not None and log.run == content), None)
     if number is None:
         raise ConfigError(f"{run_directory} is no run of the submission: its run.json is none of those in logs/")
+    ignored = _all_but(_last_checkpoint(submission.runs[number], run_directory))
     run_name = str(json.loads(content)["run_name"])
     shutil.copytree(
-        run_directory, workspace.store / "checkpoints" / "speedrun" / run_directory.resolve().name, symlinks=True
+        run_directory,
+        workspace.store / "checkpoints" / "speedrun" / run_directory.resolve().name,
+        symlinks=True,
+        ignore=ignored,
     )
     step = f"evaluation/speedrun/{run_name}"
     only = json.dumps([f"^{re.escape(step)}$"])
@@ -178,6 +183,33 @@ def reevaluate(submission: Submission, run_directory: pathlib.Path, workspace: W
         ]
     except (KeyError, TypeError, ValueError) as error:
         raise ResultsError(f"the evaluation step's {EVALUATION_FILE} has not what it should ({error})") from None
+
+
+def _last_checkpoint(info: RunInfo, run_directory: pathlib.Path) -> pathlib.Path | None:
+    """The checkpoint that the run's log ends with; None where the log is from before one was named.
+
+    Raises:
+        ConfigError: if it is not there: other weights in its place would be scored instead.
+    """
+    stated = info.digests.checkpoint if info.digests else None
+    if stated is None:
+        return None
+    for manifest in sorted((run_directory / "checkpoints").glob("step-*/manifest.json")):
+        if hashlib.sha256(manifest.read_bytes()).hexdigest() == stated:
+            return manifest.parent
+    raise ConfigError(
+        f"{run_directory} does not hold the checkpoint that the log ends with, {stated[:16]}...: ask the author for the run's directory as"
+        " training left it"
+    )
+
+
+def _all_but(checkpoint: pathlib.Path | None) -> Callable[[str, list[str]], list[str]] | None:
+    """For `shutil.copytree`: leaves out all other checkpoints, as one that is damaged would be passed over for an older one."""
+    if checkpoint is None:
+        return None
+    return lambda folder, names: (
+        [name for name in names if name != checkpoint.name] if pathlib.Path(folder) == checkpoint.parent else []
+    )
 
 
 def rerun(submission: Submission, num_seeds: int, workspace: Workspace) -> list[Measured]:

@@ -97,6 +97,24 @@ class Compressors(_Record):
     zstd_19: Number | None = None
 
 
+class CoreCounts(_Record):
+    """One task of CORE: the counts that its share of `core_metric` follows from."""
+
+    num_items: int
+    num_correct: int
+    data: str | None = Field(default=None, description="SHA-256 of the task's data file")
+    records: str | None = Field(default=None, description="SHA-256 of the lines with what was found of each item")
+
+
+class Core(_Record):
+    """What `core_metric` was made from."""
+
+    weights: str | None = Field(
+        default=None, description="SHA-256 of the manifest of the checkpoint that was evaluated"
+    )
+    tasks: dict[str, CoreCounts] = Field(max_length=64, description="by their labels in the bundle")
+
+
 class Digests(_Record):
     """SHA-256 of what went in and of the log that came out."""
 
@@ -107,7 +125,10 @@ class Digests(_Record):
     run: str | None = Field(default=None, description="of run.json")
     metrics_log: str | None = Field(default=None, description="of metrics.jsonl")
     log_head: str | None = Field(default=None, description="the head of the hash chain over both, after the last line")
-    evaluation_link: str | None = Field(default=None, description="the chain's last link, over evaluation.json")
+    evaluation_link: str | None = Field(default=None, description="the chain's last link, over the evaluation and CORE")
+    checkpoint: str | None = Field(
+        default=None, description="of the manifest of the checkpoint that the run ended with"
+    )
 
 
 class RunInfo(_Record):
@@ -165,6 +186,7 @@ class RunInfo(_Record):
     core_version: str | None = Field(
         default=None, description="v1 or v2: the baselines that accuracies were centered with"
     )
+    core: Core | None = None
     compressors: Compressors | None = None
     sample: str | None = Field(default=None, description="text that the trained model wrote")
 

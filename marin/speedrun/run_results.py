@@ -61,7 +61,7 @@ def results_from_run(
         compressors=evaluated.compressors,
         sample=evaluated.sample,
         digests=Digests(
-            **digests_of_log(record.info, run, metrics, head),
+            **digests_of_log(record, run, metrics, head),
             evaluation_set=evaluation.digest,
             evaluation_link=evaluated.link(head),
         ),
@@ -124,17 +124,19 @@ def figures_of_log(record: RunRecord, model_flops_per_token: float) -> dict[str,
     }
 
 
-def digests_of_log(info: dict[str, Any], run: bytes, metrics: bytes, head: str) -> dict[str, str | None]:
+def digests_of_log(record: RunRecord, run: bytes, metrics: bytes, head: str) -> dict[str, str | None]:
     """What binds a results file to its log, by the attributes of `Digests`.
 
     Args:
         run, metrics: the bytes of `run.json` and `metrics.jsonl`.
         head: of the hash chain over both.
     """
+    found, ends = record.info["digests"], record.of("end")
     return {
-        "config": info["digests"]["config"],
-        "data": info["digests"]["data"],
-        "tokenizer": info["digests"]["tokenizer"],
+        "config": found["config"],
+        "data": found["data"],
+        "tokenizer": found["tokenizer"],
+        "checkpoint": ends[-1].get("checkpoint") if ends else None,
         "run": hashlib.sha256(run).hexdigest(),
         "metrics_log": hashlib.sha256(metrics).hexdigest(),
         "log_head": head,

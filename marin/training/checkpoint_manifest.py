@@ -119,6 +119,16 @@ def read_manifest(root: Path) -> Manifest:
         raise CheckpointError(f"{root / MANIFEST} cannot be read ({error!r})") from None
 
 
+def seal_of(root: Path) -> str:
+    """The SHA-256 of a checkpoint's manifest, which names all that is in it.
+
+    Raises:
+        CheckpointError: if it is not there or not what was written.
+    """
+    read_manifest(root)
+    return (root / SEAL).read_text().split()[0]
+
+
 def verify_files(root: Path, step: int) -> Manifest:
     """Reads everything below `root` and returns the manifest that it agrees with.
 

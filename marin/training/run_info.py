@@ -1,5 +1,6 @@
 """The beginning and the end of a run's record: `run.json`, and the line that says that training is complete."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -14,7 +15,7 @@ import jax
 
 from marin.data.loader import BatchSource
 from marin.data.tokenizer import Tokenizer
-from marin.errors import ConfigError
+from marin.errors import CheckpointError, ConfigError
 from marin.parallel import distributed
 from marin.resources import Resources
 from marin.storage import files
@@ -23,6 +24,8 @@ from marin.tracking.console import duration
 from marin.tracking.goodput import wall_time
 from marin.tracking.machines import is_larger
 from marin.tracking.run_record import RUN_FILE, read_info
+from marin.training.checkpoint import Checkpoint
+from marin.training.checkpoint_manifest import seal_of
 from marin.training.config import TrainLmConfig
 from marin.training.config_json import config_to_json
 from marin.training.programs import Compilation
@@ -163,8 +166,10 @@ def finish(writer: RunWriter, num_steps: int, stopped_by: str | None = None) -> 
     # ru_maxrss is kilobytes on Linux and bytes on macOS.
     unit = 1 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    reason = {} if stopped_by is None else {"stopped_by": stopped_by}
-    writer.append("end", steps=num_steps, peak_memory_bytes=peak, **reason)
+    more: dict[str, Any] = {} if stopped_by is None else {"stopped_by": stopped_by}
+    with contextlib.suppress(CheckpointError):
+        more["checkpoint"] = seal_of(Checkpoint.of_step(writer.directory / "checkpoints", num_steps).path)
+    writer.append("end", steps=num_steps, peak_memory_bytes=peak, **more)
     spent = wall_time(RunRecord.open(writer.directory).events)
     again = f"; {spent.num_lost_steps:,} steps were taken twice" if spent.num_lost_steps else ""
     processes = f" over {spent.num_processes} processes" if spent.num_processes > 1 else ""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from marin.cli.main import COMMANDS
-from marin.speedrun.results import Digests, Evaluation, RunInfo
+from marin.speedrun.results import Core, Digests, Evaluation, RunInfo
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -266,7 +266,7 @@ def test_config_page_has_every_field_of_the_resources(name: str) -> None:
     assert documented == _fields(name, "marin/resources.py").keys()
 
 
-@pytest.mark.parametrize(("heading", "record"), [("evaluation", Evaluation), ("digests", Digests)])
+@pytest.mark.parametrize(("heading", "record"), [("evaluation", Evaluation), ("core", Core), ("digests", Digests)])
 def test_results_page_has_every_key_of_the_inner_records(heading: str, record: type) -> None:
     keys = re.findall(r"^\| `(\w+)` \|", _section("docs/reference/results-schema.md", heading), re.MULTILINE)
     assert set(keys) == record.model_fields.keys()

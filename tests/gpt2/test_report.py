@@ -5,13 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from marin.data.core_tasks import CORE_TASKS
 from marin.errors import MarinError
+from marin.evaluation.core import CoreResult, TaskResult
 from marin.gpt2.places import Places
 from marin.gpt2.report import collect, final_metrics, markdown, verdict
-from marin.gpt2.results import core_of_section, record_conditions
+from marin.gpt2.results import CoreFigures, record_conditions
 from marin.gpt2.sections import note_time, report_section
 from marin.site.gpt2_report import write_page
+from marin.speedrun.core_counts import core_of
 from marin.speedrun.results import Author, RunInfo
+from marin.tracking import RunRecord, RunWriter
 
 
 @pytest.fixture
@@ -101,15 +105,52 @@ def test_page_shows_what_stages_wrote_and_runs_nothing_of_it(places):
     assert "&lt;script&gt;alert(2)" in page and "default-src" in page and "&lt;b&gt;&amp; a reply" in page
 
 
-def test_core_counts_for_a_record_only_where_all_of_it_was_measured_and_of_this_model(places, tmp_path):
-    path = places.report / "base-model-evaluation.json"
-    assert core_of_section(path, "d4_000009") == 0.26
-    assert core_of_section(path, "d6_000009") is None and core_of_section(path, "d4_000010") is None
-    content = json.loads(path.read_text())
-    for changes in ({"max_per_task": 500}, {"core_metric": None}, {"core_metric": True}):
-        path.write_text(json.dumps(content | {"figures": content["figures"] | changes}))
-        assert core_of_section(path, "d4_000009") is None
-    assert core_of_section(Path(tmp_path, "absent.json"), "d4_000009") is None
+@pytest.fixture
+def base_run(tmp_path) -> RunRecord:
+    """Nine steps, and the checkpoint that they ended with."""
+    writer = RunWriter(tmp_path / "d4")
+    writer.write_info({"run_name": "d4"})
+    for step in range(9):
+        writer.append("step", step=step)
+    writer.append("end", steps=9, checkpoint="a" * 64)
+    writer.close()
+    return RunRecord.open(tmp_path / "d4")
+
+
+def _core_file(tmp_path: Path, folder: str = "d4_000009", **changes) -> Path:
+    """An evaluation's `core.json` of all tasks, every second item right."""
+    tasks = tuple(
+        TaskResult(
+            label, task.num_items, task.num_items // 2, task.num_items, 0, task.baseline, 1.0, False, None, "d", "r"
+        )
+        for label, task in CORE_TASKS.items()
+    )
+    path = tmp_path / "base_eval" / folder / "core.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(CoreResult(tasks, ()).to_json() | {"weights": "a" * 64} | changes))
+    return path
+
+
+def test_core_counts_for_a_record_only_where_all_of_it_was_measured_and_of_these_weights(base_run, tmp_path):
+    base_eval = tmp_path / "base_eval"
+    assert CoreFigures.of_run(base_eval, base_run) is None
+    _core_file(tmp_path, "d6_000009")
+    _core_file(tmp_path, "d4_000010")
+    assert CoreFigures.of_run(base_eval, base_run) is None
+    _core_file(tmp_path)
+    found = CoreFigures.of_run(base_eval, base_run)
+    assert found is not None and found.metric == pytest.approx(core_of(found.counts, "v1"), abs=1e-12)
+    assert found.counts.tasks["copa"].model_dump() == {"num_items": 100, "num_correct": 50, "data": "d", "records": "r"}
+    for changes in ({"max_per_task": 500}, {"core_metric": None}, {"weights": "b" * 64}):
+        _core_file(tmp_path, **changes)
+        assert CoreFigures.of_run(base_eval, base_run) is None
+
+
+@pytest.mark.parametrize("changes", [{"weights": 7}, {"tasks": {"copa": {"num_items": 100}}}, {"tasks": None}])
+def test_core_file_of_another_version_is_named(tmp_path, changes):
+    path = _core_file(tmp_path, **changes)
+    with pytest.raises(MarinError, match=r"core\.json is not as this version writes it: run scripts\.base_eval again"):
+        CoreFigures.read(path)
 
 
 def _info(**changes) -> RunInfo:

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -22,6 +23,7 @@ from marin.models import LlamaConfig
 from marin.models.gpt2 import Gpt2Config, published_name
 from marin.models.hf_export import export_hf
 from marin.models.hf_layout import parameters_of
+from marin.tracking import RunRecord
 from scripts import base_eval, base_train, tok_train
 
 EVALUATED = ["--max-seq-len=64", "--num-iterations=3", "--eval-every=-1", "--sample-every=-1"]
@@ -71,6 +73,14 @@ def test_run_is_evaluated_written_down_and_not_measured_twice(base, made_bundle,
     assert len((records / "copa.jsonl").read_text().splitlines()) == 6
     found = [base / "base_eval" / name for name in ("base_model_000003.json", "d2_000003/core.json")]
     assert found[0].read_text() == found[1].read_text()
+    core = json.loads(found[1].read_text())  # what the report takes into the results, bound to the log
+    assert core["weights"] == RunRecord.open(base / "base_checkpoints" / "d2").of("end")[-1]["checkpoint"]
+    sources = {
+        "data_sha256": made_bundle / "eval_data" / "copa.jsonl",
+        "records_sha256": records / "copa.jsonl",
+    }
+    for name, path in sources.items():
+        assert core["tasks"]["copa"][name] == hashlib.sha256(path.read_bytes()).hexdigest()
     section = _section(base)
     assert section["figures"]["core_metric"] is None and 0 < section["figures"]["val_bpb"] < 9
     assert section["figures"]["tasks"]["copa"]["accuracy"] == pytest.approx(float(rows[1][1]), abs=1e-6)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from forgeries.editing import bind, edit_evaluation, edit_run_json
+from forgeries.editing import bind, digest, edit_evaluation, edit_log, edit_run_json
 from forgeries.honest import Plan, write_submission
 
 from marin.cli.main import dispatch
@@ -159,6 +159,34 @@ def test_run_directory_of_another_run_is_refused(submission: pathlib.Path, tmp_p
     workspace = rechecks.Workspace(tmp_path / "work", "my_run", 60.0)
     with pytest.raises(ConfigError, match="no run of the submission"):
         rechecks.reevaluate(Submission.read(submission), other / "logs" / "0", workspace)
+
+
+def _end_with_checkpoint(submission: pathlib.Path, digest: str) -> None:
+    def change(events: list[dict[str, object]]) -> list[dict[str, object]]:
+        events[-1]["checkpoint"] = digest
+        return events
+
+    edit_log(submission, change, careful=True)
+
+
+def test_checkpoint_that_the_log_does_not_end_with_is_not_scored(submission: pathlib.Path, tmp_path: pathlib.Path):
+    """Weights that were trained for longer, say, in the place of the run's own or beside them."""
+    run, workspace = submission / "logs" / "0", rechecks.Workspace(tmp_path / "work", "my_run", 60.0)
+    code = workspace.code / "experiments" / "speedrun" / "my_run"
+    code.mkdir(parents=True)
+    (code / "main.py").write_text("raise SystemExit('not reached')\n")
+    for step, content in ((30, b"older"), (40, b"own"), (80, b"better")):
+        folder = run / "checkpoints" / f"step-{step:08d}"
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_bytes(content)
+    _end_with_checkpoint(submission, digest("nowhere"))
+    with pytest.raises(ConfigError, match="does not hold the checkpoint that the log ends with"):
+        rechecks.reevaluate(Submission.read(submission), run, workspace)
+    assert not workspace.store.exists()
+    _end_with_checkpoint(submission, digest("own"))
+    with pytest.raises(ConfigError):  # the file does nothing; what matters is what it would have found
+        rechecks.reevaluate(Submission.read(submission), run, workspace)
+    assert [path.name for path in workspace.store.glob("checkpoints/speedrun/0/checkpoints/*")] == ["step-00000040"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What the training loop really writes is what verification takes: real clocks, kills, pauses, schedules."""
 
+import hashlib
 import json
 import os
 import random
@@ -8,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from marin.gpt2.results import write_run_results
-from marin.speedrun.results import Author, write_results
+from marin.data.core_tasks import CORE_TASKS
+from marin.gpt2.results import CoreFigures, write_run_results
+from marin.speedrun.core_counts import core_of
+from marin.speedrun.results import Author, Core, CoreCounts, write_results
 from marin.speedrun.run_results import SubmissionInfo, results_from_run
 from marin.speedrun.verdict import Verdict
 from marin.speedrun.verification import verify_submission
@@ -81,15 +84,39 @@ def test_verify_of_a_run_with_every_pause_passes_the_log_rung(make_config, tmp_p
     _assert_log_passes(verdict)
 
 
+def _core_figures(weights: str) -> CoreFigures:
+    tasks = {
+        label: CoreCounts(num_items=task.num_items, num_correct=task.num_items // 2)
+        for label, task in CORE_TASKS.items()
+    }
+    counts = Core(weights=weights, tasks=tasks)
+    return CoreFigures(core_of(counts, "v1"), counts)
+
+
 def test_results_of_the_gpt2_pipeline_agree_with_their_log(make_config):
     config = make_config(num_train_steps=8)
     train_lm(config)
     run = Path(config.output_path)
-    info = write_run_results(run, 0.2, "A base run.", Author(name="Ada Example", affiliation="", url=None))
+    weights = RunRecord.open(run).of("end")[-1]["checkpoint"]
+    manifest = (run / "checkpoints" / "step-00000008" / "manifest.json").read_bytes()
+    assert weights == hashlib.sha256(manifest).hexdigest()
+    author = Author(name="Ada Example", affiliation="", url=None)
+    info = write_run_results(run, _core_figures(weights), "A base run.", author)
     assert info.tokenized_dataset is not None and info.tokenized_dataset.endswith("/tokens")
     ((_, verdict),) = verify_submission(run)
-    said = [(f.severity, f.field) for f in verdict["log"].findings if f.severity in ("error", "unchecked")]
-    assert said == [("unchecked", "core_metric")]
+    assert [f for f in verdict["log"].findings if f.severity in ("error", "unchecked")] == []
+    assert not [f for f in verdict["arithmetic"].findings if f.field.startswith("core")]
+
+
+def test_core_of_other_weights_than_those_of_the_log_fails(make_config):
+    config = make_config(num_train_steps=8)
+    train_lm(config)
+    run = Path(config.output_path)
+    write_run_results(run, _core_figures("0" * 64), "A base run.", Author(name="Ada Example", affiliation="", url=None))
+    ((_, verdict),) = verify_submission(run)
+    assert [(f.severity, f.field) for f in verdict["log"].findings if f.severity != "note"] == [
+        ("error", "core.weights")
+    ]
 
 
 def test_verify_of_an_interrupted_run_passes_the_log_rung(make_config, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@
 A task that the bundle does not hold is not evaluated, and is named in the result.
 """
 
+import hashlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from marin.evaluation.core.prompts import items_in_order, questions
 from marin.evaluation.core.result import CoreResult, TaskResult
 from marin.evaluation.core.verdicts import is_undefined, verdict
 from marin.evaluation.likelihood import LikelihoodScorer
-from marin.evaluation.records import Record, RecordFolder
+from marin.evaluation.records import Record, RecordFolder, lines_of
 from marin.tracking.console import duration
 
 Progress = Callable[[str], None]
@@ -118,6 +119,8 @@ class _Run:
             seconds=seconds,
             reused=found is not None,
             records=None if folder is None else str(folder.file(label)),
+            data_digest=self._task.digest,
+            records_digest=hashlib.sha256(lines_of(records)).hexdigest(),
         )
         how = "as found before" if result.reused else f"{len(records) / max(seconds, 1e-9):.1f} items/s"
         low, high = result.interval

@@ -24,6 +24,7 @@ class TaskResult:
         baseline: percent that guessing gets right, as the bundle says (v1).
         reused: whether the records of an earlier evaluation were taken.
         records: the file with a line for each item; None where none was kept.
+        data_digest, records_digest: SHA-256 of the data file and of those lines.
     """
 
     label: str
@@ -35,6 +36,8 @@ class TaskResult:
     seconds: float
     reused: bool = False
     records: str | None = None
+    data_digest: str | None = None
+    records_digest: str | None = None
 
     @property
     def accuracy(self) -> float:
@@ -74,6 +77,8 @@ class TaskResult:
             "seconds": self.seconds,
             "reused": self.reused,
             "records": self.records,
+            "data_sha256": self.data_digest,
+            "records_sha256": self.records_digest,
         }
 
 

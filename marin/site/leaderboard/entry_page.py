@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from marin.data.core_tasks import CORE_TASKS, centered
 from marin.site import wording
 from marin.site.leaderboard.curves import Curve
 from marin.site.leaderboard.differences import Change, Parent, differences
@@ -85,6 +86,7 @@ def page_values(entry: Entry, context: EntryContext) -> dict[str, Any]:
         "curves": context.curves,
         "runs": [_run(row, track) for row in entry.rows],
         "spread_words": spread_words(summary),
+        "core_tasks": core_table(info.get("core")),
         "evidence": evidence_table(entry.details.get("evidence")),
         "parent": None if parent is None else {
             "key": parent.entry.key, "name": parent.entry.name, "page": f"entries/{parent.entry.key}.html", "is_stated": parent.is_stated
@@ -138,6 +140,18 @@ def evidence_table(evidence: Sequence[Mapping[str, Any]] | None) -> dict[str, An
             for line in evidence
         ],
     }
+
+
+def core_table(core: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
+    """The first run's tasks of CORE: label, items, accuracy, and what it adds to CORE before the mean, by v1 baselines."""
+    lines: list[tuple[str, ...]] = []
+    for label, task in CORE_TASKS.items():
+        counts = (core or {}).get("tasks", {}).get(label)
+        if counts is not None and 0 <= counts["num_correct"] <= counts["num_items"] > 0:
+            accuracy = counts["num_correct"] / counts["num_items"]
+            share = centered(accuracy, task.baseline)
+            lines.append((label, f"{counts['num_items']:,}", f"{accuracy:.4f}", f"{share:.4f}".replace("-", "−")))
+    return lines
 
 
 def grouped(settings: Mapping[str, str], info: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:

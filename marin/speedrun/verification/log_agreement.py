@@ -121,7 +121,7 @@ def _is_cache(name: str, path: str) -> bool:
 
 def _check_digests(info: RunInfo, log: RunLog) -> Iterator[Finding]:
     claimed = info.digests.model_dump() if info.digests else {}
-    found = digests_of_log(log.record.info, log.files.run, log.files.metrics, log.links.head)
+    found = digests_of_log(log.record, log.files.run, log.files.metrics, log.links.head)
     what = {"metrics_log": "metrics.jsonl", "run": "run.json", "log_head": "the log's hash chain"}
     for field, value in found.items():
         stated = claimed.get(field)
@@ -168,10 +168,10 @@ def check_evaluation_link(info: RunInfo, log: RunLog | None) -> Iterator[Finding
             yield finding(
                 "error",
                 "digests.evaluation_link",
-                "the hash chain's last link is of another evaluation: bits per byte, probes, compressors, sample or the log was"
+                "the hash chain's last link is of another evaluation: bits per byte, CORE, probes, compressors, sample or the log was"
                 " changed after the results were made",
             )
-    elif log is not None and (info.evaluation is not None or info.c4_en_bpb is not None):
+    elif log is not None and any(part is not None for part in (info.evaluation, info.c4_en_bpb, info.core)):
         if log.run.evaluation_link is None:
             message = "the results do not bind their evaluation: made before the hash chain had a link for it"
             yield finding("note", "digests.evaluation_link", message)
@@ -197,12 +197,7 @@ def _check_evaluation(info: RunInfo, log: RunLog) -> Iterator[Finding]:
                     field,
                     f"{field} is {_show(claims.get(field))}, in {name} it is {_show(found.get(field))}",
                 )
-    if info.core_metric is not None:
-        yield finding(
-            "unchecked",
-            "core_metric",
-            "CORE is as stated: neither the log nor the evaluation's file holds it, so that somebody has to score the checkpoint again",
-        )
+    yield from _check_core(info)
     block = info.evaluation
     if (
         block is None
@@ -226,6 +221,22 @@ def _check_evaluation(info: RunInfo, log: RunLog) -> Iterator[Finding]:
             "unchecked", "evaluation.bits_per_byte",
             f"{block.bits_per_byte:.4g} bits per byte, well below the last losses of training ({expected:.3g})",
         )  # fmt: skip
+
+
+def _check_core(info: RunInfo) -> Iterator[Finding]:
+    """CORE is measured after training too: its counts are bound by the chain's last link, and name the run's last checkpoint."""
+    if info.core_metric is None:
+        return
+    digests = info.digests or Digests()
+    if info.core is None or digests.evaluation_link is None:
+        message = "CORE is as stated: no counts of its tasks are bound to the log, so that somebody has to score the checkpoint again"
+        yield finding("unchecked", "core_metric", message)
+    elif digests.checkpoint is None or info.core.weights is None:
+        message = "CORE's counts do not name the checkpoint that the log ends with"
+        yield finding("unchecked", "core.weights", message)
+    elif info.core.weights != digests.checkpoint:
+        message = f"CORE was measured on the checkpoint {info.core.weights[:16]}..., the log ends with {digests.checkpoint[:16]}..."
+        yield finding("error", "core.weights", message)
 
 
 def _same(claimed: Any, value: Any) -> bool:

@@ -37,7 +37,7 @@ _FIELDS: dict[str, dict[str, tuple[str, bool]]] = {
     "checkpoint": {"step": (_WHOLE, True)},
     "evaluation": {"step": (_WHOLE, True), "bits_per_byte": (_FIGURE, False)},
     "mirror": {"wandb_url": (_TEXT, False)},
-    "end": {"steps": (_WHOLE, True), "peak_memory_bytes": (_WHOLE, True), "stopped_by": (_TEXT, False)},
+    "end": {"steps": (_WHOLE, True), "peak_memory_bytes": (_WHOLE, True), "stopped_by": (_TEXT, False), "checkpoint": (_TEXT, False)},
 }  # fmt: skip
 _LARGEST = 1e300
 _ALL_EVENTS = {"time": (_SECONDS, True)}

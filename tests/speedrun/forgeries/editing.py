@@ -76,9 +76,8 @@ def write_log(directory: pathlib.Path, events: list[Event], run: int = 0, *, cha
 def bind(directory: pathlib.Path, run: int = 0) -> None:
     """Names the log and the evaluation as they are in the results."""
     folder = directory / "logs" / str(run)
-    info = json.loads((folder / "run.json").read_text())
     started, lines = (folder / "run.json").read_bytes(), (folder / "metrics.jsonl").read_bytes()
-    digests = digests_of_log(info, started, lines, head_of(started, lines))
+    digests = digests_of_log(RunRecord.open(folder), started, lines, head_of(started, lines))
     edit_run(directory, lambda entry: entry["digests"].update(digests), run)
     try:
         link = EvaluationRecord.of(load_results(directory / "speedrun_results.json")[run]).link(

@@ -18,9 +18,12 @@ from typing import Any
 
 from marin import hardware
 from marin.data.batch_schedule import BatchSchedule
+from marin.data.core_tasks import CORE_TASKS
 from marin.errors import HardwareError
 from marin.speedrun.consistency import llama_flops_per_token, llama_parameters
-from marin.speedrun.results import dump_results
+from marin.speedrun.core_counts import core_of
+from marin.speedrun.evaluation_record import EvaluationRecord
+from marin.speedrun.results import Core, CoreCounts, RunInfo, dump_results
 from marin.speedrun.run_results import SubmissionInfo, results_from_run
 from marin.tracking import RunWriter, log_chain, run_record
 
@@ -57,6 +60,7 @@ class Plan:
     description: str = "A small Llama."
     set_name: str = "books/heldout"
     wandb: str | None = None
+    core: bool = False  # whether CORE was measured too
 
 
 @dataclasses.dataclass
@@ -225,7 +229,7 @@ def _train(
         if plan.export_every > 0 and done % plan.export_every == 0:
             pause("hf export", step, rng.uniform(0.1, 0.3))
     clock.now = max(clock.now, true_time) + 0.02
-    writer.append("end", steps=plan.steps, peak_memory_bytes=10**9)
+    writer.append("end", steps=plan.steps, peak_memory_bytes=10**9, checkpoint=f"{plan.seed:064x}")
     return plan.steps
 
 
@@ -253,10 +257,23 @@ def write_submission(directory: pathlib.Path, plans: list[Plan], rng: random.Ran
         author = {"name": plan.author, "affiliation": "Independent", "url": "https://example.org/ada"}
         per_token = json.loads((log / "run.json").read_text())["model_flops_per_token"]
         submission = SubmissionInfo(author, plan.description, per_token, per_token)
-        infos.append(results_from_run(log, log, "tokenized/example", submission))
+        info = results_from_run(log, log, "tokenized/example", submission)
+        infos.append(_with_core(info, rng) if plan.core else info)
     (directory / "speedrun_results.json").write_bytes(dump_results(infos))
     (directory / "main.py").write_text("raise SystemExit('submitted code must not run')\n")
     return directory
+
+
+def _with_core(info: RunInfo, rng: random.Random) -> RunInfo:
+    assert info.digests is not None and info.digests.log_head is not None
+    tasks = {
+        label: CoreCounts(num_items=task.num_items, num_correct=rng.randrange(task.num_items))
+        for label, task in CORE_TASKS.items()
+    }
+    core = Core(weights=info.digests.checkpoint, tasks=tasks)
+    info = info.model_copy(update={"core": core, "core_metric": core_of(core, "v1"), "core_version": "v1"})
+    link = EvaluationRecord.of(info).link(str(info.digests.log_head))
+    return info.model_copy(update={"digests": info.digests.model_copy(update={"evaluation_link": link})})
 
 
 def honest_plans(count: int) -> list[list[Plan]]:
@@ -277,7 +294,7 @@ def honest_plans(count: int) -> list[list[Plan]]:
             checkpoint_every=rng.choice([5, 10, 50]), eval_every=rng.choice([4, 25, 1000]), export_every=rng.choice([-1, -1, 20]),
             profile=rng.random() < 0.2, task_every=rng.choice([None, None, 8]), step_time=rng.choice([0.004, 0.05, 1.5, 30.0]), late=rng.choice([0.0, 0.1, 0.4]),
             model_class=rng.choice([LLAMA, LLAMA, "__main__:MyConfig"]), author=rng.choice(AUTHORS),
-            wandb=rng.choice([None, f"https://wandb.ai/example/marin/runs/run-{number}"]),
+            wandb=rng.choice([None, f"https://wandb.ai/example/marin/runs/run-{number}"]), core=number % 5 == 0,
         )  # fmt: skip
         seeds = rng.choice([1, 1, 1, 3])
         found.append(

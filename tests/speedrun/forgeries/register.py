@@ -41,6 +41,7 @@ class Bases:
     resumed: pathlib.Path
     seeds: pathlib.Path
     device: pathlib.Path
+    core: pathlib.Path
     known: tuple[KnownRun, ...]
 
     @staticmethod
@@ -54,7 +55,8 @@ class Bases:
         )
         seeds = write_submission(folder / "seeds", [Plan(steps=40, seed=seed) for seed in range(3)], rng)
         device = write_submission(folder / "device", [Plan(steps=40, device="v5p-32", hidden=128)], rng)
-        return Bases(plain, resumed, seeds, device, tuple(known_runs_of(plain, "plain")))
+        core = write_submission(folder / "core", [Plan(steps=40, core=True)], rng)
+        return Bases(plain, resumed, seeds, device, core, tuple(known_runs_of(plain, "plain")))
 
     def copy(self, base: str, to: pathlib.Path) -> pathlib.Path:
         shutil.copytree(getattr(self, base), to)
