@@ -1,14 +1,16 @@
 """`marin submit`: everything between a finished run and an opened pull request."""
 
 import argparse
+import dataclasses
 import pathlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from marin.speedrun.results import RunInfo
+    from marin.speedrun.results import Author, RunInfo
     from marin.speedrun.submitting import Gathered, Placed
     from marin.speedrun.verdict import Verdict
 
@@ -20,6 +22,12 @@ Run it again whenever something changed; nothing is asked when no person is at t
 ready, 1 when a check failed, 2 on bad usage."""
 
 _MOST_SHOWN = 8
+_SIGNED_BY = {
+    "author": "your name, for runs whose results name nobody, such as those of the Time-to-GPT-2 pipeline",
+    "affiliation": "of that author; empty for none",
+    "url": "of that author",
+    "description": "what these runs are, in a line (default: what their results say)",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--run", action="append", default=[], metavar="RUN_DIR",
         help="take exactly this run directory, in place of the newest run of each name; may be given several times",
     )  # fmt: skip
+    for name, text in _SIGNED_BY.items():
+        parser.add_argument(f"--{name}", metavar="TEXT", help=text)
     parser.add_argument("--no-gather", action="store_true", help="check what lies in DIR as it is")
     parser.add_argument(
         "--rows", action="append", default=[], metavar="FILE",
@@ -52,6 +62,10 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"{args.directory} is no directory of experiments/speedrun: give experiments/speedrun/NAME")
     if not any(directory.glob("*.py")):
         raise ConfigError(f"{args.directory} has no Python file: the experiment that made the results belongs there")
+    if args.no_gather and any(getattr(args, name) is not None for name in _SIGNED_BY):
+        raise ConfigError(
+            "with --no-gather the results are taken as they lie there: leave out " + _flags_of(_SIGNED_BY)
+        )
     if not args.no_gather:
         _report_gathered(_gather(args, root, directory), directory)
     problems = [f"{found}: remove it, and revoke it" for found in submitting.secrets_below(directory)]
@@ -80,6 +94,10 @@ def run(args: argparse.Namespace) -> int:
     return _offer(args, root, directory, title, place)
 
 
+def _flags_of(names: Iterable[str]) -> str:
+    return ", ".join(f"--{name}" for name in names)
+
+
 def _gather(args: argparse.Namespace, root: pathlib.Path, directory: pathlib.Path) -> "Gathered":
     from marin.errors import ConfigError
     from marin.speedrun import submitting
@@ -105,8 +123,20 @@ def _gather(args: argparse.Namespace, root: pathlib.Path, directory: pathlib.Pat
                 f"no finished run named {directory.name!r} or {directory.name}_... below {prefix}/checkpoints/speedrun: train first,"
                 " give --prefix, or name the run directories with --run"
             )
-    submitting.gather(gathered.runs, directory)
-    return gathered
+    runs = submitting.signed_by(gathered.runs, _author(args), args.description)
+    submitting.gather(runs, directory)
+    return dataclasses.replace(gathered, runs=runs)
+
+
+def _author(args: argparse.Namespace) -> "Author | None":
+    from marin.errors import ConfigError
+    from marin.speedrun.results import Author
+
+    if args.author is None:
+        if args.affiliation is not None or args.url is not None:
+            raise ConfigError("--affiliation and --url are of an author: give --author too")
+        return None
+    return Author(name=args.author, affiliation=args.affiliation or "", url=args.url)
 
 
 def _report_gathered(gathered: "Gathered", directory: pathlib.Path) -> None:

@@ -457,7 +457,7 @@ def _check_form(info: RunInfo) -> list[Finding]:
         "description": info.description,
     }  # fmt: skip
     for field, text in texts.items():
-        if re.search(r"__[A-Z][A-Z_]*__", text) or text.strip().lower() in _PLACEHOLDERS:
+        if is_placeholder(text):
             found.append(
                 Finding(
                     "submission",
@@ -477,6 +477,11 @@ def _check_form(info: RunInfo) -> list[Finding]:
         message = f"{stamp[:40]!r} is not a time: expected such as '2025-06-28 17:29:21 UTC'"
         found.append(Finding("submission", "error", "run_completion_timestamp", message))
     return found
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether a text is one that a template or a pipeline leaves for its user to fill in."""
+    return re.search(r"__[A-Z][A-Z_]*__", text) is not None or text.strip().lower() in _PLACEHOLDERS
 
 
 def parse_timestamp(text: str | None) -> datetime.datetime | None:

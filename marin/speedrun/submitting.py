@@ -15,11 +15,11 @@ from collections.abc import Iterable, Sequence
 
 from marin.errors import ConfigError, ResultsError
 from marin.execution.redaction import secrets_in
-from marin.speedrun import leaderboard, results
+from marin.speedrun import consistency, leaderboard, results
 from marin.speedrun.entries import Entry
 from marin.speedrun.evaluation_record import EVALUATION_FILE
 from marin.speedrun.leaderboard import TrackBoard
-from marin.speedrun.results import FILE_NAME, RunInfo, dump_results
+from marin.speedrun.results import FILE_NAME, Author, RunInfo, dump_results
 from marin.speedrun.verification.submission import LOGS
 from marin.storage import files
 from marin.tracking.run_record import METRICS_FILE, RUN_FILE
@@ -98,6 +98,24 @@ def _evaluation_of(info: RunInfo, prefix: str | os.PathLike[str]) -> pathlib.Pat
         if content.get("evaluation") == said and content.get("sample") == info.sample:
             return path
     return None
+
+
+def signed_by(runs: Sequence[FoundRun], author: Author | None, description: str | None) -> tuple[FoundRun, ...]:
+    """The runs under an author's name and a description; what is None stays as it is.
+
+    Raises:
+        ConfigError: if a run's results name another author already.
+    """
+    found = []
+    for run in runs:
+        changes: dict[str, object] = {} if description is None else {"description": description}
+        if author is not None:
+            stated = run.info.author
+            if stated != author and not consistency.is_placeholder(stated.name):
+                raise ConfigError(f"the results of {run.name} name {stated.name!r} as their author: leave --author out")
+            changes["author"] = author
+        found.append(dataclasses.replace(run, info=run.info.model_copy(update=changes)))
+    return tuple(found)
 
 
 def gather(runs: Sequence[FoundRun], directory: pathlib.Path) -> list[str]:

@@ -18,7 +18,7 @@ from marin.errors import ConfigError
 from marin.execution.redaction import redact, secrets_in
 from marin.speedrun import submitting
 from marin.speedrun.pull_request import fenced, markdown_text
-from marin.speedrun.results import dump_results, load_results
+from marin.speedrun.results import Author, dump_results, load_results
 from marin.speedrun.verification import verify_submission
 
 SECRET = "s3cret-value-of-this-test"
@@ -127,6 +127,44 @@ def test_submit_takes_the_newest_run_of_each_name_and_says_which_it_left(place: 
     assert info == load_results(new / "speedrun_results.json")[0]
     out = capsys.readouterr().out
     assert f"left out: {old[0].name}" in out
+
+
+def _unsigned(run: pathlib.Path) -> None:
+    """As the Time-to-GPT-2 pipeline leaves its results."""
+    path = run / "speedrun_results.json"
+    (info,) = load_results(path)
+    nobody = Author(name="(none given)", affiliation="(none given)")
+    path.write_bytes(dump_results([info.model_copy(update={"author": nobody})]))
+
+
+def test_submit_puts_a_name_to_runs_that_have_none(place: Place, capsys):
+    (run,) = place.add_runs(Plan())
+    _unsigned(run)
+    before = (run / "speedrun_results.json").read_bytes()
+    assert place.submit("--run", str(run)) == 1
+    assert "author.name is still the template's placeholder" in capsys.readouterr().out
+    assert place.submit("--run", str(run), "--author", "Ada Example", "--description", "The plain recipe.") == 0
+    (info,) = load_results(place.directory / "speedrun_results.json")
+    assert (info.author.model_dump(), info.description) == (
+        {"name": "Ada Example", "affiliation": "", "url": None},
+        "The plain recipe.",
+    )
+    assert (run / "speedrun_results.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["--author", "Mallory"], "name 'Ada Example' as their author: leave --author out"),
+        (["--url", "https://example.org"], "give --author too"),
+        (["--author", "Ada", "--no-gather"], "leave out --author, --affiliation, --url, --description"),
+    ],
+)
+def test_submit_under_a_name_that_cannot_be_says_why(place: Place, flags: list[str], problem: str):
+    place.add_runs(Plan())
+    with pytest.raises(ConfigError, match=problem):
+        place.submit(*flags)
+    assert not (place.directory / "speedrun_results.json").exists()
 
 
 def test_submit_again_without_the_runs_checks_what_was_gathered(place: Place):
