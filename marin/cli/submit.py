@@ -179,6 +179,7 @@ def _show_places(placed: "list[Placed]") -> None:
     from rich.text import Text
 
     from marin.speedrun.pull_request import one_line
+    from marin.speedrun.tracks import METRICS
 
     console = Console(highlight=False)
     for item in placed:
@@ -204,7 +205,9 @@ def _show_places(placed: "list[Placed]") -> None:
             table.add_row(*(Text(cell, style) for cell in cells))
         console.print(table)
         if item.entry.rank is None:
-            why = item.entry.details.get("not_ranked") or "its verdict does not allow a rank"
+            unknown = f"{METRICS[track.metric].name} is not stated"
+            refused = unknown if item.entry.verdict.counts else "its verdict does not allow a rank"
+            why = item.entry.details.get("not_ranked") or refused
             reasons = why if isinstance(why, str) else "; ".join(map(str, why))
             console.print(Text(f"without a rank: {one_line(reasons)}"))
 

@@ -17,6 +17,7 @@ from marin.cli.main import dispatch
 from marin.errors import ConfigError
 from marin.execution.redaction import redact, secrets_in
 from marin.speedrun import submitting
+from marin.speedrun.evaluation_record import EvaluationRecord
 from marin.speedrun.pull_request import fenced, markdown_text
 from marin.speedrun.results import Author, dump_results, load_results
 from marin.speedrun.verification import verify_submission
@@ -150,6 +151,16 @@ def test_submit_puts_a_name_to_runs_that_have_none(place: Place, capsys):
         "The plain recipe.",
     )
     assert (run / "speedrun_results.json").read_bytes() == before
+
+
+def test_submit_of_a_run_that_was_not_scored_says_so(place: Place, capsys):
+    (run,) = place.add_runs(Plan())
+    (info,) = load_results(run / "speedrun_results.json")
+    digests = info.digests.model_copy(update={"evaluation_link": EvaluationRecord().link(info.digests.log_head)})
+    bare = {"evaluation": None, "validity": None, "compressors": None, "sample": None, "digests": digests}
+    (run / "speedrun_results.json").write_bytes(dump_results([info.model_copy(update=bare)]))
+    assert place.submit("--run", str(run)) == 0
+    assert "without a rank: Bits per byte is not stated" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
