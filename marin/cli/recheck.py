@@ -24,6 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data", metavar="PREFIX", help="a store of yours with the corpora, tokenizers and caches that need a network"
     )
     group.add_argument(
+        "--eval-bundle",
+        metavar="DIR",
+        help="CORE's data, with --evaluate of a run that claims CORE, see scripts.eval_bundle",
+    )
+    group.add_argument(
         "--statement", metavar="FILE", help="where to write the unsigned statement (default: NAME-KIND.json here)"
     )
     group.add_argument("--timeout", type=float, default=DEFAULT_TIMEOUT, metavar="SECONDS", help="default: a day")
@@ -51,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("give one submission, and one of --evaluate RUN_DIR and --rerun N")
     if args.rerun is not None and not 1 <= args.rerun <= 100:
         raise ConfigError(f"--rerun is {args.rerun}: use a number from 1 to 100")
-    for flag, value in (("--evaluate", args.evaluate), ("--data", args.data)):
+    for flag, value in (("--evaluate", args.evaluate), ("--data", args.data), ("--eval-bundle", args.eval_bundle)):
         if value is not None and not pathlib.Path(value).is_dir():
             raise ConfigError(f"{flag} is {value!r}: no such directory")
     sandbox.require()
@@ -65,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
         data = None if args.data is None else pathlib.Path(args.data).resolve()
         workspace = rechecks.prepare(submission, repository, data, pathlib.Path(folder).resolve(), args.timeout)
         if args.evaluate is not None:
-            measured = rechecks.reevaluate(submission, pathlib.Path(args.evaluate), workspace)
+            bundle = None if args.eval_bundle is None else pathlib.Path(args.eval_bundle).resolve()
+            measured = rechecks.reevaluate(submission, pathlib.Path(args.evaluate), workspace, bundle)
         else:
             measured = rechecks.rerun(submission, args.rerun, workspace)
     info = submission.runs[measured[0].run]
@@ -84,7 +90,9 @@ def run(args: argparse.Namespace) -> int:
     files.write_bytes(str(place), make_statement(submission, kind, predicate) + b"\n")
     files.write_json(str(figures), [item.model_dump(mode="json", exclude_none=True) for item in measured])
     for item in measured:
-        print(f"run {item.run}, seed {item.seed}: {json.dumps(item.bits_per_byte)} bits per byte")
+        figures_found = ((item.bits_per_byte, "bits per byte"), (item.core, "CORE"))
+        said = ", ".join(f"{json.dumps(value)} {name}" for value, name in figures_found if value is not None)
+        print(f"run {item.run}, seed {item.seed}: {said}")
     decided = outcomes == {"agrees"}
     print(f"{'confirmed' if decided else 'NOT decided' if confirmed else 'NOT confirmed'}: {words}")
     print(f"unsigned statement: {place}")

@@ -7,7 +7,8 @@ HELP = """\
 Sign a submission with an SSH key: writes DIR/statements/claim-....json, an in-toto statement that names the results and logs by digest.
 
 With --measured FILE the statement is about another's submission: what you found when you scored its checkpoint again
-(--kind re-evaluation) or trained it again (--kind re-run). FILE is JSON: [{"run": 0, "bits_per_byte": 1.234}, ...].
+(--kind re-evaluation) or trained it again (--kind re-run). FILE is JSON: [{"run": 0, "bits_per_byte": 1.234}, ...],
+or "core" where the run claims CORE by v1.
 Whether your word counts is decided by the repository's experiments/speedrun/allowed_signers."""
 
 

@@ -2,7 +2,8 @@
 
 `reevaluate` puts the run's directory alone into an empty store and lets the submission's own evaluation step run there, by the
 executor: its tokenizer and evaluation documents are made anew, so that only the weights are the author's. `rerun` trains from the
-run's commit, in an empty store. Both take the code of the run's commit, with the submission's files over it.
+run's commit, in an empty store. Both take the code of the run's commit, with the submission's files over it. Of a run of the Time-to-GPT-2
+pipeline, which claims CORE, `scripts.base_eval` scores the checkpoint, on a bundle of the verifier's own.
 
 What data cannot be made without a network must be prepared: `--data PREFIX` names a store of the verifier's own, from which
 everything but runs is copied.
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from marin.errors import ConfigError, ResultsError
 from marin.speedrun import sandbox, strict_json, submitting
@@ -68,7 +70,12 @@ class Workspace:
         Raises:
             ConfigError: if it fails; with the end of what it printed.
         """
-        module = f"experiments.speedrun.{self.name}.main"
+        return self.run_module(
+            f"experiments.speedrun.{self.name}.main", "--prefix", str(self.store), *flags, **variables
+        )
+
+    def run_module(self, module: str, *flags: str, **variables: str) -> str:
+        """The same for any module of the code."""
         environment = {
             "PYTHONPATH": str(self.code),
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -84,8 +91,6 @@ class Workspace:
             sys.executable,
             "-m",
             module,
-            "--prefix",
-            str(self.store),
             *flags,
         ]
         done = sandbox.run(command, self.scratch, environment, self.seconds)
@@ -103,7 +108,7 @@ def prepare(
         ConfigError: if the commit is not known here, or the submission has no `main.py`.
     """
     commit, name = submission.runs[0].git_commit, submission.directory.resolve().name
-    if not (submission.directory / "main.py").is_file():
+    if not (submission.directory / "main.py").is_file() and all(run.core is None for run in submission.runs):
         raise ConfigError(f"{submission.directory} has no main.py to run")
     if commit is None or not re.fullmatch(r"[0-9a-f]{40}", commit):
         raise ConfigError("the results name no commit, so there is no code to run again")
@@ -135,9 +140,13 @@ def prepare(
     return workspace
 
 
-def reevaluate(submission: Submission, run_directory: pathlib.Path, workspace: Workspace) -> list[Measured]:
+def reevaluate(
+    submission: Submission, run_directory: pathlib.Path, workspace: Workspace, bundle: pathlib.Path | None = None
+) -> list[Measured]:
     """Scores the run's checkpoint again; the run is that of the submission whose log the directory has.
 
+    Args:
+        bundle: CORE's data, for a run that claims CORE.
     Raises:
         ConfigError: if the directory's run is not of the submission, or its step would train rather than score.
     """
@@ -146,6 +155,8 @@ def reevaluate(submission: Submission, run_directory: pathlib.Path, workspace: W
     if number is None:
         raise ConfigError(f"{run_directory} is no run of the submission: its run.json is none of those in logs/")
     ignored = _all_but(_last_checkpoint(submission.runs[number], run_directory))
+    if submission.runs[number].core is not None:
+        return [_core_again(submission.runs[number], number, run_directory, workspace, bundle, ignored)]
     run_name = str(json.loads(content)["run_name"])
     shutil.copytree(
         run_directory,
@@ -183,6 +194,42 @@ def reevaluate(submission: Submission, run_directory: pathlib.Path, workspace: W
         ]
     except (KeyError, TypeError, ValueError) as error:
         raise ResultsError(f"the evaluation step's {EVALUATION_FILE} has not what it should ({error})") from None
+
+
+def _core_again(
+    info: RunInfo,
+    number: int,
+    run_directory: pathlib.Path,
+    workspace: Workspace,
+    bundle: pathlib.Path | None,
+    ignored: Any,
+) -> Measured:
+    if bundle is None:
+        raise ConfigError(
+            "this run claims CORE: give its data with --eval-bundle DIR (python -m scripts.eval_bundle fetches it)"
+        )
+    tag = run_directory.resolve().name
+    copy, tokenizer = workspace.store / "base_checkpoints" / tag, run_directory.resolve().parents[1] / "tokenizer"
+    stated = info.digests.tokenizer if info.digests else None
+    found = tokenizer / "tokenizer.json"
+    if not found.is_file() or hashlib.sha256(found.read_bytes()).hexdigest() != stated:
+        raise ConfigError(
+            f"{found} is not the run's tokenizer: keep the run's directory as BASE/base_checkpoints/{tag}, beside BASE/tokenizer"
+        )
+    shutil.copytree(run_directory, copy, symlinks=True, ignore=ignored)
+    shutil.copytree(tokenizer, workspace.store / "tokenizer", symlinks=True)
+    flags = ("--base-dir", str(workspace.store), "--model-tag", tag, "--eval", "core", "--eval-bundle", str(bundle))
+    workspace.run_module("scripts.base_eval", *flags)
+    (place,) = sorted(workspace.store.glob(f"base_eval/{tag}_*/core.json")) or (None,)
+    if place is None:
+        raise ResultsError("scripts.base_eval left no core.json")
+    said = strict_json.parse_json(strict_json.read_limited(str(place), _MAX_EVALUATION_BYTES), place.name)
+    try:
+        if said["core_metric"] is None:
+            raise ConfigError(f"{bundle} is not all of CORE: " + "; ".join(map(str, said["incomplete"]))[:_SHOWN])
+        return Measured(run=number, core=said["core_metric"], seed=info.seed)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ResultsError(f"scripts.base_eval's core.json has not what it should ({error})") from None
 
 
 def _last_checkpoint(info: RunInfo, run_directory: pathlib.Path) -> pathlib.Path | None:

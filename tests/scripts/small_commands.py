@@ -7,10 +7,11 @@ import json
 import random
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 
+from marin.data.core_tasks import CORE_TASKS
 from marin.data.documents import Document, write_documents
 
 _WORDS = "graph node edge path tree matrix vector sum limit proof returns value of the a and is"
@@ -31,24 +32,30 @@ def write_text(folder: Path, num_train: int = 150, num_held_out: int = 20) -> No
         write_documents(str(folder / "text" / f"{name}.jsonl.zst"), documents)
 
 
-def write_core_bundle(folder: Path, num_items: int = 6) -> Path:
-    """A bundle with two of CORE's tasks, of a few made items."""
+def write_core_bundle(
+    folder: Path,
+    num_items: int = 6,
+    kinds: Mapping[str, str] = MappingProxyType({"copa": "multiple_choice", "winograd": "schema"}),
+) -> Path:
+    """A bundle with two of CORE's tasks, or those of `kinds`, of a few made items."""
     choose = random.Random(1)
     (folder / "eval_data").mkdir(parents=True)
-    kinds = {"copa": "multiple_choice", "winograd": "schema"}
     entries = [
         {"label": label, "dataset_uri": f"{label}.jsonl", "num_fewshot": [0], "icl_task_type": kind}
         for label, kind in kinds.items()
     ]
     (folder / "core.yaml").write_text(json.dumps({"icl_tasks": entries}))  # which is YAML too
-    (folder / "eval_meta_data.csv").write_text("Eval Task,Random baseline\ncopa,50\nwinograd,50\n")
-    for label in kinds:
+    baselines = "".join(f"{label},{CORE_TASKS[label].baseline}\n" for label in kinds)
+    (folder / "eval_meta_data.csv").write_text(f"Eval Task,Random baseline\n{baselines}")
+    for label, kind in kinds.items():
         lines = []
         for number in range(num_items):
             two = [" ".join(choose.choices(_WORDS.split(), k=4)) for _ in range(2)]
             shared = {"query": "the value of", "choices": two}
-            if label == "winograd":
+            if kind == "schema":
                 shared = {"context_options": two, "continuation": "is the sum of a path"}
+            if kind == "language_modeling":
+                shared = {"context": two[0], "continuation": two[1]}
             lines.append(json.dumps(shared | {"gold": number % 2}) + "\n")
         (folder / "eval_data" / f"{label}.jsonl").write_text("".join(lines))
     return folder

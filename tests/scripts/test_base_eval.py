@@ -4,7 +4,9 @@ import csv
 import dataclasses
 import hashlib
 import json
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import jax
@@ -13,19 +15,25 @@ import pytest
 from safetensors.numpy import save_file
 from small_commands import TINY, run_script, where, write_core_bundle, write_text
 
+from marin.data.core_tasks import CORE_TASKS
 from marin.errors import CheckpointError, ConfigError, DataError
 from marin.execution.graph import Graph
 from marin.gpt2 import base_evaluation
 from marin.gpt2.base_evaluation import BaseModel, bits_step
 from marin.gpt2.datasets import DataFile, Dataset
 from marin.gpt2.places import Places
+from marin.gpt2.results import CoreFigures, write_run_results
 from marin.models import LlamaConfig
 from marin.models.gpt2 import Gpt2Config, published_name
 from marin.models.hf_export import export_hf
 from marin.models.hf_layout import parameters_of
+from marin.speedrun import rechecks, sandbox
+from marin.speedrun.results import Author, Core, CoreCounts, write_results
+from marin.speedrun.verification import Submission
 from marin.tracking import RunRecord
 from scripts import base_eval, base_train, tok_train
 
+ROOT = Path(__file__).parents[2]
 EVALUATED = ["--max-seq-len=64", "--num-iterations=3", "--eval-every=-1", "--sample-every=-1"]
 
 
@@ -94,6 +102,45 @@ def test_run_is_evaluated_written_down_and_not_measured_twice(base, made_bundle,
     monkeypatch.setattr("marin.gpt2.base_evaluation.bits_per_byte", never)
     run_script(base_eval, *arguments)
     assert "as found before" in capsys.readouterr().out and _section(base)["figures"] == section["figures"]
+
+
+@pytest.mark.slow
+def test_core_of_a_submitted_run_is_scored_again_in_the_sandbox(base, tmp_path, monkeypatch):
+    """By the code of the run's commit, in which CORE's tasks are made as small as the bundle's."""
+    monkeypatch.delenv("CI", raising=False)
+    try:
+        sandbox.require()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    bundle = write_core_bundle(tmp_path / "bundle", 12, {label: task.kind for label, task in CORE_TASKS.items()})
+    clone = tmp_path / "clone"
+    for name in ("marin", "scripts"):
+        shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
+    tasks = clone / "marin" / "data" / "core_tasks.py"
+    tasks.write_text(re.sub(r"(CoreTask\(\s*\"\w+\",\s*\w+,\s*\d+,\s*)\d+", r"\g<1>12", tasks.read_text()))
+    git = ["git", "-C", str(clone), "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "small"]):
+        subprocess.run([*git, *command], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+
+    run = base / "base_checkpoints" / "d2"
+    counts = Core(tasks={label: CoreCounts(num_items=12, num_correct=6) for label in CORE_TASKS})
+    info = write_run_results(run, CoreFigures(0.2, counts), "A base run.", Author(name="Ada Example", affiliation=""))
+    submission = tmp_path / "my_d2"
+    (submission / "logs" / "0").mkdir(parents=True)
+    for name in ("run.json", "metrics.jsonl"):
+        shutil.copyfile(run / name, submission / "logs" / "0" / name)
+    write_results(submission / "speedrun_results.json", info.model_copy(update={"git_commit": commit}))
+    read = Submission.read(submission)
+    (tmp_path / "work").mkdir()
+    workspace = rechecks.prepare(read, clone, None, tmp_path / "work", 600.0)
+    with pytest.raises(ConfigError, match="give its data with --eval-bundle"):
+        rechecks.reevaluate(read, run, workspace)
+    (measured,) = rechecks.reevaluate(read, run, workspace, bundle)
+    (found,) = workspace.store.glob("base_eval/d2_*/core.json")
+    said = json.loads(found.read_text())
+    assert measured.bits_per_byte is None and measured.core == said["core_metric"] is not None
+    assert len(said["tasks"]) == 22 and not (base / "base_eval" / "d2_000003" / "records" / "squad.jsonl").exists()
 
 
 def test_hugging_face_folder_is_evaluated_under_its_name(base, made_bundle, tmp_path, capsys):

@@ -93,3 +93,52 @@ def test_seeds_of_another_config_are_no_kin(of_track: RunInfo) -> None:
     other = other.model_copy(update={"model": {**(other.model or {}), "num_layers": 3}})
     assert kin_of([one, other], 0) == [0]
     assert judge([one, other], 1, _found(BITS - 0.001, BITS + 0.001), "re-run") is None
+
+
+def _core(run: RunInfo, *values: float, version: str = "v1") -> list[RunInfo]:
+    """Runs that claim CORE alone, as those of the Time-to-GPT-2 pipeline do."""
+    bare = {"evaluation": None, "core_version": version}
+    return [run.model_copy(update={**bare, "core_metric": value, "seed": seed}) for seed, value in enumerate(values)]
+
+
+@pytest.mark.parametrize(
+    ("gap", "outcome"), [(0.0, "agrees"), (0.0028, "agrees"), (0.0032, "differs"), (-0.0032, "differs")]
+)
+def test_core_scored_again_may_be_a_few_items_off(of_track: RunInfo, gap: float, outcome: str) -> None:
+    judgement = judge(_core(of_track, 0.26), 0, [Measured(run=0, core=0.26 + gap)], "re-evaluation")
+    assert judgement is not None and judgement.outcome == outcome and f"claimed are {0.26:.4f}" in judgement.words
+
+
+@pytest.mark.parametrize(
+    ("gap", "found", "outcome"),
+    [
+        (0.004, (-0.004, 0.0, 0.004), "agrees"),
+        (0.019, (-0.004, 0.0, 0.004), "agrees"),  # three runs that lie so far apart allow it
+        (0.021, (-0.004, 0.0, 0.004), "differs"),
+        (0.012, (-0.0005, 0.0, 0.0005), "differs"),
+    ],
+)
+def test_core_of_several_seeds_is_held_to_the_mean(
+    of_track: RunInfo, gap: float, found: tuple[float, ...], outcome: str
+) -> None:
+    measured = [Measured(run=0, core=0.26 + gap + step, seed=10 + k) for k, step in enumerate(found)]
+    judgement = judge(_core(of_track, 0.258, 0.262), 1, measured, "re-run")
+    assert judgement is not None and judgement.outcome == outcome, judgement
+    assert "CORE in 3 runs (seeds 10, 11, 12)" in judgement.words
+
+
+def test_every_figure_that_is_claimed_must_have_been_measured(of_track: RunInfo) -> None:
+    (run,) = _claims(of_track, BITS)
+    both = [run.model_copy(update={"core_metric": 0.26, "core_version": "v1"})]
+    bits, core = Measured(run=0, bits_per_byte=BITS), Measured(run=0, core=0.26)
+    for one in (bits, core):
+        judgement = judge(both, 0, [one], "re-evaluation")
+        assert judgement is not None and judgement.outcome == "undecided" and "is claimed too" in judgement.words
+    judgement = judge(both, 0, [bits, core], "re-evaluation")
+    assert judgement is not None and judgement.outcome == "agrees"
+    assert judge(_core(of_track, 0.26, version="v2"), 0, [core], "re-evaluation") is None
+
+
+def test_measurement_of_nothing_is_none() -> None:
+    with pytest.raises(ValueError, match="neither bits_per_byte nor core"):
+        Measured(run=0)

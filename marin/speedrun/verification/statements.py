@@ -22,9 +22,9 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from marin.errors import ConfigError, ResultsError
 from marin.speedrun import results, strict_json
@@ -50,13 +50,20 @@ class _Record(BaseModel):
 
 
 class Measured(_Record):
-    """What a signer found for one run of the submission; `run` counts from 0 in its results file."""
+    """What a signer found for one run of the submission: bits per byte, CORE (v1), or both. `run` counts from 0 in its results file."""
 
     run: int = Field(ge=0)
-    bits_per_byte: Number = Field(gt=0)
+    bits_per_byte: Number | None = Field(default=None, gt=0)
+    core: Number | None = Field(default=None, ge=-1, le=1)
     evaluation_digest: str | None = None
     training_time: Number | None = None
     seed: int | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.bits_per_byte is None and self.core is None:
+            raise ValueError("neither bits_per_byte nor core is stated")
+        return self
 
 
 class Predicate(_Record):
