@@ -124,6 +124,75 @@ def test_a_server_that_refuses_or_is_gone_is_said_and_can_be_retried(browser, se
         assert page.locator(".message").count() == 2 and page.get_by_role("alert").inner_text() == ""
 
 
+def _held_back(page: Any) -> list[Any]:
+    """Requests for answers, which are kept here until the test answers them."""
+    held: list[Any] = []
+    page.route(ANSWERS, lambda route: held.append(route))
+    return held
+
+
+def _send(page: Any, text: str) -> None:
+    page.get_by_label("Message").fill(text)
+    page.keyboard.press("Enter")
+
+
+def test_new_chat_during_an_answer_begins_with_nothing(browser, served):
+    with opened(browser, served) as (page, complaints):
+        page.get_by_text("Settings").click()
+        page.get_by_label("Longest answer").fill("8000")
+        page.get_by_label("Temperature").fill("0")
+        _send(page, "first secret")
+        page.locator(".message.assistant .body").filter(has_text=re.compile(r"[\s\S]{20}")).wait_for()
+        page.get_by_role("button", name="New chat").click()
+        served.until(lambda stats: stats["running_samples"] == 0)
+        with page.expect_request(ANSWERS) as asked:
+            _send(page, "second")
+        assert json.loads(asked.value.post_data)["messages"] == [{"role": "user", "content": "second"}]
+        page.get_by_role("button", name="Stop").click()
+        assert not complaints
+
+
+def test_answers_are_as_long_as_there_is_room_unless_a_person_says(browser, served):
+    with opened(browser, served) as (page, _):
+        with page.expect_request(ANSWERS) as asked:
+            _send(page, "hello")
+        assert "max_tokens" not in json.loads(asked.value.post_data)
+        page.get_by_role("button", name="Stop").click()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"status": 502, "content_type": "text/html", "body": "<h1>Bad gateway</h1>"}, "The server answered with 502"),
+        ({"status": 200, "content_type": "text/event-stream", "body": ""}, "ended before the answer did"),
+        ({"status": 200, "content_type": "text/event-stream", "body": "data: [DONE]\n\n"}, "had nothing to say"),
+    ],
+)
+def test_an_answer_that_does_not_come_is_said_and_loses_nothing(browser, served, answer, said):
+    with opened(browser, served) as (page, _):
+        page.route(ANSWERS, lambda route: route.fulfill(**answer))
+        _send(page, "first")
+        page.get_by_role("alert").get_by_text(said).wait_for()
+        assert page.locator("#status").inner_text() != "The model is writing."
+        page.unroute(ANSWERS)
+        held = _held_back(page)
+        _send(page, "second")
+        page.wait_for_function("document.querySelectorAll('.message').length === 1")
+        page.get_by_role("button", name="Stop").wait_for()
+        assert page.locator(".message.user .body").inner_text() == "first\n\nsecond"
+        (route,) = held
+        assert json.loads(route.request.post_data)["messages"] == [{"role": "user", "content": "first\n\nsecond"}]
+        route.abort()
+
+
+def test_a_message_that_is_refused_can_be_changed(browser, served):
+    with opened(browser, served) as (page, _):
+        _send(page, "zq " * 9000)
+        page.get_by_role("alert").get_by_text("room for 8,192 together").wait_for()
+        assert page.locator(".message").count() == 0
+        assert page.get_by_label("Message").input_value() == ("zq " * 9000).strip()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 1200])
 def test_the_page_fits_and_is_accessible(browser, served, scheme, width, tmp_path):

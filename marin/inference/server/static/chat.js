@@ -3,8 +3,9 @@
 
 const byId = (id) => document.getElementById(id);
 const list = byId("messages"), form = byId("form"), box = byId("text"), problem = byId("problem"), status = byId("status");
-const conversation = [];
+let conversation = []; // another array for each chat: an answer that is still being written belongs to the one it was asked in
 let model = null, running = null;
+const COMPLETE = "The answer is complete.";
 
 // ---- markdown ---------------------------------------------------------------------------------------------------
 
@@ -129,6 +130,7 @@ function retry() {
   if (conversation.length) answer();
 }
 
+// What the field `id` says, within its limits; `otherwise` where it is empty.
 function number(id, least, most, otherwise) {
   const value = Number.parseFloat(byId(id).value);
   return Number.isFinite(value) ? Math.min(most, Math.max(least, value)) : otherwise;
@@ -136,7 +138,7 @@ function number(id, least, most, otherwise) {
 
 async function answer() {
   problem.textContent = "";
-  const reply = { role: "assistant", content: "" };
+  const reply = { role: "assistant", content: "" }, chat = conversation, longest = number("max-tokens", 1, 100000, null);
   const stopper = new AbortController();
   running = stopper;
   setRunning(true);
@@ -148,13 +150,17 @@ async function answer() {
       headers: { "content-type": "application/json" },
       signal: stopper.signal,
       body: JSON.stringify({
-        model, messages: conversation, stream: true,
+        model, messages: chat, stream: true,
         temperature: number("temperature", 0, 2, 0.6),
         top_k: Math.round(number("top-k", 1, 1000, 50)),
-        max_tokens: Math.round(number("max-tokens", 1, 100000, 256)),
+        ...(longest === null ? {} : { max_tokens: Math.round(longest) }),
       }),
     });
-    if (!response.ok) throw new Error((await response.json()).error.message);
+    if (!response.ok) {
+      const said = await response.json().catch(() => null); // a proxy's own page is no JSON
+      const error = new Error(said?.error?.message ?? `The server answered with ${response.status}. Retry in a moment.`);
+      throw Object.assign(error, { isRefusal: response.status === 400 });
+    }
     item = show(reply);
     item.classList.add("writing");
     for await (const event of events(response.body)) {
@@ -162,18 +168,32 @@ async function answer() {
       const text = event.choices?.[0]?.delta?.content;
       if (text) { reply.content += text; drawSoon(); }
     }
-    status.textContent = "The answer is complete.";
+    status.textContent = COMPLETE;
   } catch (error) {
-    if (error.name === "AbortError") status.textContent = "Stopped.";
-    else problem.textContent = error instanceof TypeError ? "The server cannot be reached. Retry when it runs." : error.message;
+    const isAbort = error.name === "AbortError";
+    status.textContent = isAbort ? "Stopped." : "";
+    if (!isAbort && chat === conversation) {
+      problem.textContent = error instanceof TypeError ? "The server cannot be reached. Retry when it runs." : error.message;
+      if (error.isRefusal) takeBack();
+    }
   }
   cancelAnimationFrame(frame);
   if (item) {
     item.classList.remove("writing");
-    if (reply.content) { conversation.push(reply); draw(item, reply); } else item.remove();
+    if (reply.content) { chat.push(reply); draw(item, reply); } else item.remove();
+    if (!reply.content && status.textContent === COMPLETE) problem.textContent = "The model had nothing to say. Retry, or write more.";
   }
   if (running === stopper) running = null;
   setRunning(false);
+}
+
+// A message that the server will never take goes back to where it can be changed.
+function takeBack() {
+  if (conversation.at(-1)?.role !== "user") return;
+  const { content } = conversation.pop();
+  list.lastElementChild.remove();
+  box.value ||= content;
+  grow();
 }
 
 async function* events(stream) {
@@ -181,7 +201,7 @@ async function* events(stream) {
   let buffer = "";
   for (;;) {
     const { value, done } = await reader.read();
-    if (done) return;
+    if (done) throw new Error("The connection ended before the answer did. Retry.");
     buffer += value;
     const parts = buffer.split("\n\n");
     buffer = parts.pop();
@@ -211,13 +231,14 @@ function grow() {
 function send() {
   const text = box.value.trim();
   if (!text || running) return;
-  if (conversation.at(-1)?.role === "user") {
-    conversation.pop();
-    list.lastElementChild.remove();
+  const last = conversation.at(-1);
+  if (last?.role === "user") { // it has no answer, and two turns of a person in a row are no conversation
+    last.content += `\n\n${text}`;
+    draw(list.lastElementChild, last);
+  } else {
+    conversation.push({ role: "user", content: text });
+    show(conversation.at(-1));
   }
-  const message = { role: "user", content: text };
-  conversation.push(message);
-  show(message);
   list.scrollTop = list.scrollHeight;
   box.value = "";
   grow();
@@ -229,7 +250,7 @@ form.addEventListener("submit", (event) => { event.preventDefault(); send(); });
 byId("stop").addEventListener("click", stop);
 byId("new").addEventListener("click", () => {
   stop();
-  conversation.length = 0;
+  conversation = [];
   list.replaceChildren();
   problem.textContent = "";
   box.focus();
