@@ -34,6 +34,11 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-rows", type=int, default=16, metavar="N", help="samples at once; default: 16")
     parser.add_argument("--max-queue", type=int, default=256, metavar="N", help="requests that may wait; default: 256")
     parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds for a request; default: 300")
+    parser.add_argument(
+        "--compile-all",
+        action="store_true",
+        help="compile for every length before the first request, not when one needs it",
+    )
     parser.add_argument("--no-tools", action="store_true", help="leave the calls of the calculator unanswered")
 
 
@@ -65,7 +70,7 @@ def serve(loaded: object, args: argparse.Namespace) -> int:
         tools=not args.no_tools,
     )  # fmt: skip
     start = time.perf_counter()
-    engine.warm_up()
+    engine.warm_up(every_length=args.compile_all)
     name = args.name or loaded.name
     print(f"serving {name} in {precision.compute}: {max_length:,} tokens, {args.max_rows} samples at once", flush=True)
     print(f"compiled in {time.perf_counter() - start:.1f} s", flush=True)
@@ -73,7 +78,7 @@ def serve(loaded: object, args: argparse.Namespace) -> int:
     address = address_of(listener)
     print(f"open {address}   OpenAI base URL: {address}/v1   (Ctrl-C stops)", flush=True)
     try:
-        answer_until_stopped(build_app(worker, name, hosts_of(listener)), listener)
+        answer_until_stopped(build_app(worker, name, hosts_of(listener)), listener, worker.stop_soon)
     finally:
         worker.close()
     print("stopped")

@@ -47,4 +47,10 @@ def keep_off_wandb_unless_named(asked: str) -> None:
 def run_command(main: Callable[[], None]) -> None:
     """Runs a script's `main`; errors that a person can act on become one message and exit status 2."""
     with clean_exit():
-        main()
+        try:
+            try:
+                main()
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError:  # the reader (`... | head`) has seen enough; else Python's last flush would fail too
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -67,11 +67,19 @@ class Engine:
             always_stop=stop_tokens_of(self.tokenizer) if stops else frozenset(),
         )
 
-    def warm_up(self) -> None:
-        """Compiles what the first requests need: a short prompt, alone and with as many others as there is room for."""
+    def warm_up(self, *, every_length: bool = False) -> None:
+        """Compiles what the first requests need: a short prompt, alone and with as many others as there is room for.
+
+        Args:
+            every_length: compile for longer ones too; else the first that needs more room keeps all others waiting meanwhile.
+        """
         options = SamplingOptions(max_tokens=BURST + 2)
+        lengths = [1]
+        while every_length and 2 * lengths[-1] + BURST + 2 < self.max_length:
+            lengths.append(2 * lengths[-1])
         for samples in sorted({1, self.max_rows}):
-            self.generate([(self.tokenizer.bos_id,)], options, num_samples=samples)
+            for length in lengths:
+                self.generate([(self.tokenizer.bos_id,) * length], options, num_samples=samples)
 
     def generate(
         self, prompts: Sequence[Sequence[int]], options: SamplingOptions, *, num_samples: int = 1

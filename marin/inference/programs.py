@@ -20,6 +20,7 @@ from marin.inference.choosing import Given, RowOptions, choose
 from marin.models.decoding import (
     KvCache,
     begin_burst,
+    check_can_decode,
     end_burst,
     extend,
     extend_burst,
@@ -67,7 +68,10 @@ class Programs:
         """Args:
         vocab_size: tokens that the tokenizer has; the model may have more rows, which are never chosen.
         precision: number format to compute in; None for that of the weights.
+        Raises:
+            ConfigError: for a model that cannot be decoded with a cache.
         """
+        check_can_decode(model)
         model = model if precision is None else precision.cast(model)
         self.windows = layer_windows(model)
         self.vocab_size = min(vocab_size, model.lm_head_DV.shape[1])

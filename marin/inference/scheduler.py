@@ -5,7 +5,7 @@
 
 A prompt is taken in pieces of at most `PIECE` tokens, one a step, so that running samples never wait for a long one. The
 samples of a request share its prompt's cache. The batch has room for a power of four of rows, and for a power of two of
-tokens, as few as the samples need. Nothing here knows threads: whoever calls `step` owns the scheduler.
+tokens, less than four times what the samples need. Nothing here knows threads: whoever calls `step` owns the scheduler.
 """
 
 import collections
@@ -28,6 +28,7 @@ PIECE = 512
 _SHORTEST_PIECE = 16
 _SHORTEST_CACHE = 128
 _NO_TOKEN = -1
+_ALL_TOKENS = 2**30  # more than any vocabulary has, and still an int32
 _ids = itertools.count()
 
 
@@ -79,7 +80,8 @@ class _Row:
 
     def options(self) -> tuple[int, int, int, float, int, float]:
         asked = self.request.options
-        return asked.seed, self.sample, self.drawn, asked.temperature, asked.top_k or 2**30, asked.top_p
+        top_k = min(asked.top_k or _ALL_TOKENS, _ALL_TOKENS)
+        return asked.seed, self.sample, self.drawn, asked.temperature, top_k, asked.top_p
 
 
 class Scheduler:
@@ -150,6 +152,9 @@ class Scheduler:
         events = self._admit()
         if self.num_running:
             events.extend(self._burst())
+        if self.is_idle:
+            # The room that a long one needed would slow down all that follow.
+            self._cache, self._rows = None, []
         return events
 
     # ---- prompts ---------------------------------------------------------------------------------------------------
@@ -209,8 +214,9 @@ class Scheduler:
     def _burst(self) -> list[Event]:
         running = [row for row in self._rows if row is not None]
         length = self._length_for(max(row.length for row in running) + BURST)
-        if length > self._room() or 8 * len(running) <= len(self._rows):
-            self._resize(len(running), max(length, self._room()))
+        is_far_too_long = 4 * length <= self._room()
+        if length > self._room() or is_far_too_long or 8 * len(running) <= len(self._rows):
+            self._resize(len(running), length if is_far_too_long else max(length, self._room()))
         assert self._cache is not None
         forced = np.zeros((len(self._rows), BURST), np.int32)
         num_forced = np.zeros((len(self._rows),), np.int32)

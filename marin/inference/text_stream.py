@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from marin.data.tokenizer import Tokenizer
 
 _INCOMPLETE = "\ufffd"
-# A character has at most four bytes, so text that ends in more unfinished tokens than this is not text.
-_MOST_WAITING = 8
+_MOST_UNFINISHED = 3  # bytes that may still become a character, and as many signs in their place
 # How a call of the calculator and its result look to people.
 _SHOWN = {"<|python_start|>": "`", "<|python_end|>": "`", "<|output_start|>": " = ", "<|output_end|>": " "}
 
@@ -28,7 +27,8 @@ class TextStream:
             tokenizer.special_tokens[name]: shown for name, shown in _SHOWN.items() if name in tokenizer.special_tokens
         }
         self._before: list[int] = []
-        self._waiting: list[int] = []
+        self._waiting: list[int] = []  # since a token that ended a character
+        self._sent = 0  # characters of their text
         self._held = ""
         self.stopped = False
         """Whether a stop string was met; nothing more comes then."""
@@ -47,19 +47,21 @@ class TextStream:
             return self._flush() + self._special[token]
         self._waiting.append(token)
         text = self._since_before()
-        if text.endswith(_INCOMPLETE) and len(self._waiting) < _MOST_WAITING:
-            return ""
-        # The last token stays as context, since some tokenizers write a space only between two.
-        self._before, self._waiting = self._waiting[-1:] if not text.endswith(_INCOMPLETE) else [], []
-        return text
+        unfinished = len(text) - len(text.rstrip(_INCOMPLETE))
+        certain = len(text) - min(unfinished, _MOST_UNFINISHED)
+        new, self._sent = text[self._sent : certain], max(certain, self._sent)
+        if not unfinished:
+            # The last token stays as context, since some tokenizers write a space only between two.
+            self._before, self._waiting, self._sent = self._waiting[-1:], [], 0
+        return new
 
     def _since_before(self) -> str:
         known = self._tokenizer.decode(self._before) if self._before else ""
         return self._tokenizer.decode([*self._before, *self._waiting])[len(known) :]
 
     def _flush(self) -> str:
-        text = self._since_before() if self._waiting else ""
-        self._before, self._waiting = [], []
+        text = self._since_before()[self._sent :] if self._waiting else ""
+        self._before, self._waiting, self._sent = [], [], 0
         return text
 
     def _released(self, text: str, *, last: bool) -> str:

@@ -73,6 +73,17 @@ def can_decode(model: Any) -> bool:
     return type(model) in (Gpt, LlamaModel)
 
 
+def check_can_decode(model: Any) -> None:
+    """Raises:
+    ConfigError: for a model that this module does not know.
+    """
+    if not can_decode(model):
+        raise ConfigError(
+            f"a {type(model).__name__} cannot be decoded with a cache: only Gpt and LlamaModel of marin.models can; export the"
+            " run with `marin export` and give that folder, if it has Llama's parameters"
+        )
+
+
 def init_cache(model: Any, batch_size: int, max_length: int, dtype: Any = None) -> KvCache:
     """An empty cache for rows of at most `max_length` tokens.
 
@@ -81,7 +92,7 @@ def init_cache(model: Any, batch_size: int, max_length: int, dtype: Any = None) 
     Raises:
         ConfigError: for a model that this module does not know.
     """
-    _check(model)
+    check_can_decode(model)
     dtype = dtype or model.embedding.weight_VD.dtype
     config = model.config
     kv_heads = config.kv_heads if isinstance(model, Gpt) else config.num_kv_heads
@@ -120,7 +131,7 @@ def begin_burst(model: Any, cache: KvCache, num_tokens: int) -> Burst:
     Raises:
         ConfigError: for a model that this module does not know.
     """
-    _check(model)
+    check_can_decode(model)
 
     def stage(layer: LayerCache) -> LayerCache:
         rows, kv_heads, _, head_dim = layer.keys_BKSC.shape
@@ -168,19 +179,19 @@ def end_burst(burst: Burst) -> KvCache:
 
 
 def resize(cache: KvCache, rows: Int[Array, " R"], max_length: int, windows: Sequence[int | None]) -> KvCache:
-    """The cache of these rows with room for `max_length` tokens, no fewer than there was; row -1 is an empty one.
+    """The cache of these rows with room for `max_length` tokens, no fewer than any of them has; row -1 is an empty one.
 
     Args:
         windows: of each layer (`layer_windows`).
     """
     from_row = jnp.maximum(rows, 0)
 
-    def longer(kept: Array, window: int | None) -> Array:
-        slots = min(window or max_length, max_length)
-        return jnp.pad(kept[from_row], ((0, 0), (0, 0), (0, slots - kept.shape[2]), (0, 0)))
+    def fitted(kept: Array, window: int | None) -> Array:
+        slots = min(window or max_length, max_length)  # a ring with room for all that there is has not begun again
+        return jnp.pad(kept[from_row, :, :slots], ((0, 0), (0, 0), (0, max(slots - kept.shape[2], 0)), (0, 0)))
 
     layers = tuple(
-        LayerCache(longer(layer.keys_BKSC, window), longer(layer.values_BKSC, window))
+        LayerCache(fitted(layer.keys_BKSC, window), fitted(layer.values_BKSC, window))
         for layer, window in zip(cache.layers, windows, strict=True)
     )
     lengths_B = jnp.where(rows >= 0, cache.lengths_B[from_row], 0)
@@ -237,7 +248,7 @@ def _run(
     num_new_B: Array | None,
     attend: Callable[[NewTokens, LayerCache], tuple[Array, LayerCache]],
 ) -> tuple[Array, KvCache]:
-    _check(model)
+    check_can_decode(model)
     rows, num_tokens = tokens_BT.shape
     if num_new_B is None:
         num_new_B = jnp.full((rows,), num_tokens, jnp.int32)
@@ -304,11 +315,3 @@ def layer_windows(model: Any) -> list[int | None]:
 
 def _head_dim(model: Any) -> int:
     return int(model.config.head_dim if isinstance(model, Gpt) else model.config.actual_head_dim)
-
-
-def _check(model: Any) -> None:
-    if not can_decode(model):
-        raise ConfigError(
-            f"a {type(model).__name__} cannot be decoded with a cache: only Gpt and LlamaModel of marin.models can; export the"
-            " run with `marin export` and give that folder, if it has Llama's parameters"
-        )

@@ -4,18 +4,23 @@ Binding comes first because of its errors, and because the port, where any free 
 the guard accepts.
 """
 
+import asyncio
 import errno
 import logging
 import socket
+from collections.abc import Callable
+from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from marin.errors import ConfigError, Terminated
 from marin.web.guard import loopback_hosts
 
 HOST = "127.0.0.1"
 _BACKLOG = 512
+_SECONDS_FOR_REQUEST = 30.0  # from a connection to the end of its first request's headers
 
 
 def bind(port: int, host: str = HOST) -> socket.socket:
@@ -64,10 +69,40 @@ def hosts_of(listener: socket.socket) -> frozenset[str] | None:
     return loopback_hosts(port, host) if host.startswith("127.") else None
 
 
-def make_server(app: ASGIApp) -> uvicorn.Server:
-    """The server for an app; `run(sockets=[listener])` answers until Ctrl-C or SIGTERM."""
+class _Server(uvicorn.Server):
+    """Tells the app that it is asked to stop, while answers have the time of grace to end."""
+
+    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None] | None) -> None:
+        super().__init__(config)
+        self._on_stop = on_stop
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._on_stop is not None:
+            self._on_stop()
+        super().handle_exit(sig, frame)
+
+
+class _Protocol(AutoHTTPProtocol):  # type: ignore[misc]
+    """Closes a connection on which no request has come, so that those who say nothing take no place for good."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self.loop.call_later(_SECONDS_FOR_REQUEST, self._close_if_silent)
+
+    def _close_if_silent(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
+
+
+def make_server(app: ASGIApp, on_stop: Callable[[], None] | None = None) -> uvicorn.Server:
+    """The server for an app; `run(sockets=[listener])` answers until Ctrl-C or SIGTERM.
+
+    Args:
+        on_stop: called by the signal's handler, so that what the app has under way can end within two seconds.
+    """
     config = uvicorn.Config(
         app,
+        http=_Protocol,
         loop="asyncio",  # uvloop, where it happens to be installed, forks this process to start another
         access_log=False,
         log_level=logging.WARNING,
@@ -76,13 +111,13 @@ def make_server(app: ASGIApp) -> uvicorn.Server:
         server_header=False,
         timeout_graceful_shutdown=2,
     )
-    return uvicorn.Server(config)
+    return _Server(config, on_stop)
 
 
-def answer_until_stopped(app: ASGIApp, listener: socket.socket) -> None:
-    """Serves until Ctrl-C or SIGTERM, then closes the socket."""
+def answer_until_stopped(app: ASGIApp, listener: socket.socket, on_stop: Callable[[], None] | None = None) -> None:
+    """Serves until Ctrl-C or SIGTERM, then closes the socket; `on_stop` as of `make_server`."""
     try:
-        make_server(app).run(sockets=[listener])
+        make_server(app, on_stop).run(sockets=[listener])
     except (KeyboardInterrupt, Terminated):
         pass
     finally:

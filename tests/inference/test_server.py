@@ -13,9 +13,12 @@ from chat_server import NAME, endless, serving
 from marin.data.documents import Document
 from marin.data.shards import write_shards
 from marin.datashop.annotate import AnnotateConfig, annotate
+from marin.inference import Engine
 from marin.inference.options import SamplingOptions
 from marin.inference.prompting import chat_prompt
+from marin.inference.scheduler import Request
 from marin.inference.server import Limits
+from marin.inference.server.app import _Stream
 
 openai = pytest.importorskip("openai", reason="the Python package openai is not installed")
 
@@ -103,6 +106,54 @@ def test_a_stop_string_ends_the_text_before_it_streamed_or_whole(client):
     assert streamed[-1].choices[0].finish_reason == "stop"
 
 
+def test_what_comes_after_a_stop_string_is_neither_told_nor_counted(client):
+    options = {"model": NAME, "prompt": "the cat", "temperature": 0, "max_tokens": 40, "logprobs": 0}
+    whole = client.completions.create(**options).choices[0]
+    stop = next(token for token in whole.logprobs.tokens[1:] if token.isascii() and token.strip())
+    cut = client.completions.create(**options, stop=stop)
+    at = next(k for k in range(1, 40) if stop in "".join(whole.logprobs.tokens[:k]))
+    assert cut.choices[0].logprobs.tokens == whole.logprobs.tokens[:at] and cut.usage.completion_tokens == at
+    streamed = client.completions.create(**options, stop=stop, stream=True)
+    told = [token for chunk in streamed if (said := chunk.choices[0].logprobs) for token in said.tokens]
+    assert told == whole.logprobs.tokens[:at]
+
+
+def test_text_completions_tell_no_alternatives(client):
+    with pytest.raises(openai.BadRequestError, match="of the chosen tokens alone: use 0"):
+        client.completions.create(model=NAME, prompt="a", max_tokens=1, logprobs=5)
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_any_number_of_likeliest_tokens_is_taken_and_harms_nobody(client, temperature):
+    options = {"model": NAME, "prompt": "a", "max_tokens": 4, "temperature": temperature, "seed": 3}
+    plain = client.completions.create(**options)
+    for top_k in (2**31, 2**80):
+        asked = client.completions.create(**options, extra_body={"top_k": top_k})
+        assert asked.choices[0].text == plain.choices[0].text
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        (["a"] * 240_000, "more than 64 samples"),
+        ([""] * 320_000, "more than 64 samples"),
+        ("zq " * 300_000, "room for 256 tokens"),
+        (["zq " * 300_000], "room for 256 tokens"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_before_it_is_made_tokens_of(served, monkeypatch, prompt, message):
+    def never(*_):
+        raise AssertionError("a prompt was encoded")
+
+    monkeypatch.setattr(type(served.engine.tokenizer), "encode", never)
+    body = json.dumps({"model": NAME, "prompt": prompt}, separators=(",", ":")).encode()
+    answer, content = _raw(served, "POST", "/v1/completions", body)
+    assert answer.status == 400 and message in json.loads(content)["error"]["message"]
+    chat = {"model": NAME, "messages": [{"role": "user", "content": "zq " * 300_000}]}
+    answer, content = _raw(served, "POST", "/v1/chat/completions", json.dumps(chat).encode())
+    assert answer.status == 400 and "room for 256 tokens" in json.loads(content)["error"]["message"]
+
+
 def test_a_seed_repeats_an_answer_and_none_varies_it(client):
     def draw(**options):
         return (
@@ -136,6 +187,13 @@ def test_models_are_listed(client):
         ({"stop": ["a"] * 9}, openai.BadRequestError, "at most 4 stop strings"),
         ({"presence_penalty": 1.0}, openai.BadRequestError, "`presence_penalty` is not supported"),
         ({"response_format": {"type": "json_object"}}, openai.BadRequestError, "`response_format` is not supported"),
+        ({"extra_body": {"min_p": 0.1}}, openai.BadRequestError, "`min_p` is not supported"),
+        ({"extra_body": {"stream": "yes"}}, openai.BadRequestError, "^Error code: 400.*`stream`: "),
+        ({"extra_body": {"stream_options": {"include_usage": None}}}, openai.BadRequestError, "`stream_options.include_usage`: "),
+        (
+            {"messages": [{"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]}, *HELLO]},
+            openai.BadRequestError, "`messages.0`: .*`tool_calls` is not supported",
+        ),
     ],
 )  # fmt: skip
 def test_requests_that_cannot_be_honoured_are_refused_in_openais_shape(client, options, error, message):
@@ -244,6 +302,61 @@ def test_a_full_queue_and_a_slow_answer_are_said_so(chat_tokenizer, chat_model):
             thread.join(60)
         assert len(errors) == 2 and all("longer than 8 s" in str(error) for error in errors)
         served.until(lambda s: s["running_samples"] == 0 and s["waiting_requests"] == 0)
+
+
+def test_a_client_that_does_not_read_is_broken_off():
+    """Its time is over while a piece of the answer waits to be sent, where nothing else would look at the clock."""
+    closed = []
+
+    class Given:
+        def close(self):
+            closed.append(True)
+
+    async def pieces():
+        yield "data: 1\n\n"
+
+    async def send(message):
+        if message.get("body"):
+            await asyncio.sleep(3600)
+
+    async def receive():
+        await asyncio.sleep(3600)
+
+    async def drive():
+        scope = {"type": "http", "asgi": {"spec_version": "2.3"}}
+        await asyncio.wait_for(_Stream(pieces(), Given(), 0.2)(scope, receive, send), 20)
+
+    asyncio.run(drive())
+    assert closed == [True]
+
+
+def test_room_that_a_long_answer_needed_is_given_back(chat_tokenizer, chat_model):
+    engine = Engine(endless(chat_model), chat_tokenizer, max_length=4096, max_rows=4)
+    scheduler = engine.scheduler()
+
+    def run(length, max_tokens, samples=1):
+        request = Request((chat_tokenizer.bos_id,) * length, SamplingOptions(max_tokens, temperature=0.0), samples)
+        scheduler.submit(request)
+        return request
+
+    run(1500, 40)
+    run(3, 200, 3)
+    rooms = []
+    while not scheduler.is_idle:
+        scheduler.step()
+        rooms.append(scheduler._room())
+    assert max(rooms) == 2048 and min(room for room in rooms[rooms.index(2048) :] if room) <= 256
+    assert scheduler._room() == 0 and not scheduler._rows
+
+
+def test_every_length_can_be_compiled_before_the_first_request(chat_tokenizer, chat_model):
+    engine = Engine(endless(chat_model), chat_tokenizer, max_length=1024, max_rows=4)
+    engine.warm_up(every_length=True)
+    burst = engine.programs._burst
+    compiled = burst._cache_size()
+    for length, samples in ((3, 1), (120, 4), (300, 1), (700, 4), (990, 4)):
+        engine.generate([(chat_tokenizer.bos_id,) * length], SamplingOptions(20, temperature=0.0), num_samples=samples)
+    assert burst._cache_size() == compiled
 
 
 def test_health_and_stats_tell_what_happens(served):

@@ -1,5 +1,7 @@
 """Text from tokens as they come."""
 
+from typing import ClassVar
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,6 +51,23 @@ def test_stop_strings_end_the_text_wherever_tokens_cut_them(any_tokenizer, text,
     for size in (1, 2, 100):
         found = pieces(any_tokenizer, tokens, [size] * (len(tokens) // size), stop)
         assert "".join(found) == expected
+
+
+def test_tokens_that_each_end_inside_a_character_make_the_whole_text(any_tokenizer):
+    """Each is the end of one character and the beginning of the next, as those of a vocabulary with few emoji are."""
+    text = "\U0001f604\U0001f610\U0001f607\U0001f61f" * 8
+    data = text.encode()
+    parts = [data[:3], *(data[at : at + 4] for at in range(3, len(data), 4))]
+
+    class Parts:
+        special_tokens: ClassVar[dict[str, int]] = {}
+
+        def decode(self, tokens):
+            return b"".join(parts[token] for token in tokens).decode(errors="replace")
+
+    found = pieces(Parts(), list(range(len(parts))))
+    assert "".join(found) == text and not any("\ufffd" in piece for piece in found)
+    assert found[1:9] == list(text[:8])  # each character as soon as it is whole
 
 
 def test_bytes_that_are_no_text_do_not_wait_for_ever(any_tokenizer):

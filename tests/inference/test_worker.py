@@ -49,7 +49,7 @@ def test_worker_that_is_closed_while_its_engine_fails_ends() -> None:
         while worker._inbox.empty():
             await asyncio.sleep(0.01)
         engine.go.set()
-        with pytest.raises(ProblemError, match="the engine failed"):
+        with pytest.raises(ProblemError, match="stopping"):
             await job.next_event()
         await closing
         assert not worker.is_alive
@@ -67,6 +67,30 @@ def test_more_prompts_than_may_wait_are_no_reason_to_come_back() -> None:
             worker.submit([_request() for _ in range(3)])
         assert (refused.value.status, refused.value.param) == (400, "prompt")
         assert worker.stats()["refused"] == 3 and worker.stats()["waiting_requests"] == 0
+        worker.close()
+
+    asyncio.run(drive())
+
+
+def test_clients_that_go_away_leave_the_queue_while_the_engine_is_busy() -> None:
+    """As it is for seconds when it compiles for a longer prompt."""
+
+    async def drive() -> None:
+        engine: Any = _FailingEngine()
+        worker = Worker(engine, Limits(queue=2))
+        running = worker.submit([_request()])
+        await asyncio.to_thread(engine.at_work.wait, 30)
+        gone = worker.submit([_request()])
+        with pytest.raises(ProblemError, match="wait already"):
+            worker.submit([_request()])
+        worker.cancel(gone)
+        assert worker.stats()["waiting_requests"] == 1
+        left = worker.submit([_request()])
+        engine.go.set()
+        for job in (running, left):
+            with pytest.raises(ProblemError, match="the engine failed"):
+                await job.next_event()
+        assert worker.stats()["waiting_requests"] == 0
         worker.close()
 
     asyncio.run(drive())

@@ -7,7 +7,10 @@ import re
 import signal
 import subprocess
 import sys
+import time
+import urllib.error
 import urllib.request
+from concurrent import futures
 from typing import Any
 
 import equinox as eqx
@@ -105,7 +108,7 @@ def test_the_server_starts_answers_and_ends_on_sigterm(base, plain_environment, 
     arguments = (
         ["marin", "serve", str(run)] if way == "marin" else ["scripts.chat_web", "-i", "sft", "--base-dir", str(base)]
     )
-    command = [sys.executable, "-m", *arguments, "--port", "0", "--max-rows", "2"]
+    command = [sys.executable, "-m", *arguments, "--port", "0", "--max-rows", "2", "--max-length", "8000"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=repository, env=plain_environment
     ) as server:
@@ -122,9 +125,45 @@ def test_the_server_starts_answers_and_ends_on_sigterm(base, plain_environment, 
         )
         with urllib.request.urlopen(asked, timeout=60) as answer:
             assert json.load(answer)["choices"][0]["finish_reason"] in ("length", "stop")
+        running = [_long_answer(found.group(1), stream=stream) for stream in (True, False)]
         server.send_signal(signal.SIGTERM)
+        for answer in running:
+            assert "the server is stopping" in answer.result(timeout=30)
         rest, errors = server.communicate(timeout=30)
         assert "Traceback" not in errors and "stopped" in rest
+
+
+def _long_answer(url: str, *, stream: bool) -> "futures.Future[str]":
+    """What comes of a long answer that has begun."""
+    asked = {"model": "d2-step-5", "prompt": "the", "max_tokens": 7000, "n": 64, "temperature": 1, "stream": stream}
+    request = urllib.request.Request(
+        f"{url}/v1/completions", json.dumps(asked).encode(), {"content-type": "application/json"}
+    )
+
+    def read() -> str:
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            return f"{error.code} {error.read().decode()}"
+
+    found = futures.ThreadPoolExecutor(1).submit(read)
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        with urllib.request.urlopen(f"{url}/stats", timeout=30) as answer:
+            stats = json.load(answer)
+        if stats["requests"] >= (2 if stream else 3) and stats["running_samples"]:
+            break
+        time.sleep(0.01)
+    return found
+
+
+def test_output_that_nobody_reads_to_its_end_is_no_fault(base, plain_environment, repository):
+    command = f"{sys.executable} -m scripts.chat_cli -i sft --base-dir {base} -p hello | true"
+    done = subprocess.run(
+        command, shell=True, capture_output=True, text=True, cwd=repository, env=plain_environment, timeout=120
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr
 
 
 def test_serve_refuses_what_is_no_model(plain_environment, repository, tmp_path):

@@ -25,17 +25,23 @@ class Choice:
     tokens: list[int] = dataclasses.field(default_factory=list)
     logprobs: list[float] = dataclasses.field(default_factory=list)
 
-    def take(self, event: Event) -> str:
-        """The text that an event adds."""
-        new = self.stream.push(event.tokens)
-        self.num_tokens += len(event.tokens)
+    def take(self, event: Event) -> tuple[str, Event]:
+        """The text that an event adds, and what of the event belongs to it: the tokens up to a stop string."""
+        new, kept = "", 0
+        while kept < len(event.tokens) and not self.stream.stopped:
+            new += self.stream.push(event.tokens[kept : kept + 1])
+            kept += 1
+        event = dataclasses.replace(
+            event, tokens=event.tokens[:kept], mask=event.mask[:kept], logprobs=event.logprobs[:kept]
+        )
+        self.num_tokens += kept
         self.tokens.extend(event.tokens)
         self.logprobs.extend(event.logprobs)
         if event.finish_reason is not None and not self.stream.stopped:
             new += self.stream.finish()
         self.finish_reason = "stop" if self.stream.stopped else event.finish_reason
         self.text += new
-        return new
+        return new, event
 
 
 class Answer:
@@ -72,7 +78,7 @@ class Answer:
                 choice = self.choices[index]
                 if choice.finish_reason is not None:
                     continue
-                text = choice.take(event)
+                text, event = choice.take(event)
                 if choice.finish_reason is not None and event.finish_reason is None:
                     self._worker.cancel(self._job, (place, event.sample))
                 yield index, text, event

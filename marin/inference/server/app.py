@@ -32,6 +32,8 @@ from marin.inference.server.worker import Worker
 from marin.web.guard import Guard, Refusal, json_bodies, policy
 
 logger = logging.getLogger(__name__)
+_MOST_CHARACTERS = 512  # of one token; published vocabularies have at most 128
+_SECONDS_TO_END = 2.0  # for a client to read that its time is over
 _STATIC = {"chat.css": "text/css", "chat.js": "text/javascript"}
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -80,6 +82,7 @@ class _Service:
 
     async def chat(self, request: Request) -> Response:
         asked = parse(ChatCompletion, await self._body(request))
+        self._check_size(asked, [message.text for message in asked.messages], num_prompts=1)
         if len(asked.messages) > self._limits.messages:
             raise ProblemError(400, f"more than {self._limits.messages} messages", param="messages")
         messages = [
@@ -87,7 +90,8 @@ class _Service:
             for message in asked.messages
         ]
         try:
-            prompt = chat_prompt(messages, self._tokenizer)
+            # In a thread, as one long text would keep every stream waiting.
+            prompt = await asyncio.to_thread(chat_prompt, messages, self._tokenizer)
         except MarinError as error:
             raise ProblemError(400, str(error), param="messages") from None
         return await self._answer(request, asked, [prompt], chat=True, more_stops=stop_strings(self._tokenizer))
@@ -98,11 +102,10 @@ class _Service:
         several: list[Any] = [given] if isinstance(given, str) or (given and isinstance(given[0], int)) else list(given)
         if not several:
             raise ProblemError(400, "`prompt` is empty", param="prompt")
+        for one in several[: self._limits.samples + 1]:
+            self._check_size(asked, [one] if isinstance(one, str) else [], num_prompts=len(several))
         try:
-            prompts = [
-                [self._tokenizer.bos_id, *self._tokenizer.encode(one)] if isinstance(one, str) else list(one)
-                for one in several
-            ]
+            prompts = await asyncio.to_thread(self._encoded, several)
         except MarinError as error:
             raise ProblemError(400, str(error), param="prompt") from None
         return await self._answer(request, asked, prompts, chat=False, more_stops=())
@@ -116,10 +119,7 @@ class _Service:
         chat: bool,
         more_stops: tuple[str, ...],
     ) -> Response:
-        self._check_name(asked.model)
         samples = asked.n or 1
-        if samples * len(prompts) > self._limits.samples:
-            raise ProblemError(400, f"more than {self._limits.samples} samples in one request", param="n")
         options = [self._options(asked, prompt) for prompt in prompts]
         requests = [
             scheduler.Request(tuple(prompt), option, samples) for prompt, option in zip(prompts, options, strict=True)
@@ -131,8 +131,26 @@ class _Service:
         if asked.stream:
             usage = asked.stream_options is not None and asked.stream_options.include_usage
             stream = self._events(answer, chat=chat, usage=usage)
-            return _Stream(stream, answer)
+            return _Stream(stream, answer, self._limits.seconds + _SECONDS_TO_END)
         return await self._whole(request, answer)
+
+    def _check_size(self, asked: CompletionBase, texts: list[str], *, num_prompts: int) -> None:
+        """Refuses what cannot be answered before any text is made tokens of, which takes seconds for a megabyte."""
+        self._check_name(asked.model)
+        if (asked.n or 1) * num_prompts > self._limits.samples:
+            raise ProblemError(400, f"more than {self._limits.samples} samples in one request", param="n")
+        most = self._worker.engine.max_length * _MOST_CHARACTERS
+        if sum(len(text) for text in texts) > most:
+            raise ProblemError(
+                400,
+                f"the prompt has {sum(len(text) for text in texts):,} characters: this model has room for"
+                f" {self._worker.engine.max_length:,} tokens, the answer among them",
+                code="context_length_exceeded",
+            )
+
+    def _encoded(self, prompts: list[Any]) -> list[list[int]]:
+        encode, bos = self._tokenizer.encode, self._tokenizer.bos_id
+        return [[bos, *encode(one)] if isinstance(one, str) else list(one) for one in prompts]
 
     async def _whole(self, request: Request, answer: Answer) -> Response:
         """The answer, unless the client goes away first."""
@@ -227,15 +245,22 @@ class _Service:
 
 
 class _Stream(StreamingResponse):
-    """A stream of events; however it ends, the engine then works no more for it."""
+    """A stream of events; however it ends, the engine then works no more for it.
 
-    def __init__(self, events: AsyncIterator[str], answer: Answer) -> None:
+    Args:
+        seconds: after which it is broken off, as a client that does not read is never told that its time is over.
+    """
+
+    def __init__(self, events: AsyncIterator[str], answer: Answer, seconds: float) -> None:
         super().__init__(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
-        self._answer = answer
+        self._answer, self._seconds = answer, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await super().__call__(scope, receive, send)
+            async with asyncio.timeout(self._seconds):
+                await super().__call__(scope, receive, send)
+        except TimeoutError:
+            logger.warning("a client did not read its answer in time; it was broken off")
         finally:
             self._answer.close()
 

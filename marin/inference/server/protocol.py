@@ -6,7 +6,7 @@ A field that would change the answer and is not honoured is refused by name, not
 import json
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from marin.inference.options import MAX_SEED
 from marin.inference.server.problems import ProblemError
@@ -28,7 +28,13 @@ _NOT_HONOURED: dict[str, tuple[Any, ...]] = {
     "echo": (None, False),
     "suffix": (None, ""),
     "best_of": (None, 1),
+    "min_p": (None, 0, 0.0),
+    "min_tokens": (None, 0),
+    "repetition_penalty": (None, 1, 1.0),
+    "ignore_eos": (None, False),
+    "stop_token_ids": (None, []),
 }
+_NOT_HONOURED_OF_MESSAGES = ("tool_calls", "function_call", "audio")
 Stop = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Asked = TypeVar("Asked", bound="CompletionBase")
 
@@ -83,6 +89,14 @@ class Message(BaseModel):
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _says_nothing_else(cls, value: Any) -> Any:
+        for name in _NOT_HONOURED_OF_MESSAGES if isinstance(value, dict) else ():
+            if value.get(name):
+                raise ValueError(f"`{name}` is not supported by this server")
+        return value
+
     @property
     def text(self) -> str:
         return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
@@ -106,7 +120,14 @@ class TextCompletion(CompletionBase):
     """A prompt is text or token ids, or a list of either."""
 
     prompt: str | list[str] | list[int] | list[list[int]]
-    logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
+    logprobs: Annotated[int, Field(ge=0)] | None = None
+
+    @field_validator("logprobs")
+    @classmethod
+    def _of_no_others(cls, value: int | None) -> int | None:
+        if value:
+            raise ValueError("log-probabilities are told of the chosen tokens alone: use 0")
+        return value
 
     @property
     def wants_logprobs(self) -> bool:
@@ -134,5 +155,11 @@ def parse(kind: type[Asked], body: bytes) -> Asked:
         return kind.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("list[", "str", "function")))
-        raise ProblemError(400, f"`{place}`: {first['msg']}", param=place or None) from None
+        place = ".".join(str(part) for part in first["loc"] if not _is_kind(str(part)))
+        named = f"`{place}`: " if place else "the body cannot be read: "
+        raise ProblemError(400, named + first["msg"], param=place or None) from None
+
+
+def _is_kind(part: str) -> bool:
+    """Whether part of an error's place is no field, but one of the kinds that a field may be of."""
+    return part in ("str", "int") or "[" in part or "(" in part

@@ -20,11 +20,16 @@ logger = logging.getLogger(__name__)
 _STOP = object()
 
 
+def _stopping() -> ProblemError:
+    return ProblemError(503, "the server is stopping", code="stopping")
+
+
 class Job:
     """The requests of one HTTP request, and the queue of their events."""
 
     def __init__(self, requests: list[Request]) -> None:
         self.requests = requests
+        self.waiting = {request.id for request in requests}  # those without a token so far; under the worker's lock
         self._places = {request.id: index for index, request in enumerate(requests)}
         self._events: asyncio.Queue[Event | ProblemError] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
@@ -57,7 +62,6 @@ class Worker:
         self._scheduler = engine.scheduler()
         self._jobs: dict[int, Job] = {}
         self._unfinished: dict[int, int] = {}
-        self._started: set[int] = set()  # requests whose first token has come
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._begun = time.monotonic()
@@ -86,7 +90,7 @@ class Worker:
         """
         with self._lock:
             if self._closing.is_set() or not self.is_alive:
-                raise ProblemError(503, "the server is stopping", code="stopping")
+                raise _stopping()
             if len(requests) > self.limits.queue:
                 self._counts["refused"] += len(requests)
                 raise ProblemError(
@@ -106,18 +110,36 @@ class Worker:
         return job
 
     def cancel(self, job: Job, sample: tuple[int, int] | None = None) -> None:
-        """Ends a job, or one (request index, sample) of it that has all it wants; one that has ended is no error."""
+        """Ends a job, or one (request index, sample) of it that has all it wants; one that has ended is no error.
+
+        What of it waits takes no place any more, even while the engine compiles or takes a long prompt.
+        """
+        if sample is None:
+            self._leave_queue(job)
         self._inbox.put(("cancel", job) if sample is None else ("sample", job, sample))
+
+    def _leave_queue(self, job: Job) -> None:
+        with self._lock:
+            self._waiting -= len(job.waiting)
+            job.waiting.clear()
 
     def refused(self) -> None:
         """Counts a request that never came so far."""
         with self._lock:
             self._counts["refused"] += 1
 
-    def close(self, seconds: float = 5.0) -> None:
-        """Ends the thread after its burst; jobs that run are told so."""
+    def stop_soon(self) -> None:
+        """Ends the thread after its burst; jobs that run are told so. It does not wait, and may be called by a signal's handler."""
         self._closing.set()  # a failure of the engine empties the inbox, so the message alone could be lost
         self._inbox.put(_STOP)
+        for job in set(
+            self._jobs.values()
+        ):  # at once, as a burst that compiles takes longer than a server's time of grace
+            job.put(_stopping())
+
+    def close(self, seconds: float = 5.0) -> None:
+        """The same, and waits for it."""
+        self.stop_soon()
         self._thread.join(seconds)
 
     def stats(self) -> dict[str, Any]:
@@ -153,7 +175,7 @@ class Worker:
             except Exception:
                 logger.exception("the engine failed; running requests are given up")
                 self._fail(ProblemError(500, "the engine failed; the server's log says how", code="engine_failed"))
-        self._fail(ProblemError(503, "the server is stopping", code="stopping"))
+        self._fail(_stopping())
 
     def _take_messages(self) -> bool:
         """All that were sent, waiting for one if there is nothing else to do; False when it is time to end."""
@@ -180,9 +202,6 @@ class Worker:
     def _cancel(self, job: Job) -> None:
         known = [request for request in job.requests if request.id in self._jobs]
         for request in known:
-            if request.id not in self._started:
-                with self._lock:
-                    self._waiting -= 1
             self._scheduler.cancel(request)
             self._forget(request)
         with self._lock:
@@ -198,8 +217,8 @@ class Worker:
             return
         with self._lock:
             self._counts["generated_tokens"] += len(event.tokens)
-            if event.request.id not in self._started:
-                self._started.add(event.request.id)
+            if event.request.id in job.waiting:
+                job.waiting.discard(event.request.id)
                 self._waiting -= 1
                 self._counts["prompt_tokens"] += len(event.request.prompt)
         job.put(event)
@@ -214,7 +233,6 @@ class Worker:
     def _forget(self, request: Request) -> None:
         self._jobs.pop(request.id, None)
         self._unfinished.pop(request.id, None)
-        self._started.discard(request.id)
 
     def _fail(self, problem: ProblemError) -> None:
         jobs = set(self._jobs.values())
@@ -224,10 +242,11 @@ class Worker:
                 if message is not _STOP and message[0] == "submit":
                     jobs.add(message[1])
             self._waiting = 0
+            for job in jobs:
+                job.waiting.clear()
             self._counts["failed"] += len(jobs)
         for job in jobs:
             job.put(problem)
         self._jobs.clear()
         self._unfinished.clear()
-        self._started.clear()
         self._scheduler = self.engine.scheduler()
