@@ -59,6 +59,18 @@ def core_of(core: Core, version: str) -> float:
     return math.fsum(shares) / len(shares)
 
 
+def same_scores(run: RunInfo, other: RunInfo, source: str) -> list[Finding]:
+    """That a run's scores of every item of a task are another's, which no two models' are: records hold losses with all digits."""
+    for label, counts in (run.core.tasks if run.core else {}).items():
+        theirs = other.core.tasks.get(label) if other.core else None
+        if theirs is not None and counts.records is not None and counts.records == theirs.records:
+            message = (
+                f"the scores of each item of {label} are those of {source}, to the last digit: one model counts once"
+            )
+            return [_finding("error", f"core.tasks.{label}.records", message)]
+    return []
+
+
 def _check_tasks(core: Core) -> list[Finding]:
     found = []
     for label in sorted(CORE_TASKS.keys() - core.tasks.keys()):

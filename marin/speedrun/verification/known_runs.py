@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 
+from marin.speedrun import core_counts
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding, Rung
 from marin.speedrun.verification.curves import Curves, compare_curves
@@ -63,6 +64,7 @@ def _signs(info: RunInfo, curves: Curves | None, other: KnownRun, has_log: bool)
             "training_time",
             f"training_time is that of {other.source} to the last digit{device}: no two runs take the same time",
         )
+    yield from core_counts.same_scores(info, other.info, other.source)
     rounded = [field for field in _FIGURES if _is_rounding(getattr(info, field), getattr(other.info, field))]
     if "training_time" in rounded and len(rounded) > 1:
         yield _held(f"{' and '.join(rounded)} are those of {other.source}, rounded")

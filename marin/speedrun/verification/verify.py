@@ -12,7 +12,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Sequence
 
 from marin.errors import ResultsError
-from marin.speedrun import consistency
+from marin.speedrun import consistency, core_counts
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import RUNGS, Finding, Outcome, Rung, RungVerdict, Verdict
 from marin.speedrun.verification import architecture, statements, texts
@@ -72,6 +72,8 @@ def verify_read(submission: Submission, context: Context | None = None) -> list[
         found = [*submission.problems, *submission.findings[number], *texts.check_texts(run, authors)]
         found += [*consistency.check(run), *check_claims(run), *_check_date(run, now), *seeds[number]]
         found += check_against(run, curves[number], context.known, has_log=isinstance(log, RunLog))
+        for k, other in enumerate(submission.runs[:number]):
+            found += core_counts.same_scores(run, other, f"run {k}")
         found += check_evaluation_link(run, log if isinstance(log, RunLog) else None)
         if isinstance(log, Finding):
             found.append(log)

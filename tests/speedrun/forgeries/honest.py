@@ -267,7 +267,9 @@ def write_submission(directory: pathlib.Path, plans: list[Plan], rng: random.Ran
 def _with_core(info: RunInfo, rng: random.Random) -> RunInfo:
     assert info.digests is not None and info.digests.log_head is not None
     tasks = {
-        label: CoreCounts(num_items=task.num_items, num_correct=rng.randrange(task.num_items))
+        label: CoreCounts(
+            num_items=task.num_items, num_correct=rng.randrange(task.num_items), records=f"{rng.getrandbits(256):064x}"
+        )
         for label, task in CORE_TASKS.items()
     }
     core = Core(weights=info.digests.checkpoint, tasks=tasks)

@@ -17,6 +17,7 @@ from forgeries.editing import (
 )
 from forgeries.register import Bases, Expected, expect, family, without_logs
 
+from marin.speedrun.verification import Context, known_runs_of
 from marin.speedrun.verification.claims import KNOWN_SETS
 
 # --- figures of the results file alone ---------------------------------------------------------------------------------
@@ -404,6 +405,25 @@ def core_that_its_counts_do_not_give(bases: Bases, to: pathlib.Path, variant: in
             ("arithmetic", "say which baselines"), ("log", "last link is of another evaluation"), ("arithmetic", "CORE is not recomputable"),
         )[variant]
     )  # fmt: skip
+
+
+@family(2)
+def core_of_one_model_for_two_runs(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """The best seed's CORE under another run's log: within a submission, or a known run's. Links are made to fit."""
+    directory = bases.copy(("seeds", "plain")[variant], to)
+    model = results_of(bases.core)["runs"][0]["run_info"]
+    run = 0 if variant else 1
+    for number in {0, run}:
+
+        def take(info: dict[str, Any]) -> None:
+            info["core"] = {**model["core"], "weights": info["digests"]["checkpoint"]}
+            info.update(core_metric=model["core_metric"], core_version="v1")
+
+        edit_run(directory, take, number)
+        bind(directory, number)
+    known = known_runs_of(bases.core, "theirs") if variant else []
+    words = "those of theirs" if variant else "those of run 0"
+    return expect("arithmetic", "the scores of each item of", words, run=run, context=Context(known=tuple(known)))
 
 
 @family(6)
