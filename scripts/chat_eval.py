@@ -78,11 +78,21 @@ def task_names(flags: Flags, task_data: Path) -> list[str]:
         for name in PUBLIC_TASKS:
             if named is None or name.lower() in (each.lower() for each in named):
                 download(source_of(name), task_data)
-    return available_tasks(task_data) if named is None else named
+    if named is None:
+        return available_tasks(task_data)
+    once: dict[str, str] = {}  # a task that is named twice counts once
+    for name in named:
+        once.setdefault(name.lower(), name)
+    return list(once.values())
 
 
-def show(scores: list[TaskScore]) -> str:
-    """Prints the scores, and returns what ChatCORE is, or why there is none."""
+def show(scores: list[TaskScore], task_data: Path, limit: int) -> str:
+    """Prints the scores, and returns what ChatCORE is, or why there is none.
+
+    Args:
+        task_data: where data of public tasks lies.
+        limit: how many questions of a task were asked at most; -1 for all.
+    """
     table = Table("task", "right", "accuracy", "95 % interval", "guessing", "centered")
     for score in scores:
         low, high = score.interval
@@ -99,9 +109,17 @@ def show(scores: list[TaskScore]) -> str:
     if core is None:
         return "no ChatCORE: none of its tasks was asked"
     missing = "; ".join(
-        f"{name} is not there: https://huggingface.co/datasets/{source_of(name).repository}" for name in core.missing
+        f"{name} was not asked"
+        if source_of(name).is_there(task_data)
+        else f"{name} is not there: https://huggingface.co/datasets/{source_of(name).repository}"
+        for name in core.missing
     )
-    return f"{core.name} {core.value:.4f}" + (f" ({missing})" if missing else "")
+    return f"{core.name}{limit_words(limit)} {core.value:.4f}" + (f" ({missing})" if missing else "")
+
+
+def limit_words(limit: int) -> str:
+    """What a figure of some questions of each task is marked with; nothing where all were asked."""
+    return "" if limit == -1 else f", at most {limit} questions a task"
 
 
 def main() -> None:
@@ -139,14 +157,27 @@ def main() -> None:
     scores = chat_scores(
         loaded.model, loaded.tokenizer, tasks, options, precision=precision, report=counter, records=kept
     )
-    verdict = show(scores)
+    verdict = show(scores, places.task_data, limit)
+    core = chat_core(scores)
     print(f"{verdict}\nreplies: {folder}")
-    rows = {score.name: score.as_json() for score in scores}
+    pass_at = "" if flags.num_samples == 1 else f", pass@{flags.num_samples}"
+    letters = {task.name for task in tasks if task.grade is None}  # chosen by their logits, whatever is sampled
+    rows = {score.name + ("" if score.name in letters else pass_at): score.as_json() for score in scores}
     samples = "### Replies\n\n" + "\n".join(sample_lines(score) for score in scores if score.records)
     report_section(
         places,
         f"Chat evaluation {flags.source}",
-        {"model": f"{run.name}, step {loaded.step}", "ChatCORE": verdict, "tasks": rows},
+        {
+            "model": f"{run.name}, step {loaded.step}",
+            "ChatCORE": verdict,
+            "chatcore_metric": core.value if core is not None and not core.missing else None,
+            "max_problems": limit,
+            "num_samples": flags.num_samples,
+            "temperature": flags.temperature,
+            "top_k": flags.top_k,
+            "max_new_tokens": flags.max_new_tokens,
+            "tasks": rows,
+        },
         samples,
     )
 

@@ -10,6 +10,7 @@ Run again, it continues where it was, or says that there is nothing to do.
 import dataclasses
 
 from marin.data.tokenizer import Tokenizer
+from marin.errors import ConfigError
 from marin.evaluation.chat.datasets import download
 from marin.execution.step import ExecutorStep
 from marin.finetuning.chat_scores import ChatEvalOptions
@@ -106,7 +107,7 @@ def conversations_step(flags: Flags, places: Places, origin: Origin, tag: str) -
     """The step that tokenizes what the flags say."""
     config = ConversationsConfig(
         tokenizer_digest=Tokenizer.load(origin.tokenizer).digest,
-        max_tokens=flags.max_seq_len or origin.model.max_seq_len,
+        max_tokens=origin.model.max_seq_len if flags.max_seq_len is None else flags.max_seq_len,
         made=flags.made,
         made_seed=flags.seed,
         public=takes_public(flags),
@@ -156,6 +157,12 @@ def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> SftCo
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
+    if flags.load_optimizer not in (0, 1):
+        raise ConfigError(f"`--load-optimizer` is {flags.load_optimizer}: use 1 for the base run's moments, 0 for none")
+    if flags.max_seq_len is not None and flags.max_seq_len < 2:
+        raise ConfigError(
+            f"`--max-seq-len` is {flags.max_seq_len}: use at least 2, or leave it out for that of the base run"
+        )
     places = Places.of(flags.base_dir)
     keep_off_wandb_unless_named(flags.run)
     base = places.find_run("base", flags.model_tag)

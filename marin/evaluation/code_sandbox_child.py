@@ -125,7 +125,8 @@ def main() -> None:
         say("no sandbox", str(error))
         return
     try:
-        exec(compile(program, "<generated>", "exec"), {"__name__": "__main__"})
+        # Not "__main__": what a reply would do as a program of its own is no part of what is tested.
+        exec(compile(program, "<generated>", "exec"), {"__name__": "__generated__"})
     except BaseException as error:
         try:
             detail = f"{type(error).__name__}: {error}"

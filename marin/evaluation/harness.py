@@ -133,7 +133,9 @@ class HarnessModel(TemplateLM):
                 precision=self._precision,
                 tools=False,
             )
-            for number, (sample,) in zip(numbers, engine.generate(prompts, _options(asked, max_tokens)), strict=True):
+            options = _options(asked, max_tokens)
+            each = [options.of_prompt(number) for number in numbers]
+            for number, (sample,) in zip(numbers, engine.generate(prompts, each), strict=True):
                 texts[number] = _cut(self._text.decode(sample.tokens), stops)
         return texts
 

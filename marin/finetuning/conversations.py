@@ -81,6 +81,7 @@ class _Count:
     conversations: int = 0
     tokens: int = 0
     learned: int = 0
+    learned_bytes: int = 0
     cut: int = 0
 
 
@@ -88,7 +89,7 @@ def tokenize_conversations(config: ConversationsConfig) -> None:
     """Writes the caches.
 
     Raises:
-        DataError: a place has no readable conversations.
+        DataError: a place has no readable conversations, or there is nothing in the answers of a split.
         ConfigError: the tokenizer lacks a token of the template.
     """
     tokenizer = Tokenizer.load(config.tokenizer)
@@ -98,6 +99,11 @@ def tokenize_conversations(config: ConversationsConfig) -> None:
         counts: dict[str, _Count] = {}
         below = config.output_path if split == "train" else files.join(config.output_path, VALIDATION)
         _write(below, _rendered(rows, tokenizer, config.max_tokens, counts), tokenizer, f"{split} conversations")
+        if not any(count.learned_bytes for count in counts.values()):
+            raise DataError(
+                f"no {split} conversation of {', '.join(counts) or 'any place'} has an answer with text within {config.max_tokens:,}"
+                " tokens, so there is nothing to learn or to measure: give others, or a larger --max-seq-len"
+            )
         report[split] = {name: dataclasses.asdict(count) for name, count in counts.items()}
     files.write_json(files.join(config.output_path, "report.json"), report)
     for split, found in report.items():
@@ -146,6 +152,7 @@ def _rendered(
     rows: Iterator[tuple[str, Conversation]], tokenizer: Tokenizer, max_tokens: int, counts: dict[str, _Count]
 ) -> Iterator[tuple[list[int], list[int]]]:
     """Tokens and mask of each conversation, cut where it is too long, and what there was of each place."""
+    num_bytes = np.maximum(tokenizer.token_bytes, 0)
     while batch := list(itertools.islice(rows, _AT_ONCE)):
         try:
             documents = render_batch([conversation for _, conversation in batch], tokenizer, max_tokens + 1)
@@ -158,6 +165,7 @@ def _rendered(
             count.cut += len(document.tokens) > max_tokens
             count.tokens += len(tokens)
             count.learned += sum(mask)
+            count.learned_bytes += int(num_bytes[np.array(tokens)[np.array(mask) > 0]].sum())
             # Nothing follows a conversation that the model should predict; what is cut off has no end to learn either.
             mask[-1] = ENDS_UNLEARNED if mask[-1] else 0
             yield tokens, mask

@@ -5,12 +5,11 @@ one that begins from it inherits those of the base run too, and not what finetun
 """
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
 from marin.data.batch_schedule import BatchSchedule
-from marin.errors import CheckpointError, ConfigError
+from marin.errors import CheckpointError, ConfigError, ResultsError
 from marin.models.described import config_of_class
 from marin.optim import AdamConfig, OptimizerConfig
 from marin.optim.config import check_range
@@ -33,6 +32,19 @@ _RATES = (
     "input_scale_lr",
     "mixing_lr",
 )
+
+
+def _optimizer_of(note: Path) -> dict[str, Any]:
+    """What an `origin.json` says of the optimizer that a finetuned run inherited.
+
+    Raises:
+        ResultsError: it is not what `Origin.note` writes.
+    """
+    content = files.read_json(str(note))
+    if not isinstance(content, dict) or not isinstance(content.get("optimizer"), dict):
+        raise ResultsError(f"{note} was changed after it was written: remove its run, and finetune again")
+    found: dict[str, Any] = content["optimizer"]
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +85,7 @@ class Origin:
         require_fields(info, run / RUN_FILE, "config.model", "config.vocab_size", "config.tokenizer")
         config, note = info["config"], run / ORIGIN_FILE
         train = config.get("train") or {}
-        inherited = json.loads(note.read_text())["optimizer"] if note.exists() else None
+        inherited = _optimizer_of(note) if note.exists() else None
         described = train.get("optimizer_config") or {"learning_rate": train.get("learning_rate", 3e-4)}
         model = config_of_class(info["model_class"], config["model"])
         return Origin(

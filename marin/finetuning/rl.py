@@ -8,7 +8,6 @@ the same states as one that was not. It leaves a run like any other. One process
 
 import contextlib
 import dataclasses
-import json
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError, NonFiniteLossError
 from marin.evaluation.chat import ChatTask, Question, reply_text, stop_tokens
 from marin.evaluation.chat.scoring import prompt_of
+from marin.execution.attempts import usual_path
 from marin.execution.step import placement, this_output_path
 from marin.finetuning.origin import FinetuneRates, Origin, finetuning_optimizer
 from marin.finetuning.policy import Rollout, pass_at, policy_batch
@@ -38,7 +38,7 @@ from marin.training.checkpoint_writer import CheckpointWriter
 from marin.training.clock import StopRequest
 from marin.training.compile_cache import use_compile_cache
 from marin.training.preflight import check_devices, keep_to_cpus
-from marin.training.state import StepConfig, TrainState, init_state, make_train_step
+from marin.training.state import StepConfig, TrainState, before_bad_step, init_state, make_train_step
 
 FIGURES_FILE = "rl.json"
 _MOMENTUM = (0.95, 0.95, 1)
@@ -95,6 +95,8 @@ class RlConfig:
         ):
             check_range(name, getattr(self, name), at_least=1, whole=True)
         check_range("num_samples", self.num_samples, at_least=2, whole=True)
+        check_range("seed", self.seed, at_least=0, at_most=MAX_SEED, whole=True)
+        _ = self.sampling  # what it refuses is refused before anything is made
         check_range("temperature", self.temperature, above=0.0)
         check_range("checkpoint_interval", self.checkpoint_interval, above=0.0)
         samples = self.examples_per_step * self.num_samples
@@ -103,6 +105,11 @@ class RlConfig:
                 f"`--device-batch-size` is {self.device_batch_size}, which does not divide the {samples} samples of a step"
                 " (`--examples-per-step` x `--num-samples`): use a divisor"
             )
+
+    @property
+    def sampling(self) -> SamplingOptions:
+        """How the model is asked, but for the tokens that end an answer."""
+        return SamplingOptions(self.max_new_tokens, temperature=self.temperature, top_k=self.top_k, seed=self.seed)
 
 
 def train_rl(config: RlConfig) -> None:
@@ -196,10 +203,14 @@ def _steps(
             batch = policy_batch(groups, sampler.tokenizer.bos_id)
             state, metrics = take_step(state, batch)
             figures = {name: float(value) for name, value in metrics.items()}
-            if int(state.step) < 0:
+            if (before := before_bad_step(state)) is not None:
+                if step > steps.start:
+                    saver.save(before, step)
+                    saver.wait()
                 raise NonFiniteLossError(
-                    f"the loss or the gradient of step {step} is not finite (loss {figures['loss']}): lower `--init-lr-frac`,"
-                    " and run the command again; it continues from the last checkpoint"
+                    f"the loss or the gradient of step {step} is not finite (loss {figures['loss']}); the state before it is kept."
+                    f" The same command would come to it again: move {usual_path(str(record.directory))} away, and train with a"
+                    " lower `--init-lr-frac`"
                 )
             record.step(step, figures, groups)
             done, last = step + 1, step + 1 == steps.stop
@@ -262,17 +273,12 @@ class Sampler:
         config, grade = self.config, self._tasks[0].grade
         assert grade is not None
         self._engine.load(model)
-        options = SamplingOptions(
-            config.max_new_tokens,
-            temperature=config.temperature,
-            top_k=config.top_k,
-            seed=seed,
-            stop_tokens=stop_tokens(self.tokenizer),
-        )
+        options = dataclasses.replace(config.sampling, seed=seed, stop_tokens=stop_tokens(self.tokenizer))
+        each = [options.of_prompt(number) for number in range(len(questions))]
         prompts = [prompt_of(question, self.tokenizer) for question in questions]
         groups = []
         for question, prompt, samples in zip(
-            questions, prompts, self._engine.generate(prompts, options, num_samples=num_samples), strict=True
+            questions, prompts, self._engine.generate(prompts, each, num_samples=num_samples), strict=True
         ):
             group = []
             for sample in samples:
@@ -286,4 +292,5 @@ class Sampler:
 
 def read_figures(run: Path) -> dict[str, Any]:
     """What `rl.json` of a finished run says."""
-    return json.loads((run / FIGURES_FILE).read_text())
+    figures: dict[str, Any] = files.read_json(str(run / FIGURES_FILE))
+    return figures

@@ -6,7 +6,6 @@ held-out conversations and what chat tasks say in `sft.json` beside it, which is
 """
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -83,6 +82,16 @@ class SftConfig:
 
     def __post_init__(self) -> None:
         check_range("checkpoint_interval", self.checkpoint_interval, above=0.0)
+        if self.eval_tokens < 1:
+            raise ConfigError(f"`--eval-tokens` is {self.eval_tokens}: use at least 1")
+        for name, otherwise in (
+            ("num_iterations", "-1 for once through the data"),
+            ("total_batch_size", "leave it out for that of the base run"),
+            ("device_batch_size", "leave it out for that of the base run"),
+        ):
+            value = getattr(self, name)
+            if value is not None and value != -1 and value < 1:
+                raise ConfigError(f"`--{name.replace('_', '-')}` is {value}: use at least 1, or {otherwise}")
 
 
 def train_sft(config: SftConfig) -> None:
@@ -147,7 +156,7 @@ def training_config(config: SftConfig, origin: Origin) -> TrainLmConfig:
     """
     model = with_context(origin.model, config.max_seq_len or origin.model.max_seq_len)
     inherited = origin.batch_size * origin.seq_len
-    batch_tokens = config.total_batch_size if config.total_batch_size and config.total_batch_size > 0 else inherited
+    batch_tokens = inherited if config.total_batch_size in (None, -1) else config.total_batch_size
     rows, rest = divmod(batch_tokens, model.max_seq_len)
     if rest or rows < 1:
         raise ConfigError(
@@ -156,12 +165,12 @@ def training_config(config: SftConfig, origin: Origin) -> TrainLmConfig:
     data = Mixture({"conversations": str(config.data)}, {"conversations": 1.0}, packing="best_fit_truncate")
     tokenizer = Tokenizer.load(origin.tokenizer)
     steps = config.num_iterations
-    if steps <= 0:
+    if steps == -1:
         steps = max(1, open_batches(data, model.max_seq_len, tokenizer.bos_id).components[0].rows.num_rows // rows)
     optimizer = finetuning_optimizer(
         origin, config.rates, batch_scale=(batch_tokens / inherited) ** 0.5, momentum=_MOMENTUM
     )
-    per_device = config.device_batch_size or origin.per_device
+    per_device = origin.per_device if config.device_batch_size in (None, -1) else config.device_batch_size
     if config.load_optimizer and not origin.is_gpt_muon:
         print("note: the base run has another optimizer than finetuning: its moments are not taken over")
     return TrainLmConfig(
@@ -202,7 +211,8 @@ def figures_of(scores: list[TaskScore]) -> dict[str, float]:
 
 def read_figures(run: Path) -> dict[str, Any]:
     """What `sft.json` of a finished run says."""
-    return json.loads((run / FIGURES_FILE).read_text())
+    figures: dict[str, Any] = files.read_json(str(run / FIGURES_FILE))
+    return figures
 
 
 def _validation_rows(config: SftConfig, train: TrainLmConfig, tokenizer: Tokenizer) -> BatchSource:

@@ -82,15 +82,22 @@ class Engine:
                 self.generate([(self.tokenizer.bos_id,) * length], options, num_samples=samples)
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], options: SamplingOptions, *, num_samples: int = 1
+        self,
+        prompts: Sequence[Sequence[int]],
+        options: SamplingOptions | Sequence[SamplingOptions],
+        *,
+        num_samples: int = 1,
     ) -> list[list[Sample]]:
         """`num_samples` continuations of each prompt, which are tokens.
 
+        Args:
+            options: of all prompts, or of each; samples of several are independent where their seeds are (`of_prompt`).
         Raises:
             ConfigError: for an empty prompt, or one that leaves no room for an answer.
         """
         scheduler = self.scheduler()
-        requests = [Request(tuple(prompt), options, num_samples) for prompt in prompts]
+        each = [options] * len(prompts) if isinstance(options, SamplingOptions) else options
+        requests = [Request(tuple(prompt), own, num_samples) for prompt, own in zip(prompts, each, strict=True)]
         for request in requests:
             scheduler.submit(request)
         events: dict[tuple[int, int], list[Event]] = {}

@@ -1,6 +1,7 @@
 """What is asked of the engine, and what it gives back."""
 
 import dataclasses
+import hashlib
 import math
 
 from marin.errors import ConfigError
@@ -42,6 +43,14 @@ class SamplingOptions:
             raise ConfigError(f"`top_p` is {self.top_p}: use a number above 0 and at most 1")
         if not 0 <= self.seed <= MAX_SEED:
             raise ConfigError(f"`seed` is {self.seed}: use a whole number from 0 to {MAX_SEED}")
+
+    def of_prompt(self, *place: object) -> "SamplingOptions":
+        """The same with a seed that follows from this one and a prompt's place among others, such as a question's number.
+
+        Under one seed the samples of all prompts are drawn by the same numbers, so that their chances are no independent ones.
+        """
+        digest = hashlib.sha256("/".join(map(str, (self.seed, *place))).encode()).digest()
+        return dataclasses.replace(self, seed=int.from_bytes(digest[:4], "big"))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -148,6 +148,9 @@ def at_step(run_directory: Path, step: int) -> Checkpoint:
         CheckpointError: if it is not there or damaged; no other step is taken in its place.
     """
     checkpoint = Checkpoint.of_step(run_directory / "checkpoints", step)
+    if not checkpoint.path.exists():
+        there = ", ".join(f"{other.step:,}" for other in list_checkpoints(run_directory / "checkpoints")) or "none"
+        raise CheckpointError(f"{run_directory} has no checkpoint of step {step:,}; those that it has: {there}")
     try:
         verify(checkpoint)
     except CheckpointError as error:

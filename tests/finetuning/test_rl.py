@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from marin.errors import ConfigError, DataError
+from marin.errors import ConfigError, DataError, NonFiniteLossError
 from marin.evaluation.chat import ChatTask, Question
 from marin.finetuning import rl
 from marin.finetuning.origin import Origin
@@ -100,6 +100,40 @@ def test_rl_that_is_interrupted_goes_on_to_the_same_weights(base, odd_answers, t
     assert len(RunRecord.open(tmp_path / "cut").of("end")) == 1
 
 
+def test_questions_are_sampled_by_chances_of_their_own(base, odd_answers, tmp_path):
+    """The same question four times: under one seed all four would be answered alike."""
+    config = config_for(base, tmp_path / "run")
+    task = ChatTask("Odd", 0.0, QUESTIONS[:1] * 4, begins_oddly)
+    loaded = load_run_model(base.run)
+    sampler = rl.Sampler(config, loaded.model, loaded.tokenizer, loaded.precision, [task, task])
+
+    def ask(step):
+        return [[rollout.tokens for rollout in group] for group in sampler.sample(loaded.model, task.questions, step)]
+
+    first = ask(3)
+    assert len({str(group) for group in first}) == 4 and ask(3) == first and ask(4) != first
+
+
+@pytest.mark.parametrize("after", [0, 2])
+def test_loss_that_is_not_finite_keeps_the_state_before_it_and_says_what_helps(
+    base, odd_answers, tmp_path, monkeypatch, after
+):
+    original, taken = rl.policy_batch, []
+
+    def batch(groups, bos_id):
+        made = original(groups, bos_id)
+        taken.append(made)
+        return made if len(taken) <= after else made._replace(weight_BT=made.weight_BT * np.nan)
+
+    monkeypatch.setattr(rl, "policy_batch", batch)
+    output = tmp_path / "run"
+    with pytest.raises(NonFiniteLossError, match=rf"step {after} is not finite.* move {output} away") as raised:
+        train_rl(config_for(base, output))
+    assert "lower `--init-lr-frac`" in str(raised.value)
+    found, _ = checkpoints.latest_valid(output / "checkpoints")
+    assert (found.step if found else 0) == after
+
+
 def test_each_epoch_asks_every_question_once(base, tmp_path):
     task = ChatTask("x", 0.0, [Question([], str(n)) for n in range(10)], begins_oddly)
     config = config_for(base, tmp_path, num_epochs=2)
@@ -124,6 +158,10 @@ def test_made_questions_to_learn_from_are_not_those_that_are_held_out(tmp_path):
         ({"num_questions": 0}, "num_questions"),
         ({"device_batch_size": 5}, "--device-batch-size"),
         ({"temperature": 0.0}, "temperature"),
+        ({"temperature": 1000.0}, "temperature"),
+        ({"top_k": 0}, "top_k"),
+        ({"seed": -3}, "seed"),
+        ({"seed": 2**32}, "seed"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(base, tmp_path, changes, message):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from marin.data.cache import TokenCache
 from marin.data.loader import open_batches
 from marin.data.mixture import Mixture
-from marin.errors import CheckpointError, ConfigError, DataError
+from marin.errors import CheckpointError, ConfigError, DataError, MarinError
 from marin.finetuning import sft
 from marin.finetuning.chat_scores import ChatEvalOptions
 from marin.finetuning.conversations import ConversationsConfig, tokenize_conversations
@@ -151,6 +152,42 @@ def test_local_rows_with_messages_or_pairs_and_bad_ones(base, tmp_path):
         LocalFile.of(str(tmp_path / "absent"))
     with pytest.raises(ConfigError, match="--made"):
         ConversationsConfig("x", 24)
+
+
+@pytest.mark.parametrize(("held_out", "learned", "split"), [("", "yes", "validation"), ("yes", "", "train")])
+def test_conversations_without_text_in_their_answers_are_refused_before_training(
+    base, tmp_path, held_out, learned, split
+):
+    path = tmp_path / "chats.jsonl"
+    rows = [{"prompt": "a", "response": held_out if number % 50 == 0 else learned} for number in range(60)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    local = (LocalFile.of(str(path)),)
+    config = ConversationsConfig(
+        base.tokenizer.digest, 24, local=local, tokenizer=base.tokenizer_folder, output_path=str(tmp_path / "o")
+    )
+    with pytest.raises(DataError, match=f"no {split} conversation of .*chats.* has an answer with text"):
+        tokenize_conversations(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("num_iterations", 0), ("total_batch_size", 0), ("device_batch_size", -2), ("eval_tokens", 0)],
+)
+def test_counts_that_cannot_be_are_refused(base, made, tmp_path, name, value):
+    with pytest.raises(ConfigError, match=f"`--{name.replace('_', '-')}` is {value}: use at least 1"):
+        config_for(base, made, tmp_path, **{name: value})
+
+
+def test_damaged_notes_of_a_run_are_named(base, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(base.run, run)
+    for content in ('{"optimizer', '{"optimizer": 3}'):
+        (run / "origin.json").write_text(content)
+        with pytest.raises(MarinError, match=r"origin\.json"):
+            Origin.open(run)
+    (run / "sft.json").write_text("{")
+    with pytest.raises(MarinError, match=r"sft\.json"):
+        read_figures(run)
 
 
 def test_sft_lowers_the_loss_and_leaves_a_run_that_opens(base, made, finished):

@@ -9,7 +9,7 @@ from marin.data.core_tasks import CORE_TASKS
 from marin.errors import MarinError
 from marin.evaluation.core import CoreResult, TaskResult
 from marin.gpt2.places import Places
-from marin.gpt2.report import collect, final_metrics, markdown, verdict
+from marin.gpt2.report import collect, comparisons, final_metrics, markdown, verdict
 from marin.gpt2.results import CoreFigures, record_conditions
 from marin.gpt2.sections import note_time, report_section
 from marin.site.gpt2_report import write_page
@@ -66,6 +66,21 @@ def test_core_of_some_items_or_of_another_model_is_not_shown_as_the_trained_mode
     report_section(places, "Base model evaluation", figures | {"model": "d12_000009", "max_per_task": -1})
     page = write_page(places, collect(places)).read_text()
     assert "<dt>CORE</dt>" not in page and "Validation, bits per byte" in page
+
+
+def test_chat_scores_say_how_they_were_asked(places):
+    tasks = {
+        "ARC-Easy": {"accuracy": 0.3, "low": 0.24, "baseline": 0.25},
+        "GSM8K, pass@8": {"accuracy": 0.9, "low": 0.8, "baseline": 0.0},
+    }
+    figures = {"chatcore_metric": 0.2, "max_problems": 20, "num_samples": 8, "tasks": tasks}
+    report_section(places, "Chat evaluation rl", figures)
+    report_section(places, "Chat evaluation sft", figures | {"max_problems": -1})
+    report = collect(places)
+    metrics = final_metrics(report)
+    assert metrics["ChatCORE, at most 20 questions a task"] == {"RL": 0.2} and metrics["ChatCORE"] == {"SFT": 0.2}
+    assert metrics["GSM8K, pass@8"] == {"RL": 0.9, "SFT": 0.9}
+    assert not any("pass@" in name for name in comparisons(report)) and "ARC-Easy, RL" in comparisons(report)
 
 
 def test_wall_time_ends_with_the_last_stage_that_found_something(places):

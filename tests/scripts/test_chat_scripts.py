@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from marin.errors import ConfigError
+from marin.evaluation.chat import TaskScore, source_of
 from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.places import Places
 from marin.models import GptConfig
@@ -92,6 +93,26 @@ def test_chat_eval_takes_the_short_flags_of_the_reference():
 def test_chat_eval_asks_what_is_named_or_what_is_there(tmp_path):
     assert chat_eval.task_names(chat_eval.Flags(), tmp_path) == ["Spelling", "SpellingBee", "Arithmetic", "Identity"]
     assert chat_eval.task_names(chat_eval.Flags(task_name="GSM8K| mmlu"), tmp_path) == ["GSM8K", "mmlu"]
+    twice = chat_eval.Flags(task_name="GSM8K|MMLU|gsm8k|GSM8K")
+    assert chat_eval.task_names(twice, tmp_path) == ["GSM8K", "MMLU"]
+
+
+def test_task_that_was_not_asked_is_told_from_one_that_is_not_there(tmp_path, capsys):
+    folder = source_of("GSM8K").folder(tmp_path)
+    folder.mkdir(parents=True)
+    (folder / "rows.jsonl").write_text("")
+    said = chat_eval.show([TaskScore("MMLU", 3, 10, 0.25)], tmp_path, 10)
+    assert said.startswith("partial ChatCORE (1 of 5 tasks), at most 10 questions a task 0.0667")
+    assert "GSM8K was not asked" in said and "ARC-Easy is not there: https://" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"), [(["--load-optimizer", "2"], "--load-optimizer"), (["--max-seq-len", "0"], "--max-seq-len")]
+)
+def test_chat_sft_refuses_flags_that_cannot_be(tmp_path, monkeypatch, flags, message):
+    monkeypatch.setattr("sys.argv", ["chat_sft", *flags, "--base-dir", str(tmp_path)])
+    with pytest.raises(ConfigError, match=f"`{message}` is"):
+        chat_sft.main()
 
 
 @pytest.mark.parametrize(

@@ -189,3 +189,12 @@ def test_checkpoint_that_two_processes_write_their_parts_of_is_read_by_one(
     assert int(restored["step"]) == 3
     note = checkpoints.moved(found, like)
     assert note is not None and "2 cpu devices (data 2, 2 processes, arrays split)" in note
+
+
+def test_step_that_was_never_saved_is_told_from_a_damaged_one(tmp_path):
+    for step in (4, 12):
+        checkpoints.Checkpoint.of_step(tmp_path / "checkpoints", step).path.mkdir(parents=True)
+    with pytest.raises(CheckpointError, match=r"has no checkpoint of step 7; those that it has: 4, 12$"):
+        checkpoints.at_step(tmp_path, 7)
+    with pytest.raises(CheckpointError, match="cannot be used.*\n.*move"):
+        checkpoints.at_step(tmp_path, 4)

@@ -18,6 +18,7 @@ from marin.data.conversation import render_for_completion
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError
 from marin.evaluation.chat.task import ChatTask, Question, TaskScore
+from marin.inference.options import SamplingOptions
 from marin.models.at_positions import activations_at
 from marin.nn.precision import Precision
 
@@ -31,8 +32,10 @@ Progress = Callable[[int, int, int], None]
 class Generates(Protocol):
     """What of `marin.inference.engine.Engine` is needed."""
 
-    def generate(self, prompts: Sequence[Sequence[int]], options: Any, *, num_samples: int = 1) -> list[list[Any]]:
-        """For each prompt its samples, which have `tokens`."""
+    def generate(
+        self, prompts: Sequence[Sequence[int]], options: Sequence[SamplingOptions], *, num_samples: int = 1
+    ) -> list[list[Any]]:
+        """For each prompt, by its options, its samples, which have `tokens`."""
         ...
 
 
@@ -71,19 +74,23 @@ def score_replies(
     task: ChatTask,
     engine: Generates,
     tokenizer: Tokenizer,
-    options: Any,
+    options: SamplingOptions,
     *,
     num_samples: int = 1,
     progress: Progress | None = None,
 ) -> TaskScore:
-    """The score of a task whose answers are generated; a question counts where one of its samples is right."""
+    """The score of a task whose answers are generated; a question counts where one of its samples is right.
+
+    A question's samples follow from the options' seed and its number, and are independent of those of the others.
+    """
     assert task.grade is not None
     records: list[dict[str, Any]] = []
     right = 0
     for start in range(0, len(task.questions), _QUESTIONS_AT_ONCE):
         group = task.questions[start : start + _QUESTIONS_AT_ONCE]
         prompts = [prompt_of(question, tokenizer) for question in group]
-        for question, samples in zip(group, engine.generate(prompts, options, num_samples=num_samples), strict=True):
+        each = [options.of_prompt(task.name, number) for number in range(start, start + len(group))]
+        for question, samples in zip(group, engine.generate(prompts, each, num_samples=num_samples), strict=True):
             replies = [reply_text(sample.tokens, tokenizer) for sample in samples]
             verdicts = [task.grade(question, reply) for reply in replies]
             right += any(verdicts)
