@@ -32,6 +32,9 @@ from marin.nn.precision import Precision
 from marin.optim.config import check_range
 
 
+_VERSION = 2  # part of what replies are made from: raise it when they would be others
+
+
 @dataclasses.dataclass(frozen=True)
 class ChatEvalOptions:
     """How tasks are asked.
@@ -141,6 +144,7 @@ def _made_from(task: ChatTask, tokenizer: Tokenizer, options: ChatEvalOptions, p
     """All that a task's replies and verdicts follow from, beside the model."""
     questions = json.dumps([dataclasses.astuple(question) for question in task.questions]).encode()
     return {
+        "version": _VERSION,
         "task": task.name,
         "questions": hashlib.sha256(questions).hexdigest(),
         "tokenizer": tokenizer.digest,
