@@ -31,7 +31,6 @@ from marin.inference.options import SamplingOptions
 from marin.nn.precision import Precision
 from marin.optim.config import check_range
 
-
 _VERSION = 2  # part of what replies are made from: raise it when they would be others
 
 

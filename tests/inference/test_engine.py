@@ -3,6 +3,7 @@
 import dataclasses
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from marin.inference.measure import measure_speed
 from marin.inference.options import SamplingOptions
 from marin.inference.scheduler import Request
 from marin.models import LlamaConfig
+from marin.models.gpt2 import Gpt2Config
 
 LLAMA = LlamaConfig(seq_len=32, hidden_dim=32, intermediate_dim=48, num_layers=2, num_heads=4, num_kv_heads=2)
 CONFIGS = {
@@ -201,3 +203,9 @@ def test_a_call_of_the_calculator_is_answered_in_the_sample(chat_model, chat_tok
     known = (*prompt, *tokens[: at + len(call) + len(result)])
     ((rest,),) = engine.generate([known], dataclasses.replace(GREEDY, max_tokens=3))
     assert tokens[at + len(call) + len(result) :][:3] == list(rest.tokens)
+
+
+def test_model_that_has_no_cache_is_refused_in_a_line(chat_tokenizer):
+    model = Gpt2Config(seq_len=48, hidden_dim=16, num_layers=1, num_heads=2).build(300, key=jax.random.key(0))
+    with pytest.raises(ConfigError, match="a Gpt2 cannot be decoded with a cache"):
+        Engine(model, chat_tokenizer, max_length=48, max_rows=1)
