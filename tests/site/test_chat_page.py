@@ -112,7 +112,7 @@ def test_a_server_that_refuses_or_is_gone_is_said_and_can_be_retried(browser, se
     with opened(browser, served) as (page, _):
         page.get_by_label("Message").fill("zq " * 9000)
         page.get_by_role("button", name="Send").click()
-        page.get_by_role("alert").get_by_text("room for 8,192 together").wait_for()
+        page.get_by_role("alert").get_by_text("room for 8,192, the answer among them").wait_for()
         page.route(ANSWERS, lambda route: route.abort())
         page.get_by_label("Message").fill("hello")
         page.keyboard.press("Enter")
@@ -188,7 +188,7 @@ def test_an_answer_that_does_not_come_is_said_and_loses_nothing(browser, served,
 def test_a_message_that_is_refused_can_be_changed(browser, served):
     with opened(browser, served) as (page, _):
         _send(page, "zq " * 9000)
-        page.get_by_role("alert").get_by_text("room for 8,192 together").wait_for()
+        page.get_by_role("alert").get_by_text("room for 8,192, the answer among them").wait_for()
         assert page.locator(".message").count() == 0
         assert page.get_by_label("Message").input_value() == ("zq " * 9000).strip()
 

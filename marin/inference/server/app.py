@@ -194,11 +194,11 @@ class _Service:
         room = self._worker.engine.max_length - len(prompt)
         wanted = asked.wanted_tokens
         if room < 1 or (wanted is not None and wanted > room):
+            most = f"this model has room for {self._worker.engine.max_length:,}"
             raise ProblemError(
                 400,
                 f"the prompt has {len(prompt):,} tokens"
-                + (f" and {wanted:,} are asked for" if wanted else "")
-                + f": this model has room for {self._worker.engine.max_length:,} together",
+                + (f" and {wanted:,} are asked for: {most} together" if wanted else f": {most}, the answer among them"),
                 param="max_tokens" if room >= 1 else None,
                 code="context_length_exceeded",
             )
