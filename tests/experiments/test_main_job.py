@@ -101,6 +101,7 @@ def test_results_have_every_key_of_the_public_schema_and_ours(run: dict[str, Any
         "run",
         "log_head",
         "evaluation_link",
+        "checkpoint",
     }
     assert all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in run["digests"].values())
     assert run["author"] == {"name": "Ada Example", "affiliation": "Independent", "url": "https://example.org/ada"}
