@@ -1,6 +1,6 @@
 """Improves a finetuned model by reinforcement learning on questions whose answers can be checked, into BASE/chatrl_checkpoints.
 
-    python -m scripts.chat_rl                       # GSM8K, which must be in BASE/task_data, or --download True
+    python -m scripts.chat_rl                       # GSM8K, which must be in BASE/task_data, or --download
     python -m scripts.chat_rl --task arithmetic     # made questions: no network
 
 Run again, it continues where it was, or says that there is nothing to do.
