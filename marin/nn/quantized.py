@@ -12,7 +12,7 @@ Rounding is to the nearest; AQT rounds gradients stochastically. Only `Linear`s 
 least 128 are quantized: smaller ones gain nothing. Embeddings, the head and attention's own products keep the compute format.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -68,32 +68,47 @@ def fp8_product(x_NI: Float[Array, "N I"], weight_IO: Float[Array, "I O"]) -> Fl
     return _fp8_forward(x_NI, weight_IO)[0]
 
 
-def _fp8_forward(x_NI: Array, weight_IO: Array) -> tuple[Array, tuple[Array, ...]]:
-    x, x_scale = _to_fp8(x_NI, jnp.float8_e4m3fn)
-    weight, weight_scale = _to_fp8(weight_IO, jnp.float8_e4m3fn)
-    y_NO = _contract(x, weight, 1, 0) * (x_scale * weight_scale)
+class _Fp8(NamedTuple):
+    """A tensor in an 8-bit float format, and what its values are to be multiplied by: a power of two."""
+
+    values: Array
+    scale: Float[Array, ""]
+
+
+def _fp8_forward(x_NI: Array, weight_IO: Array) -> tuple[Array, tuple[_Fp8, _Fp8]]:
+    x, weight = _to_fp8(x_NI, jnp.float8_e4m3fn), _to_fp8(weight_IO, jnp.float8_e4m3fn)
     # The 8-bit tensors are what the backward pass keeps: half the memory of the compute format.
-    return y_NO.astype(x_NI.dtype), (x, x_scale, weight, weight_scale)
+    return _fp8_contract(x, weight, 1, 0, x_NI.dtype), (x, weight)
 
 
-def _fp8_backward(saved: tuple[Array, ...], grad_NO: Array) -> tuple[Array, Array]:
-    x, x_scale, weight, weight_scale = saved
-    grad, grad_scale = _to_fp8(grad_NO, jnp.float8_e5m2)
-    grad_x_NI = _contract(grad, weight, 1, 1) * (grad_scale * weight_scale)
-    grad_weight_IO = _contract(x, grad, 0, 0) * (x_scale * grad_scale)
-    return grad_x_NI.astype(grad_NO.dtype), grad_weight_IO.astype(grad_NO.dtype)
+def _fp8_backward(saved: tuple[_Fp8, _Fp8], grad_NO: Array) -> tuple[Array, Array]:
+    x, weight = saved
+    grad = _to_fp8(grad_NO, jnp.float8_e5m2)
+    return _fp8_contract(grad, weight, 1, 1, grad_NO.dtype), _fp8_contract(x, grad, 0, 0, grad_NO.dtype)
 
 
 fp8_product.defvjp(_fp8_forward, _fp8_backward)
 
 
-def _to_fp8(tensor: Array, dtype: Any) -> tuple[Array, Float[Array, ""]]:
-    """The tensor in an 8-bit float format, and what it must be multiplied by."""
+def _to_fp8(tensor: Array, dtype: Any) -> _Fp8:
+    """The tensor in 8 bits, scaled by the least power of two for which its largest value is in range."""
     largest = jnp.maximum(jnp.max(jnp.abs(tensor)).astype(jnp.float32), _TINY)
     limit = float(jnp.finfo(dtype).max)
-    scale = largest / limit
-    # Rounding may carry the largest value over the end of the range, which in e4m3 is not-a-number.
-    return jnp.clip(tensor.astype(jnp.float32) / scale, -limit, limit).astype(dtype), scale
+    _, exponent = jnp.frexp(largest / limit)
+    scale = jnp.ldexp(jnp.ones((), jnp.float32), exponent)
+    # The quotient may have been rounded down; past the end of the range is not-a-number in e4m3.
+    return _Fp8(jnp.clip(tensor.astype(jnp.float32) / scale, -limit, limit).astype(dtype), scale)
+
+
+def _fp8_contract(one: _Fp8, other: _Fp8, one_axis: int, other_axis: int, dtype: Any) -> Array:
+    """The product of two scaled tensors over the named axes, in `dtype`.
+
+    XLA knows this form, and for NVIDIA makes one FP8 product of it that takes the scales and leaves its result in `dtype`. Where
+    the scales follow a product of the 8-bit values, the result goes through memory in float32 first. Elsewhere the tensors are
+    multiplied in `dtype`, and as the scales are powers of two nothing is rounded once more.
+    """
+    wide = [tensor.values.astype(dtype) * tensor.scale.astype(dtype) for tensor in (one, other)]
+    return jax.lax.dot_general(*wide, (((one_axis,), (other_axis,)), ((), ())))
 
 
 # --- int8 -----------------------------------------------------------------------------------------------------------
@@ -133,8 +148,7 @@ def _to_int8(tensor: Float[Array, "R S"], axis: int) -> tuple[Int[Array, "R S"],
     return jnp.round(tensor.astype(jnp.float32) / scale).astype(jnp.int8), scale
 
 
-def _contract(one: Array, other: Array, one_axis: int, other_axis: int) -> Array:
-    """A product over the named axes, accumulated in float32 for floats and int32 for whole numbers."""
-    wide = jnp.int32 if jnp.issubdtype(one.dtype, jnp.integer) else jnp.float32
+def _contract(one: Int[Array, "..."], other: Int[Array, "..."], one_axis: int, other_axis: int) -> Int[Array, "..."]:
+    """A product of whole numbers over the named axes, accumulated in int32."""
     dimensions = (((one_axis,), (other_axis,)), ((), ()))
-    return jax.lax.dot_general(one, other, dimensions, preferred_element_type=wide)
+    return jax.lax.dot_general(one, other, dimensions, preferred_element_type=jnp.int32)

@@ -7,6 +7,7 @@ import pytest
 
 import marin.nn.loss
 from marin.nn import cross_entropy, weighted_cross_entropy
+from marin.nn.loss import normalizer_at_once
 
 
 def _inputs(rows=3, tokens=8, width=5, vocab=17):
@@ -45,6 +46,30 @@ def test_weighted_cross_entropy_and_its_gradients_are_those_of_all_logits(block,
     np.testing.assert_allclose(jax.jit(ours)(x, head), want, rtol=1e-5)  # without differentiation: another path
     for one, other in zip(got_grads, want_grads, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("softcap", [None, 3.0])
+def test_weighted_cross_entropy_as_an_accelerator_computes_it_is_that_of_all_logits(softcap, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    test_weighted_cross_entropy_and_its_gradients_are_those_of_all_logits(10, softcap, 0.01)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 300.0])
+def test_normalizer_at_once_is_that_of_two_passes(size, spread):
+    logits = spread * jax.random.normal(jax.random.key(size), (3, 5, size)) - 50.0
+    top, sum_exp = jax.jit(normalizer_at_once)(logits)
+    np.testing.assert_array_equal(top, jnp.max(logits, axis=-1))
+    np.testing.assert_allclose(jnp.log(sum_exp) + top, jax.nn.logsumexp(logits, axis=-1), rtol=1e-6)
+
+
+def test_normalizer_at_once_leaves_out_minus_infinity_and_keeps_nan():
+    inf, nan = float("inf"), float("nan")
+    logits = jnp.array([[-inf, 2.0, -inf, 1.0], [0.0, nan, 1.0, 2.0], [-inf, 1.0, nan, -inf]])
+    top, sum_exp = jax.jit(normalizer_at_once)(logits)
+    np.testing.assert_allclose(top[0], 2.0)
+    np.testing.assert_allclose(sum_exp[0], 1.0 + np.exp(-1.0), rtol=1e-6)
+    assert bool(jnp.all(jnp.isnan(sum_exp[1:])))
 
 
 @pytest.mark.parametrize("block", [1, 4, 100])
