@@ -5,8 +5,9 @@
     python -m benchmarks.device_step --sizes 1_2b --fp8 --loss-steps 500 --batch 4
     python -m benchmarks.device_step --sizes cpu --vocabulary 2048 --batch 4 --rows 2 --repetitions 2    # that it works: a minute
 
-Model, optimizer, batch and context are those of `experiments/hackable_transformer_starter_template.py`; the vocabulary has 128,256
-tokens. Prints one JSON line a figure: name, value, unit, n (repetitions), context with device and driver.
+Model, optimizer, batch and context are those of `experiments/hackable_transformer_starter_template.py`, but that the backward pass
+recomputes nothing unless `--recompute` says so; the vocabulary has 128,256 tokens. Prints one JSON line a figure: name, value, unit, n
+(repetitions), context with device and driver.
 
 MFU divides model FLOPs by the device's published dense peak in bfloat16, on a processor by that of a measured product. Model FLOPs are
 the reference's formula with attention halved, as the model is causal; `traced` in the context is the share by the products of the
@@ -45,29 +46,16 @@ from marin.training.traced_flops import traced_flops
 
 SUCCESSORS = 4  # of each token, in the made text
 _SCHEDULE_STEPS = 1000
+_RECOMPUTE: dict[str, bool | str] = {"nothing": False, "products": "products", "blocks": True}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", default="130m,300m,520m,1_2b", help=f"of {', '.join(PRESETS)}")
-    parser.add_argument("--vocabulary", type=_count, default=VOCAB_SIZE)
-    parser.add_argument("--batch", type=_count, help="rows of a step (default: the preset's)")
-    parser.add_argument("--rows", type=_count, default=16, help="of them at once; the others follow as micro-batches")
+    parser = parser_of(__doc__)
     parser.add_argument("--repetitions", type=_count, default=5)
-    parser.add_argument("--fp8", action="store_true")
     parser.add_argument("--loss-steps", type=_count, help="with --fp8: compare losses after so many steps instead")
-    args = parser.parse_args()
-    unknown = [size for size in args.sizes.split(",") if size not in PRESETS]
-    if unknown:
-        parser.error(f"no size {unknown[0]!r}: use of {', '.join(PRESETS)}")
+    args, presets = parse(parser)
     if args.loss_steps and not args.fp8:
         parser.error("--loss-steps compares FP8 with bf16: give --fp8 too")
-    presets = {}
-    for size in args.sizes.split(","):
-        rows = args.batch or PRESETS[size].train_batch_size
-        presets[size] = dataclasses.replace(PRESETS[size], train_batch_size=rows)
-        if rows % min(args.rows, rows):
-            parser.error(f"{rows} rows a step cannot be taken {args.rows} at once: use a divisor of {rows} for --rows")
     use_compile_cache()
     measure = compare_losses if args.loss_steps else compare_rates if args.fp8 else show_mfu
     for size, preset in presets.items():
@@ -78,9 +66,38 @@ def main() -> None:
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
-            sys.exit(f"error: {size} does not fit into the device's memory: use a smaller --rows or --batch")
+            sys.exit(
+                f"error: {size} does not fit into the device's memory: use a smaller --rows or --batch, or --recompute products"
+            )
         except KeyboardInterrupt:
             sys.exit("stopped: what was printed stands")
+
+
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """What says which programs are meant, for this benchmark and for `absent_gpu`."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="130m,300m,520m,1_2b", help=f"of {', '.join(PRESETS)}")
+    parser.add_argument("--vocabulary", type=_count, default=VOCAB_SIZE)
+    parser.add_argument("--batch", type=_count, help="rows of a step (default: the preset's)")
+    parser.add_argument("--rows", type=_count, default=16, help="of them at once; the others follow as micro-batches")
+    parser.add_argument("--recompute", choices=list(_RECOMPUTE), default="nothing", help="in the backward pass")
+    parser.add_argument("--fp8", action="store_true")
+    return parser
+
+
+def parse(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, dict[str, Preset]]:
+    """The arguments, and the sizes with the batch and recomputation that they ask for."""
+    args = parser.parse_args()
+    presets = {}
+    for size in args.sizes.split(","):
+        if size not in PRESETS:
+            parser.error(f"no size {size!r}: use of {', '.join(PRESETS)}")
+        model = dataclasses.replace(PRESETS[size].model, gradient_checkpointing=_RECOMPUTE[args.recompute])
+        rows = args.batch or PRESETS[size].train_batch_size
+        presets[size] = dataclasses.replace(PRESETS[size], model=model, train_batch_size=rows)
+        if rows % min(args.rows, rows):
+            parser.error(f"{rows} rows a step cannot be taken {args.rows} at once: use a divisor of {rows} for --rows")
+    return args, presets
 
 
 def _count(text: str) -> int:
@@ -92,21 +109,32 @@ def _count(text: str) -> int:
 # --- the program --------------------------------------------------------------------------------------------------
 
 
+def step_of(
+    preset: Preset, args: argparse.Namespace, precision: Precision, *, shapes_only: bool = False
+) -> tuple[Any, Callable[..., Any], StepConfig]:
+    """A size's training state, or the shapes of it; the step that takes it and a batch; and how that step computes."""
+    config = preset.model
+    shapes = eqx.filter_eval_shape(config.build, args.vocabulary, key=jax.random.key(0))
+    optimizer = preset.optimizer.build(
+        eqx.filter(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct)), _SCHEDULE_STEPS
+    )
+    micro_batches = preset.train_batch_size // rows_at_once(preset, args)
+    step_config = StepConfig(precision, micro_batches=micro_batches, loss_block=config.cross_entropy_block_size)
+
+    def begin() -> Any:
+        return init_state(config.build(args.vocabulary, key=jax.random.key(0)), optimizer, None)
+
+    state = eqx.filter_eval_shape(begin) if shapes_only else eqx.filter_jit(begin)()
+    return state, make_train_step(optimizer, preset.optimizer.schedule(_SCHEDULE_STEPS), step_config), step_config
+
+
 class Program:
     """A size's training step in one number format, compiled, with its state."""
 
     def __init__(self, preset: Preset, args: argparse.Namespace, precision: Precision) -> None:
-        config = preset.model
-        model = eqx.filter_jit(config.build)(args.vocabulary, key=jax.random.key(0))
-        optimizer = preset.optimizer.build(eqx.filter(model, eqx.is_array), _SCHEDULE_STEPS)
-        micro_batches = preset.train_batch_size // rows_at_once(preset, args)
-        step_config = StepConfig(precision, micro_batches=micro_batches, loss_block=config.cross_entropy_block_size)
-        self._state = init_state(model, optimizer, None)
-        del model
-        step = make_train_step(optimizer, preset.optimizer.schedule(_SCHEDULE_STEPS), step_config)
-        shapes = batch_shapes(preset)
-        self._step = compile_program(step, Compilation(precision), self._state, shapes)
-        self.traced_flops_per_token = traced_flops(config, args.vocabulary, step_config).training
+        self._state, step, step_config = step_of(preset, args, precision)
+        self._step = compile_program(step, Compilation(precision), self._state, batch_shapes(preset))
+        self.traced_flops_per_token = traced_flops(preset.model, args.vocabulary, step_config).training
 
     def take(self, batch: Batch) -> tuple[float, float]:
         """Seconds of one step, and its loss."""
@@ -217,6 +245,7 @@ def figures(preset: Preset, args: argparse.Namespace, repetitions: int) -> Calla
         "parameters": preset.model.total_trainable_params(args.vocabulary),
         "batch": preset.train_batch_size,
         "rows_at_once": rows_at_once(preset, args),
+        "recompute": args.recompute,
         "context_length": preset.model.seq_len,
         "vocabulary": args.vocabulary,
         "device": device.device_kind,

@@ -20,6 +20,9 @@ from marin.errors import ConfigError, HardwareError
 
 _GIB = 2**30
 
+# Of an accelerator's memory: the rest is for its driver, for sending between devices, and for what fragmentation loses.
+USABLE_MEMORY = 0.92
+
 # Where the figures come from. NVIDIA prints sparse figures for tensor cores from Ampere on: those are halved below.
 _A100 = "NVIDIA A100 Tensor Core GPU data sheet"
 _A40 = "NVIDIA A40 data sheet"

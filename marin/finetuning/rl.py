@@ -37,7 +37,7 @@ from marin.training import checkpoint as checkpoints
 from marin.training.checkpoint_writer import CheckpointWriter
 from marin.training.clock import StopRequest
 from marin.training.compile_cache import use_compile_cache
-from marin.training.preflight import check_devices, keep_to_cpus
+from marin.training.preflight import check_devices, keep_to_cpus, take_gpu_memory
 from marin.training.state import StepConfig, TrainState, before_bad_step, init_state, make_train_step
 
 FIGURES_FILE = "rl.json"
@@ -121,6 +121,7 @@ def train_rl(config: RlConfig) -> None:
     """
     # ---- set-up ------------------------------------------------------------------------------------------------------
     keep_to_cpus(config.resources)
+    take_gpu_memory(config.resources)
     use_compile_cache()
     check_devices(config.resources)
     origin = Origin.open(config.origin)

@@ -11,6 +11,7 @@ from marin.nn.loss import cross_entropy, weighted_cross_entropy
 from marin.nn.mlp import ACTIVATIONS, GatedMlp
 from marin.nn.norm import LayerNorm, RmsNorm, RmsNormConfig
 from marin.nn.precision import Precision
+from marin.nn.remat import recomputing
 from marin.nn.rotary import (
     Llama3RotaryConfig,
     NtkRotaryConfig,
@@ -36,6 +37,7 @@ __all__ = [
     "apply_rotary",
     "attention",
     "cross_entropy",
+    "recomputing",
     "reference_attention",
     "rotary_angles",
     "rotary_angles_at",

@@ -1,7 +1,7 @@
 """What a block keeps of its forward pass for the backward pass, and what it computes again: memory against FLOPs.
 
     False        keeps everything: no recomputation, the most memory
-    "products"   keeps the results of matrix products with weights, recomputes what is cheap between them, and attention
+    "products"   keeps the results of matrix products with weights and of cuDNN's attention, recomputes what is between them
     True         keeps a block's input alone and recomputes the block: the least memory, a third more FLOPs
 
 (Chen et al., 2016, arXiv:1604.06174; Korthikanti et al., 2022, arXiv:2205.05198, on choosing what to recompute.) Gradients are the
@@ -18,6 +18,7 @@ import jax
 from marin.errors import ConfigError
 
 PRODUCTS = "products"
+_FUSED_ATTENTION = "dot_product_attention_fwd"  # JAX's names for cuDNN's kernel begin so
 
 
 def check_recomputation(value: object) -> None:
@@ -35,5 +36,10 @@ def recomputing(run: Callable[..., Any], choice: bool | str) -> Callable[..., An
     """`run`, a block of a model, with what its gradient recomputes."""
     if choice is False:
         return run
-    policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable if choice == PRODUCTS else None
-    return eqx.filter_checkpoint(run, policy=policy)
+    return eqx.filter_checkpoint(run, policy=_is_product if choice == PRODUCTS else None)
+
+
+def _is_product(primitive: Any, *values: Any, **parameters: Any) -> bool:
+    """Whether a result is that of a product with weights, or of attention in one kernel, which is several products in one."""
+    weights = jax.checkpoint_policies.dots_with_no_batch_dims_saveable(primitive, *values, **parameters)
+    return bool(weights) or primitive.name.startswith(_FUSED_ATTENTION)

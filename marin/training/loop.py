@@ -42,7 +42,14 @@ from marin.training.config import TrainLmConfig
 from marin.training.hf_exports import HfExporter
 from marin.training.host_memory import keep_freed_memory
 from marin.training.placement import initial_state, parameter_shapes
-from marin.training.preflight import check_data, check_devices, check_tokenizer, keep_to_cpus, note_products
+from marin.training.preflight import (
+    check_data,
+    check_devices,
+    check_tokenizer,
+    keep_to_cpus,
+    note_products,
+    take_gpu_memory,
+)
 from marin.training.profiling import Profiler
 from marin.training.programs import Compilation, choose_compilation, compile_program
 from marin.training.recorder import StepRecorder
@@ -86,6 +93,7 @@ def train_lm(
     """Trains as `_train` says, together with the other processes of a multi-host run where there are some."""
     # What says how a processor is used must come before anything that makes JAX look at its devices.
     keep_to_cpus(config.train.resources)
+    take_gpu_memory(config.train.resources)
     if config.train.resources.platform == "cpu":
         keep_freed_memory()
     distributed.start()

@@ -28,8 +28,6 @@ from marin.training.config import SimpleTrainConfig
 from marin.training.placement import is_shape, parameter_shapes, state_shapes
 from marin.training.state import ACCELERATOR_BLOCK, StepConfig, make_train_step, training_activations
 
-# What XLA, the runtime and fragmentation leave of a device's memory.
-_USABLE = 0.92
 _GIB = 2**30
 
 
@@ -76,10 +74,10 @@ class MemoryPlan:
         """Raises:
         HardwareError: if a device has less memory than that.
         """
-        if self.device is not None and self.total > _USABLE * self.device.memory_bytes:
+        if self.device is not None and self.total > hardware.USABLE_MEMORY * self.device.memory_bytes:
             raise HardwareError(
                 f"training needs about {self.total / _GIB:.1f} GiB on each device, a {self.device.name} has"
-                f" {self.device.memory_bytes / _GIB:.0f} GiB, of which {_USABLE:.0%} can be used: divide the parameters over more"
+                f" {self.device.memory_bytes / _GIB:.0f} GiB, of which {hardware.USABLE_MEMORY:.0%} can be used: divide the parameters over more"
                 " devices (`parallelism.fsdp`), take fewer rows at once (`per_device_parallelism`), or set"
                 " `gradient_checkpointing=True` in the model"
             )

@@ -1,15 +1,19 @@
 """What a block recomputes changes memory and FLOPs, and no gradient."""
 
 import dataclasses
+import unittest.mock
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src.cudnn import fused_attention_stablehlo
 
+from experiments.hackable_transformer_starter_template import HackableTransformerConfig
 from marin.errors import ConfigError
 from marin.models import LlamaConfig
+from marin.nn import recomputing
 
 LLAMA = LlamaConfig(
     seq_len=16,
@@ -19,6 +23,13 @@ LLAMA = LlamaConfig(
     num_heads=2,
     num_kv_heads=1,
     gradient_checkpointing=False,
+)
+
+TEMPLATE = HackableTransformerConfig(
+    **{
+        name: getattr(LLAMA, name)
+        for name in ("seq_len", "hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads")
+    }
 )
 
 
@@ -48,11 +59,36 @@ def test_gradient_is_the_same_whatever_is_recomputed(choice):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
-def test_recomputing_takes_more_products_the_less_is_kept():
+@pytest.mark.parametrize("config", [LLAMA, TEMPLATE], ids=["llama", "template"])
+def test_recomputing_takes_more_products_the_less_is_kept(config):
     none, some, whole = (
-        products_of(dataclasses.replace(LLAMA, gradient_checkpointing=choice)) for choice in (False, "products", True)
+        products_of(dataclasses.replace(config, gradient_checkpointing=choice)) for choice in (False, "products", True)
     )
     assert none < some < whole, (none, some, whole)
+
+
+def test_products_keep_what_cudnn_s_attention_gave():
+    """cuDNN cannot run here; what the policy is asked about is its primitive, under the names that JAX has."""
+    shape = jax.ShapeDtypeStruct((1, 8, 2, 64), jnp.bfloat16)
+    with unittest.mock.patch.multiple(
+        fused_attention_stablehlo, check_compute_capability=lambda *args: True, check_cudnn_version=lambda *args: 90800
+    ):
+
+        def attend(query, key, value):
+            run = recomputing(
+                lambda query, key, value: jax.nn.dot_product_attention(
+                    query, key, value, is_causal=True, implementation="cudnn"
+                ),
+                choice,
+            )
+            return jnp.sum(run(query, key, value).astype(jnp.float32))
+
+        kernels = {}
+        for choice in (True, "products", False):
+            kernels[choice] = str(jax.make_jaxpr(jax.grad(attend, argnums=(0, 1, 2)))(shape, shape, shape)).count(
+                "dot_product_attention_fwd"
+            )
+    assert kernels["products"] == kernels[False] < kernels[True]
 
 
 @pytest.mark.parametrize("choice", ["full", "", None, 1, 0, "dots"])

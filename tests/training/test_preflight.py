@@ -1,13 +1,14 @@
-"""A config that names another GPU than the machine has does not start, whether it gives a peak or not."""
+"""What is settled before training: a config that names another GPU than the machine has does not start, and a GPU's memory is taken."""
 
+import os
 import types
 
 import jax
 import pytest
 
 from marin.errors import HardwareError
-from marin.resources import GpuConfig
-from marin.training.preflight import check_devices
+from marin.resources import CpuOnlyConfig, GpuConfig
+from marin.training.preflight import check_devices, take_gpu_memory
 
 
 def _machine(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
@@ -30,3 +31,15 @@ def test_config_of_a_gpu_that_nobody_knows_starts_with_its_peak(monkeypatch: pyt
         check_devices(GpuConfig(gpu_count=1, accelerator_type="X9000"))
     with pytest.raises(HardwareError, match="the config says H100, this machine has NVIDIA X9000"):
         check_devices(GpuConfig(gpu_count=1, accelerator_type="H100", device_flops_override=989.5e12))
+
+
+@pytest.mark.parametrize("given", [None, "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"])
+def test_jax_gets_the_gpu_memory_that_a_plan_counts_on_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, given: str | None
+) -> None:
+    environment = {} if given is None else {given: "0.5"}
+    monkeypatch.setattr(os, "environ", environment)
+    take_gpu_memory(CpuOnlyConfig())
+    assert environment == ({} if given is None else {given: "0.5"})
+    take_gpu_memory(GpuConfig(gpu_count=1, accelerator_type="H100"))
+    assert environment == ({"XLA_CLIENT_MEM_FRACTION": "0.92"} if given is None else {given: "0.5"})

@@ -36,6 +36,7 @@ from marin.nn import (
     RotaryConfig,
     apply_rotary,
     attention,
+    recomputing,
     rotary_angles,
 )
 from marin.optim import MuonConfig
@@ -84,7 +85,7 @@ class HackableTransformerConfig:
     flash_attention_block_size: int | None = None
     rope: RotaryConfig = RotaryConfig()
     qk_norm: RmsNormConfig | None = None
-    gradient_checkpointing: bool = True
+    gradient_checkpointing: bool | str = True  # or "products", or False: faster, where memory is enough
     initializer_range: float = 0.02
     num_experts: int = 4
     experts_per_token: int = 2  # each of `intermediate_dim / experts_per_token`
@@ -296,8 +297,7 @@ class Transformer(eqx.Module):
         def run(block: Block, x_BTD: Array) -> tuple[Array, dict[str, Array]]:
             return block(x_BTD, segment_ids_BT)
 
-        if self.config.gradient_checkpointing:
-            run = eqx.filter_checkpoint(run)
+        run = recomputing(run, self.config.gradient_checkpointing)
         by_layer = []
         for block in self.blocks:
             x_BTD, losses = run(block, x_BTD)

@@ -35,6 +35,7 @@ from marin.nn import (
     RotaryConfig,
     apply_rotary,
     attention,
+    recomputing,
     rotary_angles,
     weighted_cross_entropy,
 )
@@ -84,7 +85,7 @@ class HackableTransformerConfig:
     flash_attention_block_size: int | None = None
     rope: RotaryConfig = RotaryConfig()
     qk_norm: RmsNormConfig | None = None
-    gradient_checkpointing: bool = True
+    gradient_checkpointing: bool | str = True  # or "products", or False: faster, where memory is enough
     initializer_range: float = 0.02
     second_token_weight: float = 0.3
     reference_checkpoint: str = "NousResearch/Llama-2-7b-hf"
@@ -301,8 +302,7 @@ class Transformer(eqx.Module):
         def run(block: Block, x_BTD: Array) -> Array:
             return block(x_BTD, segment_ids_BT)
 
-        if self.config.gradient_checkpointing:
-            run = eqx.filter_checkpoint(run)
+        run = recomputing(run, self.config.gradient_checkpointing)
         for block in self.blocks:
             x_BTD = run(block, x_BTD)
         return x_BTD
