@@ -13,7 +13,7 @@ from typing import Any
 from marin.errors import ConfigError
 from marin.evaluation.core import check_core
 from marin.evaluation.core.bundle import CONFIG_FILE
-from marin.gpt2.base_evaluation import BITS_FILE, BaseModel, bits_step, measure_core, sample
+from marin.gpt2.base_evaluation import BITS_FILE, BaseModel, bits_step, core_records, measure_core, sample
 from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.datasets import open_dataset
 from marin.gpt2.devices import resources_of
@@ -104,7 +104,8 @@ def main() -> None:
     if bundle is not None:
         core = measure_core(model, bundle, max_per_task=flags.max_per_task, rows=flags.device_batch_size, places=places)
         print(
-            f"{core.to_text()}\n{places.base_eval / model.name}.csv, records in {model.folder / 'records'}", flush=True
+            f"{core.to_text()}\n{places.base_eval / model.name}.csv, records in {core_records(model, flags.max_per_task)}",
+            flush=True,
         )
         figures |= {
             "core_metric": core.core_metric,

@@ -21,7 +21,7 @@ from marin.gpt2.places import Places
 from marin.gpt2.pretraining import BaseTrainConfig, read_figures, train_base
 from marin.gpt2.rollback import roll_back
 from marin.gpt2.samples import samples_markdown
-from marin.gpt2.stages import process_index, report_section, run_stage, stage
+from marin.gpt2.stages import process_index, refuse_other_settings, report_section, run_stage, stage
 from marin.training import SimpleTrainConfig, TrainLmConfig, WatchConfig
 
 # What the flags that are None by default become: the published guide's figures, and those of nanochat at HEAD.
@@ -216,9 +216,11 @@ def main() -> None:
         check_core(config.core_bundle, config.core_max_per_task)
     elif config.core_every:
         say(f"note: CORE is not measured, as its data is not in {places.eval_bundle}")
+    step = stage("base_train", train_base, config, places, run)
     if flags.resume_from_step >= 0 and process_index() == 0:
+        refuse_other_settings(places, step)  # before anything is removed
         roll_back(run, flags.resume_from_step)
-    output = run_stage(places, stage("base_train", train_base, config, places, run))
+    output = run_stage(places, step)
     if output is None:
         return
     samples = sorted(output.glob("samples-*.json"))

@@ -3,6 +3,7 @@
 import argparse
 import pathlib
 import sys
+from typing import cast
 
 HELP = """\
 List the models of finished runs, or publish one.
@@ -110,12 +111,13 @@ def _check_name(name: str) -> None:
 
 
 def _upload(args: argparse.Namespace, names: list[str]) -> int:
-    import httpx
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
     from marin.errors import StorageError
 
+    # The bases of its own error: OSError, and what the network library raises that this version of the client uses.
+    network_errors = cast(tuple[type[Exception], ...], HfHubHTTPError.__bases__)
     api = HfApi()
     try:
         api.create_repo(args.name, repo_type="model", private=args.private or None, exist_ok=True)
@@ -125,7 +127,7 @@ def _upload(args: argparse.Namespace, names: list[str]) -> int:
             allow_patterns=names,
             commit_message="Upload a model trained with Marin",
         )
-    except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
+    except network_errors as error:
         first = str(error).strip().partition("\n")[0]
         raise StorageError(
             f"{args.name} was not uploaded ({first}): see that HF_TOKEN may write there, and run the same command again"

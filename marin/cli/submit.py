@@ -88,6 +88,10 @@ def run(args: argparse.Namespace) -> int:
     files.write_bytes(str(place), text.encode())
     print(f"\ntitle: {title}\n\n{text}")
     print(f"written to {place.relative_to(root)}")
+    if not any(item.entry.rank is not None for item in placed) and placed:
+        print(
+            "note: it gets no rank on any track, for the reasons above; a pull request may say why it is worth a look"
+        )
     if problems:
         print("not ready: fix the errors above, then run the same command again")
         return 1
@@ -178,8 +182,7 @@ def _show_places(placed: "list[Placed]") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from marin.speedrun.pull_request import one_line
-    from marin.speedrun.tracks import METRICS
+    from marin.speedrun.pull_request import one_line, why_unranked
 
     console = Console(highlight=False)
     for item in placed:
@@ -204,12 +207,8 @@ def _show_places(placed: "list[Placed]") -> None:
             style = "bold" if entry is item.entry else ""
             table.add_row(*(Text(cell, style) for cell in cells))
         console.print(table)
-        if item.entry.rank is None:
-            unknown = f"{METRICS[track.metric].name} is not stated"
-            refused = unknown if item.entry.verdict.counts else "its verdict does not allow a rank"
-            why = item.entry.details.get("not_ranked") or refused
-            reasons = why if isinstance(why, str) else "; ".join(map(str, why))
-            console.print(Text(f"without a rank: {one_line(reasons)}"))
+        if reason := why_unranked(item):
+            console.print(Text(f"without a rank: {reason}"))
 
 
 def _notes(infos: "list[RunInfo]") -> list[str]:

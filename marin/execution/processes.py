@@ -1,6 +1,6 @@
 """Steps in processes of their own, so that several run at once.
 
-A child takes its task (pickled by value where it comes from the script that was started) from a file, takes the lease itself, runs
+A child takes its task (see `pickled` for what comes from the script that was started) from a file, takes the lease itself, runs
 the step, and writes what became of it to another file. What the step prints goes to its log; what the child has to say
 about the step (RUN, done, FAILED) goes to the terminal. A child is a session of its own: Ctrl-C reaches this process, which asks
 each child once to stop; and a child whose parent dies is asked to stop by the kernel.
@@ -8,6 +8,8 @@ each child once to stop; and a child whose parent dies is asked to stop by the k
 
 import contextlib
 import dataclasses
+import importlib
+import io
 import json
 import os
 import pathlib
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +30,7 @@ from marin.execution.following import follow_task
 from marin.execution.provenance import RunContext
 from marin.execution.runner import Result, run_step
 from marin.execution.task import StepTask
+from marin.main_module import is_importable_from_main, module_of
 
 _CHILD = "import sys; from marin.execution.processes import main; main(*sys.argv[1:])"
 
@@ -125,19 +129,37 @@ class StepChild:
 
 
 def pickled(task: StepTask, content: StepContent) -> bytes:
-    """The content with what the started script defines by value.
+    """The content for another process, which imports the started script under its own name for what it defines at its top level.
+
+    What cannot be found there goes by value. Classes with machinery of their own, such as Equinox's modules, would not survive that.
 
     Raises:
         ConfigError: something in the step cannot be pickled.
     """
     import cloudpickle
 
+    class Pickler(cloudpickle.Pickler):
+        def reducer_override(self, value: Any) -> Any:
+            if isinstance(value, type | types.FunctionType) and is_importable_from_main(value):
+                return _imported, (module_of(value), value.__qualname__)
+            return super().reducer_override(value)
+
+    written = io.BytesIO()
     try:
-        return cloudpickle.dumps(content)
+        Pickler(written).dump(content)
     except Exception as error:  # whatever an object's own pickling raises
         raise ConfigError(
             f"step `{task.name}` cannot be sent to a process of its own ({error}): use `--max_concurrent 1`"
         ) from error
+    return written.getvalue()
+
+
+def _imported(module: str, qualname: str) -> Any:
+    """What a module calls so."""
+    found: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    return found
 
 
 def result_of(task: StepTask, end: ChildEnd) -> Result:

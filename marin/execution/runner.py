@@ -154,7 +154,7 @@ def _overtaken(task: StepTask, seconds: float, announce: Callable[[str], None]) 
 
 def _record_failure(own: str, output_path: str, error: BaseException) -> str:
     """Writes the traceback and FAILED; returns one sentence for people."""
-    summary = str(error) if isinstance(error, MarinError) else traceback.format_exception_only(error)[-1].strip()
+    summary = str(error) if isinstance(error, MarinError) else _in_a_line(error)
     try:
         text = "".join(traceback.format_exception(error)).encode(errors="replace")
         files.write_bytes(files.join(own, ERROR_NAME), text)
@@ -163,3 +163,9 @@ def _record_failure(own: str, output_path: str, error: BaseException) -> str:
         return f"{summary} (and no traceback could be written: {further})"
     shown = files.join(output_path if files.is_local(output_path) else own, ERROR_NAME)
     return summary if isinstance(error, MarinError) else f"{summary} (traceback in {shown})"
+
+
+def _in_a_line(error: BaseException) -> str:
+    """An error's kind and message, without the notes that libraries add to it, such as JAX's on how it shortens tracebacks."""
+    message = str(error).strip()
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__

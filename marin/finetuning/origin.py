@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from marin.data.batch_schedule import BatchSchedule
+from marin.data.tokenizer import Tokenizer
 from marin.errors import CheckpointError, ConfigError, ResultsError
 from marin.models.described import config_of_class
 from marin.optim import AdamConfig, OptimizerConfig
@@ -20,6 +21,7 @@ from marin.training import checkpoint as checkpoints
 from marin.training.checkpoint import Checkpoint
 from marin.training.checkpoint_manifest import seal_of
 from marin.training.run_info import read_run_info
+from marin.training.run_model import check_tokenizer_of_run
 from marin.training.run_paths import recorded_path
 
 ORIGIN_FILE = "origin.json"
@@ -75,6 +77,7 @@ class Origin:
 
         Raises:
             CheckpointError: there is no such checkpoint, or it is damaged.
+            DataError: its tokenizer is not there, or is another one.
             ResultsError: `run.json` is not that of a training run.
         """
         found = checkpoints.find(str(path)) if step is None else checkpoints.at_step(Path(path), step)
@@ -88,6 +91,7 @@ class Origin:
         inherited = _optimizer_of(note) if note.exists() else None
         described = train.get("optimizer_config") or {"learning_rate": train.get("learning_rate", 3e-4)}
         model = config_of_class(info["model_class"], config["model"])
+        check_tokenizer_of_run(Tokenizer.load(recorded_path(str(config["tokenizer"]), run)), info, run)
         return Origin(
             checkpoint=found,
             digest=seal_of(found.path),

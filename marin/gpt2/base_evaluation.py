@@ -7,7 +7,8 @@
                                /bits-.../      bits per byte of one set of documents, by one set of weights
                                /samples.json
 
-`{name}` is `base_model_{step}` for a run, and the folder's name for a Hugging Face model.
+`{name}` is `base_model_{step}` for a run, and the folder's name for a Hugging Face model. With at most N items of each task
+`records` and `core` end in `_N_a_task`; the files of `{name}` are those of the last evaluation.
 """
 
 import dataclasses
@@ -104,13 +105,23 @@ def measure_core(model: BaseModel, bundle: Path, *, max_per_task: int, rows: int
         max_per_task=max_per_task,
         # Weights from elsewhere may know no position beyond their context; ours do, and published figures use them.
         max_tokens=loaded.config.max_seq_len if model.is_hf else None,
-        records=RecordFolder(model.folder / "records", {"weights": model.identity}),
+        records=RecordFolder(core_records(model, max_per_task), {"weights": model.identity}),
         progress=lambda line: print(line, flush=True),
     )
     files.write_bytes(str(places.base_eval / f"{model.name}.csv"), result.to_csv().encode())
-    for path in (places.base_eval / f"{model.name}.json", model.folder / "core.json"):
+    for path in (places.base_eval / f"{model.name}.json", model.folder / f"core{_limited(max_per_task)}.json"):
         files.write_json(str(path), result.to_json() | {"weights": model.identity})
     return result
+
+
+def core_records(model: BaseModel, max_per_task: int) -> Path:
+    """The folder of what was found of each item."""
+    return model.folder / f"records{_limited(max_per_task)}"
+
+
+def _limited(max_per_task: int) -> str:
+    """A look at some items of each task does not take the place of hours of asking all."""
+    return "" if max_per_task < 0 else f"_{max_per_task}_a_task"
 
 
 # ---- bits per byte ---------------------------------------------------------------------------------------------------

@@ -84,13 +84,17 @@ class Places:
         Raises:
             ConfigError: the source is unknown, or the tag cannot be the name of one directory.
         """
-        _check_source(source)
         check_name("--model-tag", tag)
-        return Path(self.base, _CHECKPOINTS[source], tag)
+        return Path(self.base, _CHECKPOINTS[_checked(source)], tag)
 
     def relative(self, path: Path) -> str:
         """A path below the base as steps name it, with slashes."""
         return path.relative_to(self.base).as_posix()
+
+    def runs(self, source: Source) -> list[Path]:
+        """The runs with a checkpoint, by name."""
+        root = Path(self.base, _CHECKPOINTS[_checked(source)])
+        return [path for path in sorted(root.glob("*")) if not path.name.startswith(".") and _has_checkpoint(path)]
 
     def find_run(self, source: Source, tag: str | None = None) -> Path:
         """The run of a tag; without one, of the deepest `dN`, or else of the newest.
@@ -99,9 +103,7 @@ class Places:
             ConfigError: the source is unknown, or the tag is no name.
             DataError: there is no such run with a checkpoint; the message names the command that makes one.
         """
-        _check_source(source)
-        root = Path(self.base, _CHECKPOINTS[source])
-        runs = [path for path in sorted(root.glob("*")) if not path.name.startswith(".") and _has_checkpoint(path)]
+        root, runs = Path(self.base, _CHECKPOINTS[_checked(source)]), self.runs(source)
         if tag is None and runs:
             return max(runs, key=lambda run: (_depth(run.name), (run / "metrics.jsonl").stat().st_mtime))
         wanted = root if tag is None else self.checkpoints(source, tag)
@@ -122,9 +124,10 @@ def check_name(flag: str, name: str) -> None:
         )
 
 
-def _check_source(source: str) -> None:
+def _checked(source: Source) -> Source:
     if source not in get_args(Source):
         raise ConfigError(f"the source of a model is {source!r}: use one of {', '.join(get_args(Source))}")
+    return source
 
 
 def _has_checkpoint(run: Path) -> bool:

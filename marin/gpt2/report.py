@@ -113,7 +113,8 @@ def collect(places: Places, price_per_hour: float | None = None) -> Report:
     # Until the last stage was done, not until somebody asks for the report.
     last = max(section.written for section in found)
     wall = (last - datetime.datetime.fromisoformat(started)).total_seconds() if started else sum(times.values())
-    logs, record = _runs(places)
+    trained = next((section.figures.get("model") for section in found if section.slug == "base-model-training"), None)
+    logs, record = _runs(places, trained if isinstance(trained, str) else None)
     return Report(
         header,
         found,
@@ -138,19 +139,26 @@ def _section(path: Path) -> Section:
         raise DataError(f"{path} is no section of a report: remove it, or run its stage again") from None
 
 
-def _runs(places: Places) -> tuple[dict[str, Path], tuple[Condition, ...]]:
-    """The logs of the newest run of each kind, and what the base run is as a record."""
+def _runs(places: Places, base_run: str | None) -> tuple[dict[str, Path], tuple[Condition, ...]]:
+    """The logs of a run of each kind, and what the base run is as a record. Each finished base run gets its results file.
+
+    Args:
+        base_run: the tag that the section of base training is of; the deepest run's where there is none.
+    """
     logs: dict[str, Path] = {}
     record: tuple[Condition, ...] = ()
     for source, title in (("base", "Base model"), ("sft", "SFT"), ("rl", "RL")):
+        named = [run for run in places.runs(source) if source == "base" and run.name == base_run]  # type: ignore[arg-type]
         try:
-            run = places.find_run(source)  # type: ignore[arg-type]
+            run = named[0] if named else places.find_run(source)  # type: ignore[arg-type]
         except DataError:
             continue
         logs[title] = run / "metrics.jsonl"
-        if source == "base" and (opened := RunRecord.open(run)).is_complete:
-            core = CoreFigures.of_run(places.base_eval, opened)
-            record = tuple(record_conditions(write_run_results(run, core, f"Time-to-GPT-2 pipeline, {run.name}")))
+        for other in places.runs("base") if source == "base" else ():
+            if (opened := RunRecord.open(other)).is_complete:
+                core = CoreFigures.of_run(places.base_eval, opened)
+                found = write_run_results(other, core, f"Time-to-GPT-2 pipeline, {other.name}")
+                record = tuple(record_conditions(found)) if other == run else record
     return logs, record
 
 
@@ -197,7 +205,8 @@ def final_metrics(report: Report) -> dict[str, dict[str, Any]]:
         column = _COLUMNS.get(section.slug)
         if column is None:
             continue
-        for name in ("core_metric", "partial_core_metric", "val_bpb"):
+        partial = [name for name in section.figures if name.startswith("partial CORE")]
+        for name in ("core_metric", "partial_core_metric", *partial, "val_bpb"):
             if isinstance(section.figures.get(name), float):
                 label = name + (limit_of_core(section.figures) if name != "val_bpb" else "")
                 found.setdefault(label, {})[column] = section.figures[name]

@@ -25,7 +25,7 @@ from marin.execution.status import INFO_NAME, Status, own_leftovers, read_info, 
 from marin.gpt2.places import Places
 from marin.gpt2.sections import note_time, report_section
 
-__all__ = ["process_index", "report_section", "run_stage", "stage"]
+__all__ = ["process_index", "refuse_other_settings", "report_section", "run_stage", "stage"]
 
 _DIFFERENCES_SHOWN = 12
 
@@ -59,14 +59,21 @@ def run_stage(places: Places, step: ExecutorStep) -> Path | None:
 
         follow([step], places.base, index, distributed.leads)
         return None
-    for node in graph.nodes:
-        if node.override_output_path is not None:
-            _refuse_other_settings(node)
+    refuse_other_settings(places, step)
     started = time.monotonic()
     outcomes = Executor(ExecutorMainConfig(prefix=places.base), description=step.name).run([step])
     if any(outcome.kind == "ran" for outcome in outcomes):
         note_time(places, step.name, time.monotonic() - started)
     return Path(graph.node(step).output_path)
+
+
+def refuse_other_settings(places: Places, step: ExecutorStep) -> None:
+    """Raises:
+    ConfigError: where the stage would write lies what was made with other settings.
+    """
+    for node in Graph([step], places.base).nodes:
+        if node.override_output_path is not None:
+            _refuse_other_settings(node)
 
 
 def process_index() -> int:

@@ -117,6 +117,8 @@ def _with_finding(row: Row, rung: Rung, finding: Finding) -> Row:
 # --- copied results -----------------------------------------------------------------------------------------------
 
 _ALL_DIGITS = 9  # significant digits from which a time in seconds is that of one run alone
+_ALL_DIGITS_OF_A_SCORE = 12  # of runs by ten thousand, one pair in millions agrees so far by chance
+_SCORE = "bits_per_byte"
 
 
 def hold_copied_results(rows: list[Row], arrival: Arrival = unknown_arrival) -> list[Row]:
@@ -133,7 +135,13 @@ def hold_copied_results(rows: list[Row], arrival: Arrival = unknown_arrival) -> 
 
 def _groups_of_one_run(rows: list[Row]) -> Iterator[tuple[str, list[int]]]:
     """The rows, two or more, that share what no two runs share."""
-    for field, key in (("wandb_run_link", _page_key), ("training_time", _time_key), ("digests.metrics_log", _log_key)):
+    keys = {
+        "wandb_run_link": _page_key,
+        "training_time": _time_key,
+        "digests.metrics_log": _log_key,
+        _SCORE: _score_key,
+    }
+    for field, key in keys.items():
         groups: dict[Hashable, list[int]] = {}
         for index, row in enumerate(rows):
             value = key(row)
@@ -149,6 +157,13 @@ def _page_key(row: Row) -> Hashable | None:
 def _time_key(row: Row) -> Hashable | None:
     seconds = row.training_time
     return seconds if seconds and len(repr(float(seconds)).replace(".", "").strip("0")) >= _ALL_DIGITS else None
+
+
+def _score_key(row: Row) -> Hashable | None:
+    score = row.bits_per_byte
+    if not score or len(repr(float(score)).replace(".", "").strip("0")) < _ALL_DIGITS_OF_A_SCORE:
+        return None
+    return (row.evaluation_set, row.evaluation_digest, score)
 
 
 def _log_key(row: Row) -> Hashable | None:
@@ -171,8 +186,13 @@ def _hold(rows: list[Row], group: list[int], field: str, held: dict[int, Finding
     authors = {author for author, _ in owners}
     hardware = {name for _, name in owners if name is not None}
     if len(authors) < 2 and len(hardware) < 2:
-        if field != "wandb_run_link":  # a page may show several runs of one author, and old rows name it for more
+        if field not in (
+            "wandb_run_link",
+            _SCORE,
+        ):  # a page may show several runs of one author, and old rows name it for more
             _hold_repeated(rows, group, field, held, arrival)
+        return
+    if field == _SCORE and len(authors) < 2:
         return
     standing = sorted((_standing(rows[index], arrival), index) for index in group)
     undecided = standing[0][0] == standing[1][0] and _owner(rows[standing[0][1]]) != _owner(rows[standing[1][1]])
@@ -181,6 +201,9 @@ def _hold(rows: list[Row], group: list[int], field: str, held: dict[int, Finding
         row = rows[index]
         other = first if row is not first else rows[standing[1][1]]
         if _owner(row) == _owner(other) or index in held:
+            continue
+        # Who runs another's experiment again may get the same bits; the log says that he did.
+        if field == _SCORE and (_has_log(row) or row.author.casefold().strip() == other.author.casefold().strip()):
             continue
         held[index] = _one_run(field, row, other)
 
@@ -195,7 +218,11 @@ def _hold_repeated(rows: list[Row], group: list[int], field: str, held: dict[int
 
 
 def _one_run(field: str, row: Row, other: Row) -> Finding:
-    what = {"wandb_run_link": "run page", "digests.metrics_log": "log"}.get(field)
+    what = {
+        "wandb_run_link": "run page",
+        "digests.metrics_log": "log",
+        _SCORE: f"score of {row.bits_per_byte!r} bits per byte, for which there is no log,",
+    }.get(field)
     what = what or f"training time of {row.training_time!r} s"
     whose = f"{other.run_name} by {other.author}" + (f" on {other.hardware}" if other.hardware else "")
     return Finding("arithmetic", "error", field, f"the {what} is that of {whose}: one run counts once"[:500])
@@ -211,6 +238,9 @@ def _standing(row: Row, arrival: Arrival) -> tuple[bool, int, int, str]:
     Rows of lists were published before anything that repeats them. A log's date is as good as its author, so it decides nothing.
     """
     came = arrival(row)
-    has_log = row.level > LADDER.index("log")
     first = -1 if row.listed and came is None else came
-    return (not row.verdict.counts, 0 if first is None else first, -row.level, "" if has_log else row.date or "9")
+    return (not row.verdict.counts, 0 if first is None else first, -row.level, "" if _has_log(row) else row.date or "9")
+
+
+def _has_log(row: Row) -> bool:
+    return row.level > LADDER.index("log")

@@ -20,11 +20,17 @@ _LONGEST_NAME = 64
 
 
 def optimizer_name(info: RunInfo, run_name: str) -> str | None:
-    """By the run's own words where they name one, else by what its config holds; None where neither says it."""
-    found = _OPTIMIZER_NAMES.findall(f"{run_name} {info.description}".lower())
-    if found:
-        return _OPTIMIZERS[min(_ORDER[name] for name in found)]
-    return _optimizer_of((info.train_config or {}).get("optimizer_config"))
+    """By the run's name, or else its description, where they name one; of several that which its config holds, if it is one of them.
+
+    None where neither name, description nor config says it.
+    """
+    configured = _optimizer_of((info.train_config or {}).get("optimizer_config"))
+    for text in (run_name, info.description):
+        found = _OPTIMIZER_NAMES.findall(text.lower())
+        if found:
+            named = [_OPTIMIZERS[place] for place in sorted(_ORDER[name] for name in found)]
+            return configured if configured in named else named[0]
+    return configured
 
 
 def _optimizer_of(config: object) -> str | None:

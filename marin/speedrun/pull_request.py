@@ -11,6 +11,7 @@ from marin.speedrun.entries import Entry
 from marin.speedrun.results import RunInfo
 from marin.speedrun.run_info_text import run_info_text
 from marin.speedrun.submitting import Placed
+from marin.speedrun.tracks import METRICS
 from marin.speedrun.verdict import Verdict
 
 _LONGEST_TITLE = 100
@@ -44,9 +45,7 @@ def body(
         f"<details><summary>configuration and cost</summary>\n\n{fenced(run_info(info))}\n\n</details>",
         "## Verification",
         _verdicts(runs),
-        f"`marin verify experiments/speedrun/{name}` says the same. The logs of every run are in `logs/`.",
-        "---",
-        '"Allow edits by maintainers" is left on, so that the run can be helped along and scaled up.',
+        f"`marin verify experiments/speedrun/{name}` says the same.",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -80,7 +79,21 @@ def neighbours_table(item: Placed) -> str:
         if entry is item.entry:
             cells = [f"**{cell}**" if cell else "" for cell in cells]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    reason = why_unranked(item)
+    return "\n".join(lines) + (f"\n\nWithout a rank: {markdown_text(reason)}." if reason else "")
+
+
+def why_unranked(item: Placed) -> str | None:
+    """Why the entry gets no rank on a track; None where it gets one."""
+    entry = item.entry
+    if entry.rank is not None:
+        return None
+    if entry.verdict.withdrawn is not None:
+        return one_line(f"withdrawn: {entry.verdict.withdrawn}")
+    unknown = f"{METRICS[item.board.track.metric].name} is not stated"
+    refused = unknown if entry.verdict.counts else "its verdict does not allow one"
+    found = entry.details.get("not_ranked") or refused
+    return one_line(found if isinstance(found, str) else "; ".join(map(str, found)))
 
 
 def entry_cells(item: Placed, entry: Entry) -> list[str]:

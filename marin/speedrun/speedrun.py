@@ -4,8 +4,10 @@
 and `speedrun_results.json`.
 """
 
-from collections.abc import Sequence
+import os
+from collections.abc import Collection, Sequence
 
+from marin.errors import ConfigError
 from marin.execution.step import ExecutorStep, InputName, this_output_path
 from marin.speedrun.config import Author, HardwareConfig, SpeedrunConfig
 from marin.speedrun.run_results import SubmissionInfo
@@ -20,7 +22,7 @@ from marin.speedrun.steps import (
 from marin.training.config import SPEEDRUN_DATA_SEED, SPEEDRUN_STEPS_PER_EVAL, TrainLmConfig
 from marin.training.config_json import config_to_json
 
-__all__ = ["Author", "HardwareConfig", "SpeedrunConfig", "default_speedrun"]
+__all__ = ["Author", "HardwareConfig", "SpeedrunConfig", "chosen_names", "chosen_seeds", "default_speedrun"]
 
 # W&B cuts run names here; so do we, everywhere, that one name means one run.
 _MAX_NAME = 64
@@ -104,3 +106,31 @@ def default_speedrun(
         description=f"results of {name}",
     )
     return [train_step, evaluate_step, results_step]
+
+
+def chosen_names(variable: str, default: str, known: Collection[str]) -> list[str]:
+    """The names that an environment variable lists, separated by commas.
+
+    Raises:
+        ConfigError: one of them is not known, or there is none.
+    """
+    names = [name.strip() for name in os.environ.get(variable, default).split(",")]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ConfigError(
+            f"`{variable}` names {unknown[0]!r}: use one or more of {', '.join(known)}, separated by commas"
+        )
+    return names
+
+
+def chosen_seeds(variable: str, default: str) -> list[int]:
+    """The seeds that an environment variable lists, separated by commas.
+
+    Raises:
+        ConfigError: one of them is no seed, or there is none.
+    """
+    text = os.environ.get(variable, default)
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise ConfigError(f"`{variable}` is {text!r}: use whole numbers, separated by commas, as in 0,1,2")
+    return [int(part) for part in parts]

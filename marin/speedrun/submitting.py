@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Sequence
@@ -61,7 +62,11 @@ def find_runs(prefix: str | os.PathLike[str], name: str, other_names: Iterable[s
     for directory in sorted(root.glob("*/")):
         if not (directory / FILE_NAME).is_file() or not (directory / RUN_FILE).is_file():
             continue
-        run_name = str(json.loads((directory / RUN_FILE).read_text()).get("run_name") or "")
+        try:
+            run_name = str(json.loads((directory / RUN_FILE).read_text()).get("run_name") or "")
+        except (ValueError, AttributeError):  # another's run, perhaps: this submission does not depend on it
+            print(f"warning: {directory / RUN_FILE} is damaged, so its run is left out", file=sys.stderr)
+            continue
         theirs = any(run_name == other or run_name.startswith(f"{other}_") for other in longer)
         if theirs or (run_name != name and not run_name.startswith(f"{name}_")):
             continue

@@ -21,6 +21,7 @@ from marin.data.loader import BatchRow, open_batches
 from marin.data.prefetch import Prefetcher
 from marin.data.rows import Batch
 from marin.data.tokenizer import Tokenizer
+from marin.main_module import module_of
 from marin.models.hf_import import hf_folder, initialize_from_hf, trained_steps
 from marin.models.lm import count_parameters
 from marin.optim import skip_bad_steps
@@ -196,7 +197,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
     kind = type(config.model)
     model_flops = config.model.flops_per_token(config.vocab_size, config.seq_len)
     described = {
-        "model_class": f"{kind.__module__}:{kind.__qualname__}",
+        "model_class": f"{module_of(kind)}:{kind.__qualname__}",
         "num_parameters": count_parameters(shapes),
         "data": data,
         "model_flops_per_token": model_flops,

@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 
 from marin.data.tokenizer import TOKENIZER_FILE, Tokenizer
-from marin.errors import CheckpointError, ConfigError
+from marin.errors import CheckpointError, ConfigError, DataError
 from marin.models import gpt2
 from marin.models.described import config_of_class
 from marin.models.hf_config import config_from_json
@@ -68,7 +68,7 @@ def load_run_model(path: str | Path, *, step: int | None = None, tokenizer: str 
     Raises:
         CheckpointError: there is no such checkpoint, or it is damaged or of another model.
         ConfigError: the model's class cannot be loaded.
-        DataError: the tokenizer is not there.
+        DataError: the tokenizer is not there, or is another one than the run was trained with.
         ResultsError: `run.json` is not that of a training run.
     """
     root = Path(path)
@@ -82,10 +82,25 @@ def load_run_model(path: str | Path, *, step: int | None = None, tokenizer: str 
     require_fields(info, run / RUN_FILE, "config.model", "config.tokenizer")
     config = _config(info)
     opened = Tokenizer.load(tokenizer or recorded_path(str(info["config"]["tokenizer"]), run))
+    if tokenizer is None:
+        check_tokenizer_of_run(opened, info, run)
     vocab_size = int(info["config"].get("vocab_size") or opened.vocab_size)
     shapes = eqx.filter_eval_shape(lambda: config.build(vocab_size, key=jax.random.key(0)))
     model = _restored(found, shapes)
     return RunModel(model, opened, config, found.step, found, info)
+
+
+def check_tokenizer_of_run(tokenizer: Tokenizer, info: dict[str, Any], run: Path) -> None:
+    """Raises:
+    DataError: where the run's tokenizer was lies another one, whose numbers mean other text.
+    """
+    digests = info.get("digests")
+    trained_with = digests.get("tokenizer") if isinstance(digests, dict) else None
+    if trained_with is not None and trained_with != tokenizer.digest:
+        raise DataError(
+            f"{info['config']['tokenizer']} is another tokenizer than the one that {run} was trained with: put that one back, or"
+            " train again"
+        )
 
 
 def load_hf_model(folder: str | Path, *, tokenizer: str | None = None) -> RunModel:

@@ -150,6 +150,14 @@ def test_publishing_that_the_hub_refuses_says_so_in_one_message(
     assert hub.files == {}
 
 
+def test_publishing_without_a_network_says_so_in_one_message(
+    marin: Marin, exported: pathlib.Path, run: pathlib.Path
+) -> None:
+    nobody = "http://127.0.0.1:9"  # discard: nothing listens there
+    done = marin("models", "publish", str(exported), "ada/tiny", "--run", str(run), HF_ENDPOINT=nobody, HF_TOKEN="hf_x")
+    assert done.returncode == 2 and "was not uploaded" in done.stderr and "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("name", ["ada/ti--ny", "ada/tiny.git", "ada/tiny-", "a..b/tiny", "ada/" + "x" * 97, "ada/ti ny", "a/b/c"])  # fmt: skip
 def test_publishing_refuses_what_the_hub_would(
     name: str, exported: pathlib.Path, monkeypatch: pytest.MonkeyPatch

@@ -160,7 +160,11 @@ def test_submit_of_a_run_that_was_not_scored_says_so(place: Place, capsys):
     bare = {"evaluation": None, "validity": None, "compressors": None, "sample": None, "digests": digests}
     (run / "speedrun_results.json").write_bytes(dump_results([info.model_copy(update=bare)]))
     assert place.submit("--run", str(run)) == 0
-    assert "without a rank: Bits per byte is not stated" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "without a rank: Bits per byte is not stated" in shown and "it gets no rank on any track" in shown
+    assert (
+        "Without a rank: Bits per byte is not stated" in shown.partition("## Approach")[2]
+    )  # whoever merges it sees it too
 
 
 @pytest.mark.parametrize(
@@ -296,3 +300,13 @@ def test_redaction_hides_values_flags_and_shapes():
         "3",
     ]
     assert secrets_in(" ".join(command), environment) and not secrets_in(" ".join(hidden), environment)
+
+
+@pytest.mark.parametrize("damaged", ["{", "[]", ""])
+def test_submit_leaves_out_a_damaged_run_and_names_it(place: Place, damaged: str, capsys):
+    (run,) = place.add_runs(Plan())
+    other = run.with_name("another-00000000")
+    shutil.copytree(run, other)
+    (other / "run.json").write_text(damaged)
+    assert [found.directory for found in submitting.find_runs(place.prefix, "example").runs] == [run]
+    assert f"{other / 'run.json'} is damaged" in capsys.readouterr().err

@@ -412,3 +412,11 @@ class RemoteConfig:
 def write_remotely(config: RemoteConfig) -> None:
     content = files.read_bytes(config.source) * 2 if config.source else b"first"
     files.write_bytes(files.join(config.output_path, "data"), content)
+
+
+def test_a_failure_is_told_by_its_error_not_by_what_a_library_adds_to_it(executor: Any, tmp_path: pathlib.Path) -> None:
+    FAILURES["b"] = ValueError("shapes (3, 4) and (5, 6) do not fit")
+    FAILURES["b"].add_note("a library's footer, which says nothing of the error")
+    with pytest.raises(StepFailedError, match=r"ValueError: shapes \(3, 4\) and \(5, 6\) do not fit \(traceback in"):
+        executor().run([diamond()])
+    assert "a library's footer" in next(tmp_path.rglob(ERROR_NAME)).read_text()

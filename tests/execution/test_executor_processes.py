@@ -172,3 +172,52 @@ def test_what_cannot_be_sent_to_a_process_is_refused_with_the_way_out(tmp_path: 
     assert done.returncode == 2
     assert "cannot be sent to a process of its own" in done.stderr
     assert "use `--max_concurrent 1`" in done.stderr
+
+
+MODULE_EXPERIMENT = """
+import dataclasses, pathlib
+import equinox as eqx
+from marin.execution import ExecutorStep, executor_main, this_output_path
+
+class Layer(eqx.Module):
+    weight: int
+    name: str = eqx.field(static=True, default="layer")
+
+    def __init__(self, weight):
+        self.weight = weight
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    size: int
+    output_path: str = this_output_path()
+
+    def build(self):
+        return Layer(self.size)
+
+def work(config):
+    pathlib.Path(config.output_path, "label").write_text(f"{type(config).__module__} {config.build().weight}")
+
+if __name__ == "__main__":
+    executor_main(steps=[ExecutorStep(f"steps/{size}", work, Config(size)) for size in (1, 2)])
+"""
+
+
+@pytest.mark.parametrize(("command", "on_path"), [(["-m", "ideas.mine.main"], "."), (["ideas/mine/main.py"], "folder")])
+def test_steps_whose_classes_stand_in_the_started_script_run_in_processes_of_their_own(
+    tmp_path: pathlib.Path, command: list[str], on_path: str
+) -> None:
+    """Equinox's modules, of which every copy of the template is made, cannot be sent by value."""
+    (tmp_path / "ideas" / "mine").mkdir(parents=True)
+    (tmp_path / "ideas" / "mine" / "main.py").write_text(MODULE_EXPERIMENT)
+    search = [str(pathlib.Path.cwd()), *([str(tmp_path)] if on_path == "folder" else [])]
+    done = subprocess.run(
+        [sys.executable, *command, "--prefix", "store", "--max_concurrent", "2"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(search)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    labels = sorted(path.read_text() for path in tmp_path.glob("store/steps/*/label"))
+    assert labels == ["ideas.mine.main 1", "ideas.mine.main 2"]

@@ -8,9 +8,10 @@ import pytest
 from marin.data.core_tasks import CORE_TASKS
 from marin.errors import MarinError
 from marin.evaluation.core import CoreResult, TaskResult
+from marin.gpt2 import report as report_module
 from marin.gpt2.places import Places
 from marin.gpt2.report import collect, comparisons, final_metrics, markdown, verdict
-from marin.gpt2.results import CoreFigures, record_conditions
+from marin.gpt2.results import Condition, CoreFigures, record_conditions
 from marin.gpt2.sections import note_time, report_section
 from marin.site.gpt2_report import write_page
 from marin.speedrun.core_counts import core_of
@@ -204,3 +205,29 @@ def test_what_the_track_asks_for_and_a_run_lacks_is_named(changes, missing):
     conditions = tuple(record_conditions(_info(**changes)))
     assert missing in [condition.asked for condition in conditions if not condition.met]
     assert missing in verdict(conditions) and "would not stand" in verdict(conditions)
+
+
+def test_every_finished_run_gets_its_results_and_the_verdict_is_of_the_trained_one(places, monkeypatch):
+    """d26 of a recipe, and its seeds beside it, of which none is the deepest `dN`."""
+    written = []
+    for tag in ("d4", "d4_seed1", "d4_seed2", "d5_running"):
+        run = places.checkpoints("base", tag)
+        (run / "checkpoints" / "step-00000001").mkdir(parents=True)
+        writer = RunWriter(run)
+        writer.write_info({"run_name": tag})
+        writer.append("start", from_step=0)
+        if "running" not in tag:
+            writer.append("end", steps=0)
+        writer.close()
+
+    def write(run, core, description):
+        written.append(run.name)
+        return run.name
+
+    monkeypatch.setattr(report_module, "write_run_results", write)
+    monkeypatch.setattr(report_module, "record_conditions", lambda name: [Condition(f"of {name}", False, "")])
+    report_section(places, "Base model training", {"model": "d4_seed1"})
+    found = collect(places)
+    assert written == ["d4", "d4_seed1", "d4_seed2"]
+    assert [condition.asked for condition in found.record] == ["of d4_seed1"]
+    assert found.logs["Base model"].parent.name == "d4_seed1"

@@ -89,6 +89,14 @@ def test_run_is_evaluated_written_down_and_not_measured_twice(base, made_bundle,
     }
     for name, path in sources.items():
         assert core["tasks"]["copa"][name] == hashlib.sha256(path.read_bytes()).hexdigest()
+    before = {path: path.read_bytes() for path in [*records.iterdir(), found[1]]}
+    limited = [*where(base), f"--eval-bundle={made_bundle}", "--eval=core", "--max-per-task=2", "--device-batch-size=4"]
+    with monkeypatch.context() as patch:
+        patch.setattr(base_evaluation, "load_run_model", load)
+        run_script(base_eval, *limited)  # a look takes the place of nothing
+    assert before == {path: path.read_bytes() for path in before}
+    assert len((records.with_name("records_2_a_task") / "copa.jsonl").read_text().splitlines()) == 2
+    run_script(base_eval, *arguments)
     section = _section(base)
     assert section["figures"]["core_metric"] is None and 0 < section["figures"]["val_bpb"] < 9
     assert section["figures"]["tasks"]["copa"]["accuracy"] == pytest.approx(float(rows[1][1]), abs=1e-6)

@@ -111,15 +111,25 @@ def test_run_goes_back_to_an_earlier_checkpoint_and_takes_the_same_steps_again(b
     ):
         run_script(base_train, *arguments, "--model-tag=back", "--resume-from-step=2")
     assert len(list(run.glob("checkpoints/step-*"))) == 2  # of a run that another process trains nothing is removed
-    run_script(base_train, *arguments, "--model-tag=back", "--resume-from-step=2")
+    with pytest.raises(ConfigError, match="an unfinished `gpt2/base_train` with other settings"):
+        run_script(base_train, *arguments, "--model-tag=back", "--resume-from-step=2", "--matrix-lr=0.03")
+    assert len(list(run.glob("checkpoints/step-*"))) == 2
+    with monkeypatch.context() as patch, pytest.raises(StepFailedError, match="the disk is full"):
+        patch.setattr(pretraining, "write_samples", fail)
+        run_script(base_train, *arguments, "--model-tag=back", "--resume-from-step=2")
     assert "the checkpoint of step 4 is removed, as asked: continuing from step 2" in capsys.readouterr().out
+    # The same command again, as a launcher gives it, continues where it was and goes back no second time.
+    run_script(base_train, *arguments, "--model-tag=back", "--resume-from-step=2")
+    assert "went back to step 2 before and continues" in capsys.readouterr().out
     record = RunRecord.open(run)
-    assert [start["from_step"] for start in record.of("start")] == [0, 2]
+    assert [start["from_step"] for start in record.of("start")] == [0, 2, 4]
     taken = [(step["step"], step["loss"]) for step in record.of("step")]
     assert len(taken) > 8 == len(record.steps())  # some were taken twice, and count once
     assert {step for step, _ in taken} == set(range(8)) and len(set(taken)) == 8  # each time with the same loss
-    with pytest.raises(ConfigError, match=r"--resume-from-step` is 2, but the run in .* is finished"):
-        run_script(base_train, *arguments, "--model-tag=back", "--resume-from-step=2")
+    run_script(base_train, *arguments, "--model-tag=back", "--resume-from-step=2")
+    assert "nothing to do" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match=r"--resume-from-step` is 4, but the run in .* is finished"):
+        run_script(base_train, *arguments, "--model-tag=back", "--resume-from-step=4")
 
 
 def test_run_goes_back_to_an_earlier_checkpoint_only_where_it_is_there(base):

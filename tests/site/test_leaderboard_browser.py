@@ -303,6 +303,14 @@ def test_entries_are_chosen_and_compared_up_to_eight(browser: Any, address: str)
         page.locator(".found button").first.click()
         expect(heads).to_have_count(9)
         assert page.url.count(",") == 7
+        rows = page.locator(".compare-table").first.locator("tbody tr")
+        tracks = set(
+            rows.filter(has=page.get_by_role("rowheader", name="Track", exact=True)).locator("td").all_inner_texts()
+        )
+        quality = rows.filter(has=page.get_by_role("rowheader", name="Bits per byte", exact=True))
+        # Of entries that were scored on one text the best is marked; different tracks are said, and none is best.
+        assert quality.locator(".best").count() == (1 if len(tracks) == 1 else 0)
+        assert page.get_by_text("These entries are of different tracks").count() == (0 if len(tracks) == 1 else 1)
         assert problems == []
 
 

@@ -123,3 +123,40 @@ def test_a_seed_counts_once_in_directories_side_by_side_and_a_run_below_another_
     entries = [entry for track in collect([tmp_path]).tracks for entry in track.entries]
     found = {(entry.name, tuple(sorted({row.seed for row in entry.rows}))): len(entry.rows) for entry in entries}
     assert found == {("mine", (0, 1)): 2, ("whole", (0, 1)): 2, ("whole/below", (2,)): 1}
+
+
+def _without_log(directory: pathlib.Path, **changes: Any) -> None:
+    """As older files are: results alone."""
+    shutil.rmtree(directory / "logs", ignore_errors=True)
+    for name in ("metrics.jsonl", "run.json"):
+        (directory / name).unlink(missing_ok=True)
+
+    def change(info: dict[str, Any]) -> None:
+        info.pop("digests", None)
+        info.update(changes)
+
+    edit_run(directory, change)
+
+
+def test_score_of_another_to_the_last_digit_without_a_log_takes_no_rank(contest: pathlib.Path) -> None:
+    """Time and cost a little lower, another name, no log: the score is still the other's."""
+    results = json.loads((contest / "victim" / "speedrun_results.json").read_text())["runs"][0]["run_info"]
+    faster = {name: 0.97 * results[name] for name in ("training_time", "training_hardware_flops")}
+    copy = _copied(contest, "copy")
+    _without_log(copy, **faster)
+    board = collect([contest])
+    assert _standing(board) == {"victim": True, "copy": False}
+    (held,) = [row for row in board.rows if row.author == "Eve Copy"]
+    assert any(
+        "bits per byte, for which there is no log, is that of victim by" in finding.message for finding in held.findings
+    )
+
+
+def test_score_with_few_digits_or_of_ones_own_is_nobodys_copy(contest: pathlib.Path) -> None:
+    results = json.loads((contest / "victim" / "speedrun_results.json").read_text())["runs"][0]["run_info"]
+    faster = {name: 0.97 * results[name] for name in ("training_time", "training_hardware_flops")}
+    own = _copied(contest, "own", author=None)
+    _without_log(own, **faster)
+    board = collect([contest])
+    findings = [finding.message for row in board.rows for finding in row.findings]
+    assert not any("for which there is no log" in message for message in findings)

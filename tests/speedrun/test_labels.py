@@ -47,3 +47,11 @@ def test_config_that_says_nothing_has_no_optimizer(info, config):
 def test_own_words_come_first(info):
     assert optimizer_name(info, "run") == "Muon"
     assert optimizer_name(info, "with_lion") == "Lion"
+
+
+def test_description_that_names_two_optimizers_means_the_configured_one(info):
+    configured = {"train_config": {"optimizer_config": config_to_json(AdamConfig())}}
+    run = info.model_copy(update=configured | {"description": "AdamW for every parameter in place of Muon"})
+    assert optimizer_name(run, "run") == "AdamW"
+    assert optimizer_name(run, "with_muon") == "Muon"  # its own name
+    assert optimizer_name(run.model_copy(update={"description": "AdaMuon, not Lion"}), "run") == "AdaMuon"

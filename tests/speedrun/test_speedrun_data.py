@@ -15,7 +15,7 @@ from marin.execution.graph import Graph
 from marin.execution.step import InputName
 from marin.speedrun.consistency import check
 from marin.speedrun.dataset import describe_cache, describe_dataset
-from marin.speedrun.speedrun import default_speedrun
+from marin.speedrun.speedrun import chosen_names, chosen_seeds, default_speedrun
 
 TOKENIZER = describe_dataset(python_docs_tokenized).tokenizer
 MORE = tokenize_step("more", InputName.hardcoded("more.jsonl.zst"), TOKENIZER)
@@ -100,3 +100,20 @@ def test_check_of_results_with_a_batch_schedule_computes_their_tokens_again():
 def test_check_of_results_with_a_batch_size_that_is_none_claims_nothing(sizes):
     (found,) = findings_on_tokens(sizes, 1000)
     assert found.severity == "unchecked"
+
+
+def test_sizes_and_seeds_of_the_environment_are_those_that_are_there(monkeypatch):
+    monkeypatch.delenv("SR_SIZES", raising=False)
+    assert chosen_names("SR_SIZES", "130m", ["130m", "cpu"]) == ["130m"]
+    monkeypatch.setenv("SR_SIZES", "cpu, 130m")
+    assert chosen_names("SR_SIZES", "130m", ["130m", "cpu"]) == ["cpu", "130m"]
+    for text in ("nosuch", "cpu,", ""):
+        monkeypatch.setenv("SR_SIZES", text)
+        with pytest.raises(ConfigError, match="`SR_SIZES` names .*: use one or more of 130m, cpu"):
+            chosen_names("SR_SIZES", "130m", ["130m", "cpu"])
+    monkeypatch.setenv("SR_SEEDS", "0, 12")
+    assert chosen_seeds("SR_SEEDS", "0") == [0, 12]
+    for text in ("a", "1,", "-1", "1.5", ""):
+        monkeypatch.setenv("SR_SEEDS", text)
+        with pytest.raises(ConfigError, match="`SR_SEEDS` is .*: use whole numbers"):
+            chosen_seeds("SR_SEEDS", "0")

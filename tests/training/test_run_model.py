@@ -11,7 +11,7 @@ import pytest
 
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
-from marin.errors import CheckpointError, ConfigError, ResultsError
+from marin.errors import CheckpointError, ConfigError, DataError, ResultsError
 from marin.models import GptConfig, LlamaConfig
 from marin.models.hf_export import export_hf
 from marin.nn import Llama3RotaryConfig, RmsNormConfig
@@ -136,3 +136,17 @@ def test_what_is_not_a_run_is_named(tmp_path):
         load_run_model(tmp_path / "nothing")
     with pytest.raises(CheckpointError, match="holds no checkpoint"):
         load_run_model(tmp_path)
+
+
+def test_a_run_is_not_opened_with_another_tokenizer_than_it_was_trained_with(tmp_path):
+    run = write_run(tmp_path, LLAMA)
+    info = json.loads((run / "run.json").read_text())
+    digest = load_run_model(run).tokenizer.digest
+    (run / "run.json").write_text(json.dumps(info | {"digests": {"tokenizer": digest}}))
+    assert load_run_model(run).step == 7
+    documents = str(tmp_path / "others.jsonl.zst")
+    write_documents(documents, [Document(str(i), f"quite other words {i} " * 9, "test") for i in range(3)])
+    train_tokenizer(TrainTokenizerConfig(documents, 265, str(tmp_path / "tokenizer")))
+    with pytest.raises(DataError, match="is another tokenizer than the one that .*run was trained with"):
+        load_run_model(run)
+    assert load_run_model(run, tokenizer=str(tmp_path / "tokenizer")).step == 7  # asked for by name

@@ -41,7 +41,7 @@ from marin.nn import (
 )
 from marin.optim import MuonConfig
 from marin.resources import CpuOnlyConfig, GpuConfig, Resources, TpuPodConfig
-from marin.speedrun.speedrun import Author, SpeedrunConfig, default_speedrun
+from marin.speedrun.speedrun import Author, SpeedrunConfig, chosen_names, chosen_seeds, default_speedrun
 
 # ======================================================================================================================
 # TODO: who you are, and what is new here. (`marin init` fills in the first; a submission must not keep placeholders.)
@@ -426,8 +426,8 @@ def speedrun_config(size: str, seed: int = 0) -> SpeedrunConfig:
 def runs() -> list[ExecutorStep]:
     """The steps of every size and seed that the environment asks for."""
     # TODO: the sizes to run; larger ones once the smallest says that the idea works.
-    sizes = os.environ.get("SR_SIZES", "130m").split(",")
-    seeds = [int(seed) for seed in os.environ.get("SR_SEEDS", "0").split(",")]
+    sizes = chosen_names("SR_SIZES", "130m", PRESETS)
+    seeds = chosen_seeds("SR_SEEDS", "0")
     names = {(size, seed): f"{NAME}_{size}" + (f"_seed{seed}" if seed else "") for size in sizes for seed in seeds}
     return [step for key, name in names.items() for step in default_speedrun(name, speedrun_config(*key))]
 

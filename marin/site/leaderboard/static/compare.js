@@ -92,21 +92,25 @@ class Compare {
 
   figures(found) {
     const lines = [];
+    const tracks = new Set(found.map(({ entry }) => entry.track));
     for (const measure of Object.values(marin.measures)) {
       const values = found.map(({ entry }) => (measure.key === "model_size" ? entry.model_size : entry.values[measure.key]) ?? null);
       const known = values.filter((value) => value !== null);
       if (!known.length) continue;
-      const best = measure.key === "model_size" || known.length < 2 ? null : measure.higher ? Math.max(...known) : Math.min(...known);
+      // What was scored on different texts has no best.
+      const best = measure.key === "model_size" || known.length < 2 || (tracks.size > 1 && ["bits_per_byte", "core", "loss"].includes(measure.key)) ? null : measure.higher ? Math.max(...known) : Math.min(...known);
       lines.push(make("tr", {}, make("th", { scope: "row" }, measure.title), ...values.map((value, k) => {
         const { spread, track } = found[k].entry;
         const margin = spread && spread.high !== null && value === spread.mean && track ? ` ±${marin.write.margin(spread.high - spread.mean)}` : "";
         return make("td", { class: value !== null && value === best ? "best" : "" }, value === null ? "—" : measure.text(value) + margin);
       })));
     }
-    const texts = [["Author", "author"], ["Date", "date"], ["Hardware", "hardware"], ["Optimizer", "optimizer"], ["Rank", "rank"], ["State", "state"], ["Verified", "rung"]];
+    const texts = [["Author", "author"], ["Date", "date"], ["Hardware", "hardware"], ["Optimizer", "optimizer"], ["Track", "track"], ["Rank", "rank"], ["State", "state"], ["Verified", "rung"]];
     for (const [title, key] of texts) lines.push(make("tr", {}, make("th", { scope: "row" }, title), ...found.map(({ entry }) => make("td", {}, entry[key] === null ? "—" : String(entry[key]).slice(0, 200)))));
     lines.push(make("tr", {}, make("th", { scope: "row" }, "Runs"), ...found.map(({ entry }) => make("td", {}, entry.spread ? String(entry.spread.n) : "—"))));
-    return this.table("Figures", found, lines);
+    const figures = this.table("Figures", found, lines);
+    if (tracks.size > 1) figures.querySelector("h2").after(make("p", { class: "note" }, "These entries are of different tracks, which score different texts by rules of their own: compare costs, not quality."));
+    return figures;
   }
 
   curves(found) {
