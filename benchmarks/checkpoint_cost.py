@@ -92,7 +92,9 @@ class Training:
         progress = TrainingProgress(
             num_steps=train.num_train_steps, first_step=0, tokens_left=0, flops_per_token=1.0, peak_flops=1.0
         )
-        self.recorder = StepRecorder(config, self.writer, self.clock, progress, Mirrors([]), lambda step: [])
+        self.recorder = StepRecorder(
+            config, self.writer, self.clock, progress, Mirrors([]), lambda step: [], at_once=True
+        )
         self.saver = CheckpointWriter(directory / "checkpoints", keep_every=10**9, record=self.writer)
 
     def block(self, kind: str) -> tuple[float, float]:

@@ -52,12 +52,31 @@ class OptimizerConfig:
         for count in self.cycles if isinstance(self.cycles, list | tuple) else [self.cycles]:
             if count is not None:
                 check_range("cycles", count, at_least=1, whole=True)
-        lengths = self.cycle_length if isinstance(self.cycle_length, list | tuple) else [self.cycle_length]
-        if self.cycle_length is not None and not lengths:
-            raise ConfigError("`cycle_length` is an empty list: give the steps of each cycle, or None")
-        for length in lengths:
-            if length is not None:
-                check_range("cycle_length", length, above=0.0)
+        if isinstance(self.cycle_length, list | tuple):
+            if not self.cycle_length:
+                raise ConfigError("`cycle_length` is an empty list: give the steps of each cycle, or None")
+            for length in self.cycle_length:
+                check_range("cycle_length", length, at_least=1, whole=True)
+        elif self.cycle_length is not None:
+            check_range("cycle_length", self.cycle_length, above=0.0)
+        self._check_patterns()
+
+    def _check_patterns(self) -> None:
+        given = self.weight_decay_modules
+        patterns = [given] if isinstance(given, str) else given
+        if patterns is None:
+            return
+        if not isinstance(patterns, list | tuple) or not all(isinstance(each, str) for each in patterns):
+            raise ConfigError(
+                f"config field `weight_decay_modules` is {given!r}: use regular expressions, such as ['mlp'], or None"
+            )
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ConfigError(
+                    f"config field `weight_decay_modules` has {pattern!r}, which is no regular expression: {error}"
+                ) from None
 
     def build(self, model: object, num_train_steps: int) -> optax.GradientTransformation:
         """The transformation from gradients to updates for a model of these parameters."""

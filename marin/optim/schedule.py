@@ -92,8 +92,9 @@ class PowerSchedule:
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"`PowerSchedule.{field}` is {value!r}: use a whole number of at least 1")
-        if not (self.a > 0 > self.b):
-            raise ConfigError(f"`PowerSchedule` has a={self.a} and b={self.b}: use `a` above 0 and `b` below 0")
+        numbers = all(isinstance(each, int | float) and math.isfinite(each) for each in (self.a, self.b))
+        if not (numbers and self.a > 0 > self.b):
+            raise ConfigError(f"`PowerSchedule` has a={self.a!r} and b={self.b!r}: use `a` above 0 and `b` below 0")
 
     def __call__(self, progress: Array, stage: Stage) -> Array:
         num_tokens = progress * stage.steps * (self.batch_size * self.seq_length)
@@ -108,7 +109,7 @@ def find_decay(kind: str | PowerSchedule) -> Decay:
         return kind
     if kind == "power":
         raise ConfigError("`lr_schedule` is 'power': use PowerSchedule(batch_size=..., seq_length=...) of marin.optim")
-    if kind not in DECAYS:
+    if not isinstance(kind, str) or kind not in DECAYS:
         raise ConfigError(f"`lr_schedule` is {kind!r}: use one of {', '.join(DECAYS)}, or a PowerSchedule")
     return DECAYS[kind]
 
@@ -149,11 +150,15 @@ def build_schedule(
     start = 0
     before: Rate = _zero
     for index, length in enumerate(_cycle_lengths(num_train_steps, cycles, cycle_length)):
-        rise = steps_of(warmup if index == 0 else rewarmup, length, "warmup" if index == 0 else "rewarmup")
+        name = "warmup" if index == 0 else "rewarmup"
+        rise = steps_of(warmup if index == 0 else rewarmup, length, name)
+        if rise > length:
+            of = f"a run of {length} steps" if length == num_train_steps else f"a cycle of {length} steps"
+            raise ConfigError(f"`{name}` of {rise} steps does not fit into {of}: shorten it, or train for longer")
         fall = length - rise if decay is None else steps_of(decay, length, "decay")
         if rise + fall > length:
             raise ConfigError(
-                f"`warmup` of {rise} and `decay` of {fall} steps do not fit into {length} steps: shorten one"
+                f"`{name}` of {rise} and `decay` of {fall} steps do not fit into {length} steps: shorten one"
             )
         if rise:
             pieces.append((start, _rise(start, rise, before, peak)))

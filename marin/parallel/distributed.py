@@ -236,6 +236,7 @@ class Agreement:
 
     def __init__(self) -> None:
         self._alone = jax.process_count() == 1
+        self.calls_behind = 0 if self._alone else 1
         if self._alone:
             return
         self._mesh = Mesh(np.array(jax.devices()), ("all",))

@@ -46,12 +46,18 @@ class WatchConfig:
     interval: int = 10
 
     def __post_init__(self) -> None:
-        unknown = set(self.watch_targets) - {"grads", "params", "updates"}
-        if unknown:
-            raise ConfigError(f"`watch.watch_targets` names {sorted(unknown)}: use 'grads', 'params', 'updates'")
+        targets = self.watch_targets
+        known = ("grads", "params", "updates")
+        if not isinstance(targets, list | tuple) or not all(isinstance(each, str) for each in targets):
+            raise ConfigError(f"`watch.watch_targets` is {targets!r}: use a list of 'grads', 'params', 'updates'")
+        if unknown := sorted(set(targets) - set(known)):
+            raise ConfigError(f"`watch.watch_targets` names {unknown}: use 'grads', 'params', 'updates'")
+        for field in ("include_norms", "include_per_parameter_norms", "include_histograms", "split_scan_layers"):
+            if not isinstance(getattr(self, field), bool):
+                raise ConfigError(f"`watch.{field}` is {getattr(self, field)!r}: use True or False")
         if not self.split_scan_layers:
             raise ConfigError("`watch.split_scan_layers` is False, but layers are stored one by one: leave it True")
-        if not isinstance(self.interval, int) or self.interval < 1:
+        if not isinstance(self.interval, int) or isinstance(self.interval, bool) or self.interval < 1:
             raise ConfigError(f"`watch.interval` is {self.interval!r}: use a whole number of steps, at least 1")
 
 
@@ -69,7 +75,7 @@ class SimpleTrainConfig:
         z_loss_weight: weight of logsumexp^2 in the loss.
         ema_beta: keep an exponential moving average of the weights and evaluate it.
         skip_bad_steps: leave out updates whose loss or gradient is far from usual, or not finite.
-        steps_per_eval: steps between evaluations; None for every 1,000.
+        steps_per_eval: steps between evaluations; None for none during training, in a speedrun for every 1,000.
         steps_per_export: steps between checkpoints that are kept for good.
         steps_per_task_eval: steps between evaluations on tasks, the last step included; None for every 10,000.
         train_seq_len: tokens of a row in training, at most the model's context, in which it is evaluated; None for the context.
@@ -78,11 +84,13 @@ class SimpleTrainConfig:
             those of `steps_per_export`, where the layout can say the model.
         per_device_eval_parallelism: sequences on a device in evaluation; None chooses.
         max_eval_batches: limits evaluations during training, never the final one.
-        initialize_from_checkpoint_path: start from the weights of this run or checkpoint.
+        initialize_from_checkpoint_path: start from the weights of this run or checkpoint, which must be of the same tokenizer;
+            of a run with `ema_beta` they are the weights themselves, not their average.
         initialize_from_hf: start from the weights of this folder in Hugging Face's layout, or of `owner/name[@revision]` on
             the hub.
         reset_data_loader_on_init: with weights to start from, begin the data anew (True) or where their training stopped.
-        allow_partial_checkpoint: parameters that the checkpoint lacks keep their initial values.
+        allow_partial_checkpoint: parameters that the checkpoint lacks keep their initial values, those that only it has are
+            left out, and it may be of another tokenizer.
         initialize_optimizer: with `initialize_from_checkpoint_path`, take the moments of its optimizer too, which must be of
             the same kind; what schedules go by begins at the first step.
         int8: multiply the matrices of hidden layers in 8-bit whole numbers (see `marin.nn.quantized`).
@@ -153,6 +161,10 @@ class SimpleTrainConfig:
             _check_whole(field, getattr(self, field), 1)
         for field in ("seed", "profiler_start_step"):
             _check_whole(field, getattr(self, field), 0)
+        if self.seed >= 2**32:
+            raise ConfigError(
+                f"config field `seed` is {self.seed}: use at most {2**32 - 1}, as JAX's keys are made from 32 bits"
+            )
         if self.data_seed is not None:
             _check_whole("data_seed", self.data_seed, 0)
         if not isinstance(self.watch, WatchConfig):

@@ -2,11 +2,15 @@
 
 import dataclasses
 import enum
+import re
+from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
 
 from marin.execution.step import ExecutorStep
 from marin.resources import Resources
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object that a config holds, another in each process
 
 
 def config_to_json(value: Any, *, omit_defaults: bool = False, omit_placement: bool = False) -> Any:
@@ -42,6 +46,15 @@ def config_to_json(value: Any, *, omit_defaults: bool = False, omit_placement: b
     if isinstance(value, PurePath):
         return str(value)
     return repr(value)
+
+
+def changes(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The settings that differ between two configs as JSON: path, before, now. Those that only one knows are passed over."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in sorted(before.keys() & now.keys()):
+            yield from changes(before[key], now[key], f"{name}.{key}" if name else key)
+    elif _ADDRESS.sub("", str(before)) != _ADDRESS.sub("", str(now)):
+        yield name, before, now
 
 
 def _is_omitted(field: dataclasses.Field[Any], value: Any) -> bool:

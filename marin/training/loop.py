@@ -21,6 +21,7 @@ from marin.data.loader import BatchRow, open_batches
 from marin.data.prefetch import Prefetcher
 from marin.data.rows import Batch
 from marin.data.tokenizer import Tokenizer
+from marin.errors import Terminated
 from marin.main_module import module_of
 from marin.models.hf_import import hf_folder, initialize_from_hf, trained_steps
 from marin.models.lm import count_parameters
@@ -48,7 +49,6 @@ from marin.training.preflight import (
     check_devices,
     check_tokenizer,
     keep_to_cpus,
-    note_products,
     take_gpu_memory,
 )
 from marin.training.profiling import Profiler
@@ -59,6 +59,7 @@ from marin.training.run_info import (
     ensure_finished,
     finish,
     machine_of,
+    note_of_other_parts,
     opening,
     read_run_info,
     warning_of_larger,
@@ -66,7 +67,7 @@ from marin.training.run_info import (
 )
 from marin.training.state import StepConfig, TrainState, evaluation_model, make_train_step
 from marin.training.traced_flops import tracing_flops
-from marin.training.warm_start import optimizer_state_from
+from marin.training.warm_start import check_hf_tokenizer, optimizer_state_from, weights_from
 
 # Measures a model during training: (model, limit on batches) -> figures by name.
 Evaluate = Callable[[Any, int | None], dict[str, float]]
@@ -108,6 +109,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
     Raises:
         ConfigError, HardwareError: before anything is computed, if the config cannot run on this machine.
         NonFiniteLossError: if the loss or gradient norm is NaN or infinite and `skip_bad_steps` is off.
+        Terminated: another process was told to stop, so that this one has too.
         CheckpointError: if checkpoints are there and none is whole, or one cannot be written.
     """
     # ---- set-up: devices, data, model, optimizer -------------------------------------------------------------------
@@ -126,11 +128,10 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
 
     optimizer_config = train.build_optimizer()
     shapes = parameter_shapes(config.model, config.vocab_size)
-    note_products(config.precision, shapes)
     optimizer = optimizer_config.build(shapes, train.num_train_steps)
     optimizer = skip_bad_steps(optimizer) if train.skip_bad_steps else optimizer
     state = initial_state(config.model, config.vocab_size, optimizer, mesh, seed=train.seed, ema_beta=train.ema_beta)
-    state, restored, data_offset = _starting_point(config, directory, state)
+    state, restored, data_offset = _starting_point(config, directory, state, tokenizer)
     first_step = 0 if restored is None else restored.step
     exporter = HfExporter(config, directory, state)
     exporter.make_up(state, first_step)
@@ -181,7 +182,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
 
     compile_start = time.perf_counter()
     saved = read_run_info(directory)
-    compilation = choose_compilation(config) if saved is None else Compilation.from_json(saved)
+    compilation = choose_compilation(config, shapes) if saved is None else Compilation.from_json(saved)
     compilation = Compilation.from_json(distributed.of_main(compilation.as_json()))
     sizes = list(schedule.sizes(first_step, train.num_train_steps))
     traced = (
@@ -257,7 +258,10 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
         progress.note(opening(config, info, first_step, compile_time))
         if warning := warning_of_larger(info, train.resources):
             progress.note(warning)
-        recorder = StepRecorder(config, writer, clock, progress, mirrors, rows_of)
+        recorder = StepRecorder(
+            config, writer, clock, progress, mirrors, rows_of, at_once=train.resources.platform == "cpu"
+        )
+        leaves = False
         clock.start()
         for step in range(first_step, train.num_train_steps):
             saver.check()
@@ -271,16 +275,20 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
             stopping, due, spent = agreement.any(
                 stop.requested,
                 time.monotonic() - last_save > train.checkpoint_interval,
-                distributed.is_main() and budget.reached(in_flight=1),
+                distributed.is_main() and budget.reached(in_flight=recorder.steps_behind + agreement.calls_behind),
             )
             last = done == train.num_train_steps or spent
+            leaves = stopping and not last
             evaluates = evaluate is not None and train.steps_per_eval and done % train.steps_per_eval == 0 and not last
+            evaluates = evaluates and not leaves  # whoever sends SIGTERM waits seconds, not minutes
             saves = last or stopping or due or done % train.steps_per_export == 0
-            exports = exporter.is_due_at_end(done) if last else exporter.is_due(done) and not stopping
-            measured = [each for each in measurements if (each.at_end if last else done % each.every == 0)]
-            if evaluates or measured or saves or exports or profiler.ends_after(done):
+            exports = exporter.is_due_at_end(done) if last else exporter.is_due(done) and not leaves
+            measured = [
+                each for each in measurements if (each.at_end if last else done % each.every == 0 and not leaves)
+            ]
+            if evaluates or measured or saves or exports or profiler.ends_after(done, last=last or leaves):
                 recorder.flush()
-            if profiler.ends_after(done):
+            if profiler.ends_after(done, last=last or leaves):
                 profiler.stop(step)
             if evaluates and evaluate is not None:
                 with clock.pause("evaluation", step), ambient(mesh):
@@ -298,7 +306,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
                 with clock.pause("hf export", step):
                     where = exporter.export(state, done)
                 progress.note(f"step {done}: exported to {where}")
-            if stopping and not last:
+            if leaves:
                 progress.note(f"stopping: the checkpoint of step {done} is saved")
                 break
             if last:
@@ -311,6 +319,9 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
                 if distributed.is_main():
                     progress.after(finish(writer, done, "budget" if cut else None))
                 break
+    if leaves:
+        # The signal went to another process; this one holds a model that is not trained, which nobody is to take for one.
+        raise Terminated
     return state
 
 
@@ -332,7 +343,7 @@ def _budget_is_spent(config: TrainLmConfig, directory: Path, first_step: int) ->
 
 
 def _starting_point(
-    config: TrainLmConfig, directory: Path, state: TrainState
+    config: TrainLmConfig, directory: Path, state: TrainState, tokenizer: Tokenizer
 ) -> tuple[TrainState, Checkpoint | None, int]:
     """The state to begin from, the run's checkpoint that holds it, and how far into the data step 0 lies."""
     train = config.train
@@ -350,16 +361,19 @@ def _starting_point(
         if note := checkpoints.moved(found, state):
             print(note)
         state = checkpoints.restore(found, state)
+        if (begun := read_run_info(directory)) and (note := note_of_other_parts(begun, config)):
+            print(note)
         print(f"continuing from the checkpoint of step {found.step:,} of {train.num_train_steps:,}")
         return state, found, offset
     params, static = eqx.partition(state.model, eqx.is_array)
-    partial = train.allow_partial_checkpoint
     if origin is not None:
-        params = checkpoints.restore(origin, params, partial=partial, prefix="model.")
+        params = weights_from(origin, params, config, tokenizer)
         if train.initialize_optimizer:
             state = dataclasses.replace(state, opt_state=optimizer_state_from(origin, state.opt_state))
     elif train.initialize_from_hf is not None:
-        params = initialize_from_hf(hf_folder(train.initialize_from_hf), params, config.model, partial=partial)
+        folder = hf_folder(train.initialize_from_hf)
+        check_hf_tokenizer(folder, config, tokenizer)
+        params = initialize_from_hf(folder, params, config.model, partial=train.allow_partial_checkpoint)
     else:
         return state, None, offset
     average = None if state.average is None else jax.tree.map(jnp.copy, params)

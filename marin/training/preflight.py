@@ -11,8 +11,6 @@ from marin import hardware
 from marin.data.loader import BatchSource
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError, HardwareError
-from marin.nn.precision import Precision
-from marin.nn.quantized import has_quantizable_linears
 from marin.parallel.distributed import is_main, process_index
 from marin.training.config import TrainLmConfig
 
@@ -108,15 +106,6 @@ def check_data(source: BatchSource, num_samples: int) -> None:
                 f"warning: training goes {component.epochs:.1f} times through the {component.num_rows:,} rows of"
                 f" `{component.name}`: use more data, or a mixture whose `max_epochs` says how often is meant"
             )
-
-
-def note_products(precision: Precision, shapes: Any) -> None:
-    """Says so where 8-bit products are asked for and the model has no matrix that is large enough for them."""
-    if precision.products is not None and not has_quantizable_linears(shapes):
-        _remark(
-            f"note: {precision.products} products are asked for, and no `Linear` of the model has two sides of at least 128 that"
-            f" are multiples of 16: all products run in {precision.compute}"
-        )
 
 
 def _remark(text: str) -> None:

@@ -19,20 +19,29 @@ class Profiler:
         self._begin = first_step + train.profiler_start_step if train.profiler else -1
         self._end = min(self._begin + train.profiler_num_steps, train.num_train_steps)
         self._directory, self._clock = directory, clock
+        self._tracing = False
+        if self._begin >= train.num_train_steps:
+            print(
+                f"warning: nothing is traced: the trace would begin with step {self._begin:,}, training ends after"
+                f" {train.num_train_steps:,}; use a smaller `profiler_start_step`",
+                file=sys.stderr,
+            )
 
     def starts_at(self, step: int) -> bool:
         """Whether the trace begins with this step; steps before it must have ended."""
         return step == self._begin
 
-    def ends_after(self, done: int) -> bool:
-        """Whether the trace ends when `done` steps are done."""
-        return self._begin >= 0 and done == self._end and done > self._begin
+    def ends_after(self, done: int, *, last: bool) -> bool:
+        """Whether the trace ends when `done` steps are done, after which training ends if they are the `last`."""
+        return self._tracing and (last or done == self._end)
 
     def start(self, step: int) -> None:
+        self._tracing = True
         with self._clock.pause("profiler", step):
             jax.profiler.start_trace(str(self._directory / "profile"))
 
     def stop(self, step: int) -> None:
+        self._tracing = False
         with self._clock.pause("profiler", step):
             try:
                 jax.profiler.stop_trace()

@@ -21,6 +21,7 @@ import jaxlib
 from marin import hardware
 from marin.errors import HardwareError
 from marin.nn.precision import Precision
+from marin.nn.quantized import has_quantizable_linears
 from marin.parallel import distributed
 from marin.training.compile_cache import unkept
 from marin.training.config import TrainLmConfig
@@ -59,16 +60,20 @@ class Compilation:
         return self.precision.compute + "".join(f" {name.removeprefix('xla_cpu_')}" for name in self.options)
 
 
-def choose_compilation(config: TrainLmConfig) -> Compilation:
+def choose_compilation(config: TrainLmConfig, shapes: Any) -> Compilation:
     """How a run that begins on this machine is compiled.
 
-    FP8 products on a device that has none are replaced by the compute format, with a message.
+    Products in 8 bits that the device or the model has no use for are replaced by the compute format, with a message.
+
+    Args:
+        shapes: the parameters of the model, or their shapes.
     """
     asked, platform = config.train.precision, config.train.resources.platform
     products = config.precision.products
-    if products == "fp8" and (problem := why_no_fp8()):
+    if problem := why_no_products(products, shapes):
         if distributed.is_main():
-            said = f"note: FP8 products are asked for and {problem}: they run in {config.precision.compute}"
+            name = "FP8" if products == "fp8" else products
+            said = f"note: {name} products are asked for and {problem}: they run in {config.precision.compute}"
             print(said, file=sys.stderr)
         products = None
     if platform != "cpu":
@@ -148,6 +153,15 @@ def compile_program(function: Callable[..., Any], way: Compilation, *arguments: 
 def _kept_if_it_can_be(way: Compilation) -> contextlib.AbstractContextManager[None]:
     """Programs that call oneDNN cannot be serialized: XLA fails with a lack of memory, of which JAX warns each time."""
     return unkept() if _ONEDNN.keys() & way.options.keys() else contextlib.nullcontext()
+
+
+def why_no_products(products: str | None, shapes: Any) -> str | None:
+    """Why products in 8 bits would not run as such; None where they do, or are not asked for."""
+    if products is None:
+        return None
+    if not has_quantizable_linears(shapes):
+        return "no `Linear` of the model has two sides of at least 128 that are multiples of 16"
+    return why_no_fp8() if products == "fp8" else None
 
 
 def why_no_fp8() -> str | None:

@@ -1,4 +1,4 @@
-"""Writes what each step measured, one step behind the device, so that the device never waits for the host."""
+"""Writes what each step measured, one step behind an accelerator, so that it never waits for the host."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -24,6 +24,8 @@ class StepRecorder:
 
     Args:
         rows_of: the rows of a step's batch.
+        at_once: write each step where it is taken. On a CPU, where starting a step returns when it has ended, waiting for
+            the next one would count that one's time as this one's.
     """
 
     def __init__(
@@ -34,17 +36,22 @@ class StepRecorder:
         progress: TrainingProgress,
         mirrors: Mirrors,
         rows_of: Callable[[int], Sequence[BatchRow]],
+        *,
+        at_once: bool = False,
     ) -> None:
         self._config, self._rows_of = config, rows_of
+        self.steps_behind = 0 if at_once else 1
         self._schedule = config.train.batch_schedule
         self._writer, self._clock, self._progress, self._mirrors = writer, clock, progress, mirrors
         self._spikes = SpikeWatch()
         self._pending: tuple[int, dict[str, jax.Array], float] | None = None
 
     def push(self, step: int, metrics: dict[str, jax.Array], data_wait: float) -> None:
-        """Takes the metrics of `step`, which may still be running, and writes those of the step before."""
+        """Takes the metrics of `step`, which may still be running, and writes those that are `steps_behind` it."""
         self.flush()
         self._pending = (step, metrics, data_wait)
+        if not self.steps_behind:
+            self.flush()
 
     def flush(self) -> None:
         """Waits for the last step, checks it, and writes its line.

@@ -4,10 +4,8 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import resource
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +25,11 @@ from marin.tracking.run_record import RUN_FILE, read_info
 from marin.training.checkpoint import Checkpoint
 from marin.training.checkpoint_manifest import seal_of
 from marin.training.config import TrainLmConfig
-from marin.training.config_json import config_to_json
+from marin.training.config_json import changes, config_to_json
 from marin.training.programs import Compilation
 from marin.training.run_paths import recorded_paths
 
 _MOST_NAMED = 5  # of the settings that changed
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object that a config holds, another in each process
 
 
 def read_run_info(directory: Path) -> dict[str, Any] | None:
@@ -109,7 +106,10 @@ def check_same_run(config: TrainLmConfig, directory: Path) -> None:
     saved = read_run_info(directory)
     if saved is None:
         return
-    changed = list(_changes(saved.get("config"), recorded_paths(_identity(config), str(config.output_path))))
+    described = recorded_paths(_identity(config), str(config.output_path))
+    changed = [
+        f"{name} is {now}, it began with {before}" for name, before, now in changes(saved.get("config"), described)
+    ]
     if changed:
         more = f", and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
         raise ConfigError(
@@ -118,12 +118,17 @@ def check_same_run(config: TrainLmConfig, directory: Path) -> None:
         )
 
 
-def _changes(before: Any, now: Any, name: str = "") -> Iterator[str]:
-    if isinstance(before, dict) and isinstance(now, dict):
-        for key in sorted(before.keys() & now.keys()):
-            yield from _changes(before[key], now[key], f"{name}.{key}" if name else key)
-    elif _ADDRESS.sub("", str(before)) != _ADDRESS.sub("", str(now)):
-        yield f"{name} is {now}, it began with {before}"
+def note_of_other_parts(info: dict[str, Any], config: TrainLmConfig) -> str | None:
+    """What a run is told that goes on with batches cut into other parts than it began with; None where they are the same."""
+    train = (info.get("config") or {}).get("train") or {}
+    before, now = train.get("per_device_parallelism"), config.train.per_device_parallelism
+    if before == now:
+        return None
+    began, goes_on = ("the whole batch" if parts is None else f"{parts:,} sequences" for parts in (before, now))
+    return (
+        f"note: this run began with {began} on a device at once and goes on with {goes_on}: gradients are summed in another order, so"
+        " bits may differ from those of a run that was not changed"
+    )
 
 
 def machine_of(resources: Resources) -> dict[str, Any]:

@@ -1,19 +1,101 @@
-"""Beginning a run with the moments that the optimizer of another one has gathered.
+"""Beginning a run with the weights of another one, and with the moments that its optimizer has gathered.
+
+Weights mean something only with the tokenizer whose ids their embedding's rows stand for, and with the settings that they
+were trained with. So another tokenizer is refused, and settings that shapes do not show are named where they differ.
 
 Moments and what corrects their bias are taken as they are. The counts that a schedule goes by (of learning rates, momentum or
 decay) begin at 0, since the new run has a schedule of its own, and so does the count of skipped steps. A field of a state is
 known by its name.
 """
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 import optax
 
-from marin.training.checkpoint import Checkpoint, restore
+from marin.data.tokenizer import Tokenizer
+from marin.data.tokenizer.loaded import TOKENIZER_FILE
+from marin.errors import CheckpointError
+from marin.execution.attempts import usual_path
+from marin.parallel.distributed import is_main
+from marin.tracking.run_record import RUN_FILE, read_info
+from marin.training.checkpoint import Checkpoint, flatten, restore, stored_shapes
+from marin.training.config import TrainLmConfig
+from marin.training.config_json import changes, config_to_json
 
+_MODEL, _AVERAGE = "model.", "average."
 _COUNTS = {"step", "skipped", "count_m2"}  # of ours, of `skip_bad_steps`, and of the schedules in Optax's AdEMAMix
+
+
+def weights_from(origin: Checkpoint, fresh: Any, config: TrainLmConfig, tokenizer: Tokenizer) -> Any:
+    """The weights of a checkpoint in the structure of `fresh`, the arrays of `config`'s model.
+
+    Raises:
+        CheckpointError: it is of another model or tokenizer, as far as `allow_partial_checkpoint` does not let it be.
+    """
+    partial = config.train.allow_partial_checkpoint
+    _check_origin(origin, config, tokenizer)
+    params = restore(origin, fresh, partial=partial, prefix=_MODEL)
+    ours = {_MODEL + name for name in flatten(fresh)}
+    stored = stored_shapes(origin)
+    extra = sorted(name for name in stored if name.startswith(_MODEL) and name not in ours)
+    if extra and not partial:
+        more = f" and {len(extra) - 1:,} more" if len(extra) > 1 else ""
+        raise CheckpointError(
+            f"{usual_path(str(origin.path))} holds `{extra[0]}`{more}, for which the config's model has no parameter: use the config"
+            " of that run, or set `allow_partial_checkpoint=True` to leave out what only it has"
+        )
+    if any(name.startswith(_AVERAGE) for name in stored):
+        _warn("the run that this one begins from kept an average of its weights: the weights themselves are taken")
+    return params
+
+
+def check_hf_tokenizer(folder: Path, config: TrainLmConfig, tokenizer: Tokenizer) -> None:
+    """Compares the tokenizer beside weights in Hugging Face's layout, where there is one, with that of the data.
+
+    Raises:
+        CheckpointError: it gives a token another id, and `allow_partial_checkpoint` is not set.
+    """
+    if not (folder / TOKENIZER_FILE).is_file():
+        return
+    token = Tokenizer.load(str(folder)).first_token_unlike(tokenizer)
+    if token is not None:
+        problem = f"the tokenizer of {folder} gives the token {token!r} another id than {config.tokenizer}"
+        _refuse_tokenizer(problem, config)
+
+
+def _check_origin(origin: Checkpoint, config: TrainLmConfig, tokenizer: Tokenizer) -> None:
+    record = origin.path.parent.parent / RUN_FILE
+    if not record.is_file():
+        return  # a checkpoint that was copied without its run
+    info = read_info(record)
+    digests, saved = info.get("digests"), info.get("config")
+    theirs = digests.get("tokenizer") if isinstance(digests, dict) else None
+    if theirs is not None and theirs != tokenizer.digest:
+        run = usual_path(str(record.parent))
+        _refuse_tokenizer(f"the run in {run} was trained with another tokenizer than {config.tokenizer}", config)
+    before = saved.get("model") if isinstance(saved, dict) else None
+    differing = [f"`{name}` {old}, here {new}" for name, old, new in changes(before, config_to_json(config.model))]
+    if differing and isinstance(before, dict):
+        _warn(f"the weights were trained with {'; '.join(differing)}")
+
+
+def _refuse_tokenizer(problem: str, config: TrainLmConfig) -> None:
+    if config.train.allow_partial_checkpoint:
+        _warn(f"{problem}: rows of its embedding stand for other tokens")
+        return
+    raise CheckpointError(
+        f"{problem}, so that rows of its embedding stand for other tokens: tokenize the data with the checkpoint's own tokenizer,"
+        " or set `allow_partial_checkpoint=True` if that is meant"
+    )
+
+
+def _warn(text: str) -> None:
+    if is_main():
+        print(f"warning: {text}", file=sys.stderr)
 
 
 def optimizer_state_from(origin: Checkpoint, fresh: Any) -> Any:

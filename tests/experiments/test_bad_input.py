@@ -112,7 +112,7 @@ def _train_config(**changes: Any) -> SimpleTrainConfig:
         ("train_batch_size", "4"), ("train_batch_size", 4.0), ("train_batch_size", True), ("train_batch_size", 0),
         ("num_train_steps", 1e4), ("num_train_steps", None), ("learning_rate", "1e-3"), ("learning_rate", 0),
         ("learning_rate", math.nan), ("learning_rate", math.inf), ("learning_rate", [1]), ("resources", None),
-        ("resources", "A100"), ("data_seed", -1), ("data_seed", 1.5), ("seed", "x"), ("seed", None),
+        ("resources", "A100"), ("data_seed", -1), ("data_seed", 1.5), ("seed", "x"), ("seed", None), ("seed", 2**32),
         ("weight_decay", "0.1"), ("weight_decay", -1), ("beta1", "x"), ("beta1", 1.5), ("beta2", 2),
         ("epsilon", "a"), ("epsilon", -1), ("max_grad_norm", "x"), ("max_grad_norm", -1), ("warmup", "many"),
         ("warmup", -1), ("decay", "x"), ("decay", -0.5), ("rewarmup", "x"), ("lr_schedule", "cosin"),
@@ -212,6 +212,9 @@ def test_speedrun_config_field_of_a_wrong_type_is_refused_by_name(field: str, va
         (lambda: HardwareConfig("v4-128", 0, 275e12), "`hardware_config.num_devices` is 0"),
         (lambda: WatchConfig(interval=0), "`watch.interval` is 0"),
         (lambda: WatchConfig(watch_targets=["weights"]), "`watch.watch_targets` names ['weights']"),
+        (lambda: WatchConfig(watch_targets="grads"), "`watch.watch_targets` is 'grads': use a list"),
+        (lambda: WatchConfig(include_histograms="no"), "`watch.include_histograms` is 'no': use True or False"),
+        (lambda: WatchConfig(interval=True), "`watch.interval` is True"),
     ],
 )
 def test_small_config_with_a_wrong_value_is_refused_by_name(make: Any, said: str) -> None:

@@ -93,6 +93,7 @@ def main() -> None:
         checkpoint.latest_valid = late
     fsdp = os.environ.get("TEST_FSDP") == "1"
     train_lm(config(data, output, int(steps), Parallelism(data=1, fsdp=-1) if fsdp else None))
+    print("trained to the end")
 
 
 if __name__ == "__main__":

@@ -47,6 +47,11 @@ def test_training_under_a_budget_ends_after_the_last_step_that_fits(budget, step
     assert int(again.step) == steps and len(RunRecord.open(config.output_path).events) == len(record.events)
 
 
+def test_budget_of_less_than_a_step_ends_after_the_first(make_config, second_steps):
+    config = make_config(num_train_steps=12, budget=Budget(training_time=0.5))
+    assert int(train_lm(config).step) == 1
+
+
 def test_training_under_a_budget_killed_and_resumed_stops_at_the_same_total_and_state(
     make_config, second_steps, monkeypatch
 ):

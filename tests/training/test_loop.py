@@ -6,14 +6,18 @@ import json
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
+from marin.data.cache import TokenizeConfig, tokenize
+from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
 from marin.errors import CheckpointError, ConfigError, HardwareError, NonFiniteLossError
 from marin.nn import Precision
+from marin.nn.rotary import RotaryConfig
 from marin.optim import AdamConfig
 from marin.parallel import Parallelism
 from marin.resources import GpuConfig
@@ -34,8 +38,8 @@ def _assert_equal(one, other) -> None:
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
-def _stop_after(config, step, monkeypatch):
-    """Trains as a process that gets SIGTERM during step `step`; returns what it raised."""
+def _stop_after(config, step, monkeypatch, *measures):
+    """Trains, with what is measured meanwhile, as a process that gets Ctrl-C during step `step`."""
     from marin.training import loop
 
     original = loop.Prefetcher.take
@@ -49,7 +53,7 @@ def _stop_after(config, step, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(loop.Prefetcher, "take", take)
         with pytest.raises(KeyboardInterrupt):
-            train_lm(config)
+            train_lm(config, *measures)
 
 
 def test_training_lowers_the_loss_and_records_every_step(make_config):
@@ -273,6 +277,93 @@ def test_training_from_a_checkpoint_takes_its_weights_and_may_go_on_in_its_data(
     assert losses[True] < fresh[0]["loss"] - 0.3
     assert losses[True] != losses[False]
     assert int(trained.step) == 5
+
+
+def test_each_step_has_its_own_time_also_before_a_checkpoint(make_config, monkeypatch):
+    """On a CPU starting a step waits for its end, so that times written a step later would belong to the next one."""
+    from marin.training import loop
+
+    slow = 0.2
+    original = loop.Prefetcher.take
+
+    def take(self):
+        time.sleep(slow)
+        return original(self)
+
+    monkeypatch.setattr(loop.Prefetcher, "take", take)
+    config = make_config(num_train_steps=8, steps_per_export=4, steps_per_hf_export=-1)
+    train_lm(config)
+    times = [step["step_time"] for step in RunRecord.open(config.output_path).steps()]
+    assert min(times) >= slow, times  # the steps before checkpoints, 3 and 7, too
+
+
+def test_stop_at_a_step_with_an_evaluation_and_an_export_only_saves(make_config, monkeypatch):
+    evaluated = []
+    config = make_config(num_train_steps=9, steps_per_eval=3, steps_per_hf_export=3)
+    measured = Measurement("samples", every=3, measure=lambda model, done: evaluated.append(done) or {})
+    _stop_after(config, 2, monkeypatch, lambda model, limit: evaluated.append(limit) or {}, [measured])
+    assert evaluated == [] and not (Path(config.output_path) / "hf").exists()
+    assert checkpoints.find(config.output_path).step == 3
+
+
+def test_trace_that_a_stop_cuts_short_is_written_all_the_same(make_config, monkeypatch, capsys):
+    config = make_config(num_train_steps=9, profiler=True, profiler_start_step=1, profiler_num_steps=100)
+    _stop_after(config, 3, monkeypatch)
+    assert list((Path(config.output_path) / "profile").rglob("*.xplane.pb"))
+    capsys.readouterr()
+    train_lm(make_config("late", num_train_steps=2, profiler=True, profiler_start_step=5))
+    assert "nothing is traced: the trace would begin with step 5, training ends after 2" in capsys.readouterr().err
+
+
+def test_resuming_with_batches_in_other_parts_says_that_bits_may_differ(make_config, monkeypatch, capsys):
+    _stop_after(make_config(num_train_steps=4), 1, monkeypatch)
+    train_lm(make_config(num_train_steps=4, per_device_parallelism=4))
+    said = capsys.readouterr().out
+    assert "began with the whole batch on a device at once and goes on with 4 sequences" in said
+
+
+def test_training_from_a_checkpoint_of_a_larger_model_names_what_is_left_over(make_config):
+    larger = dataclasses.replace(make_config().model, num_layers=2)
+    origin = make_config("origin", num_train_steps=1, model=larger)
+    train_lm(origin)
+    options = {"initialize_from_checkpoint_path": origin.output_path, "num_train_steps": 1}
+    with pytest.raises(
+        CheckpointError, match=r"holds `model\.blocks\.1\..* and \d+ more, for which the config's model"
+    ):
+        train_lm(make_config("smaller", **options))
+    assert int(train_lm(make_config("partial", allow_partial_checkpoint=True, **options)).step) == 1
+
+
+def test_training_from_a_checkpoint_names_settings_that_shapes_do_not_show(make_config, capsys):
+    origin = make_config("origin", num_train_steps=1, ema_beta=0.9)
+    train_lm(origin)
+    other = dataclasses.replace(origin.model, rope=RotaryConfig(theta=77_000.0))
+    train_lm(make_config("other", model=other, num_train_steps=1, initialize_from_checkpoint_path=origin.output_path))
+    said = capsys.readouterr().err
+    assert "the weights were trained with `rope.theta`" in said and "here 77000.0" in said
+    assert "kept an average of its weights: the weights themselves are taken" in said
+
+
+@pytest.mark.parametrize("layout", ["checkpoint", "hf"])
+def test_training_from_weights_of_another_tokenizer_is_refused(layout, make_config, data, tmp_path, capsys):
+    origin = make_config("origin", num_train_steps=1, steps_per_hf_export=1)
+    train_lm(origin)
+    other = tmp_path / "other"
+    documents = str(data / "docs.jsonl.zst")
+    train_tokenizer(TrainTokenizerConfig(documents=documents, vocab_size=290, output_path=str(other)))
+    tokenize(TokenizeConfig(documents=documents, tokenizer=str(other), output_path=str(other / "tokens")))
+    options = {"num_train_steps": 1}
+    if layout == "hf":
+        options["initialize_from_hf"] = str(next((Path(origin.output_path) / "hf").iterdir()))
+    else:
+        options["initialize_from_checkpoint_path"] = origin.output_path
+    theirs = {"tokenizer": str(other), "data": str(other / "tokens")}
+    config = dataclasses.replace(make_config("again", **options), **theirs)
+    with pytest.raises(CheckpointError, match="stand for other tokens"):
+        train_lm(config)
+    config = dataclasses.replace(make_config("meant", allow_partial_checkpoint=True, **options), **theirs)
+    assert int(train_lm(config).step) == 1
+    assert "stand for other tokens" in capsys.readouterr().err
 
 
 def test_training_from_a_checkpoint_of_another_shape_names_the_parameter(make_config):

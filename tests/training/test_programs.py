@@ -10,13 +10,16 @@ import pytest
 
 from marin import hardware
 from marin.errors import ConfigError, HardwareError
+from marin.models import LlamaConfig
 from marin.nn import Precision
 from marin.training import checkpoint as checkpoints
 from marin.training import programs
 from marin.training.loop import train_lm
+from marin.training.placement import parameter_shapes
 from marin.training.programs import Compilation, choose_compilation, cpu_candidates, fastest, seconds_of
 
 F32, BF16 = Compilation(Precision("f32")), Compilation(Precision("bf16"))
+WIDE = LlamaConfig(seq_len=32, hidden_dim=128, intermediate_dim=128, num_layers=1, num_heads=4, num_kv_heads=4)
 ONEDNN = Compilation(Precision("bf16"), {"xla_cpu_use_onednn": True})
 
 
@@ -90,15 +93,18 @@ def test_run_that_is_resumed_is_compiled_as_it_began(make_config, modern, monkey
 
 
 def test_fp8_on_a_device_without_it_is_the_compute_format_and_says_so(make_config, capsys):
-    config = make_config(precision=Precision("f32", "fp8"))
-    assert choose_compilation(config).precision == Precision("f32")
+    config = make_config(precision=Precision("f32", "fp8"), model=WIDE)
+    shapes = parameter_shapes(config.model, config.vocab_size)
+    assert choose_compilation(config, shapes).precision == Precision("f32")
     assert "FP8 products are asked for and cpu has no matrix units" in capsys.readouterr().err
+    config = make_config(precision=Precision("f32", "fp8"))
+    assert choose_compilation(config, parameter_shapes(config.model, config.vocab_size)).precision == Precision("f32")
+    assert capsys.readouterr().err.count("note:") == 1  # of the two reasons one is enough
 
 
 @pytest.mark.slow
 def test_int8_trains_nearly_as_float32_does(make_config):
-    model = dataclasses.replace(make_config().model, hidden_dim=128, intermediate_dim=128, num_heads=4, num_kv_heads=4)
-    runs = {name: make_config(name, num_train_steps=15, model=model, int8=name == "int8") for name in ("f32", "int8")}
+    runs = {name: make_config(name, num_train_steps=15, model=WIDE, int8=name == "int8") for name in ("f32", "int8")}
     losses = {}
     for name, config in runs.items():
         train_lm(config)
@@ -118,8 +124,10 @@ def test_int8_beside_fp8_is_refused(make_config):
 
 
 def test_int8_for_a_model_of_small_matrices_says_that_it_does_nothing(make_config, capsys):
-    train_lm(make_config(num_train_steps=1, int8=True))
-    assert "int8 products are asked for, and no `Linear`" in capsys.readouterr().err
+    config = make_config(num_train_steps=1, int8=True)
+    train_lm(config)
+    assert "int8 products are asked for and no `Linear`" in capsys.readouterr().err
+    assert _info(config)["products"] is None  # what stands there is what ran
 
 
 def test_compiler_option_that_this_version_does_not_know_is_named():

@@ -59,6 +59,13 @@ class Tokenizer:
         self.vocab_size = max(self._vocab.values(), default=-1) + 1
         """One more than the largest id."""
 
+    def first_token_unlike(self, other: "Tokenizer") -> str | None:
+        """The token of the least id that has another one in `other`, or none; None where all have the same."""
+        if self.digest == other.digest:
+            return None
+        unlike = [(place, token) for token, place in self._vocab.items() if other._vocab.get(token) != place]
+        return min(unlike)[1] if unlike else None
+
     @staticmethod
     def load(path: str) -> "Tokenizer":
         """Opens a `tokenizer.json`, or the one in the directory `path`.
