@@ -25,6 +25,7 @@ Bugs of ours stay `assert`s and keep their traceback.
 """
 
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -151,6 +152,18 @@ def clean_exit(advice: str = _GOES_ON) -> Iterator[None]:
     finally:
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)
+
+
+@contextlib.contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """For programs that only print: ends the block in silence when whoever reads (`| head`) has seen enough."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

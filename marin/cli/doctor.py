@@ -121,6 +121,9 @@ def _cuda_extra() -> str:
 
 def _check_jax() -> Check:
     seen = _probe_jax()
+    if isinstance(seen, str) and (asked := os.environ.get("JAX_PLATFORMS")):
+        said = f"cannot start with JAX_PLATFORMS={asked}: {seen}"
+        return Check("machine", "JAX", PROBLEM, said, "unset JAX_PLATFORMS")
     if isinstance(seen, str):
         return Check("machine", "JAX", PROBLEM, f"cannot start: {seen}", "uv sync --all-packages")
     detail = f"{seen['version']}, sees {seen['count']} {seen['platform']} device(s): {seen['kind']}"

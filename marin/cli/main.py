@@ -8,13 +8,12 @@ command, write its file and add its line.
 import argparse
 import difflib
 import importlib
-import os
 import sys
 import types
 from typing import NoReturn
 
 import marin
-from marin.errors import clean_exit
+from marin.errors import clean_exit, reader_may_leave
 from marin.flags import Parser
 
 COMMANDS = {  # name -> what it does, in one line; the module is marin.cli.<name>
@@ -87,11 +86,6 @@ def main() -> NoReturn:
     """Entry point of the `marin` command."""
     status = 0
     with clean_exit("run the same command again"):  # some, as `marin verify --rerun`, begin anew
-        try:
-            try:
-                status = dispatch(sys.argv[1:])
-            finally:
-                sys.stdout.flush()
-        except BrokenPipeError:  # the reader (`marin ... | head`) has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with reader_may_leave():
+            status = dispatch(sys.argv[1:])
     sys.exit(status)

@@ -128,7 +128,13 @@ def _gather(args: argparse.Namespace, root: pathlib.Path, directory: pathlib.Pat
                 " give --prefix, or name the run directories with --run"
             )
     runs = submitting.signed_by(gathered.runs, _author(args), args.description)
+    before, taken = submitting.gathered_names(directory), {run.name for run in runs}
     submitting.gather(runs, directory)
+    if replaced := sorted(before - taken):
+        print(
+            f"note: {', '.join(replaced)}, gathered here before, made room for {', '.join(sorted(taken))}; give --run for each of"
+            " them to keep all"
+        )
     return dataclasses.replace(gathered, runs=runs)
 
 

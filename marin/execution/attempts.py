@@ -65,6 +65,12 @@ def read_step_status(output_path: str) -> Status | None:
     return read_status(attempt_directory(output_path, max(numbers))) if numbers else None
 
 
+def is_held(output_path: str) -> bool:
+    """Whether a process has the step's lease, as far as this machine can tell."""
+    state = lease.read_state(ledger_directory(output_path))
+    return state is not None and state.kind == "claim" and (state.holder is None or not state.holder.is_dead())
+
+
 def location(output_path: str) -> str:
     """Where the committed output with this usual path can be read."""
     if files.is_local(output_path):

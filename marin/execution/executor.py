@@ -74,7 +74,8 @@ def executor_main(steps: Sequence[ExecutorStep], description: str | None = None)
         config = parse_flags(sys.argv[1:], description)
         executor = Executor(config, description)
         if config.dry_run:
-            executor.dry_run(steps)
+            with errors.reader_may_leave():
+                executor.dry_run(steps)
         elif config.check:
             executor.check(steps)
         else:

@@ -319,8 +319,11 @@ def _status(paths: Sequence[str]) -> str:
     if statuses[-1] is Status.SUCCESS:
         return Status.SUCCESS.value
     for status in (Status.FAILED, Status.RUNNING, Status.DEP_FAILED):
-        if status in statuses:
-            return status.value
+        if status not in statuses:
+            continue
+        if status is Status.RUNNING and not any(map(attempts.is_held, paths)):
+            return "stopped"  # the next run continues it
+        return status.value
     return "not finished" if any(statuses) else "not run"
 
 

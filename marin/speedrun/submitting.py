@@ -5,6 +5,7 @@ copies logs byte for byte, since a hash chain binds them. Nothing here executes 
 holds a secret is written.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -146,7 +147,28 @@ def gather(runs: Sequence[FoundRun], directory: pathlib.Path) -> list[str]:
             )
     for name, data in content.items():
         files.write_bytes(str(directory / name), data)
+    _remove_logs_from(directory, len(runs))
     return list(content)
+
+
+def _remove_logs_from(directory: pathlib.Path, first: int) -> None:
+    """Removes the logs that an earlier gathering of more runs left; other files stay."""
+    for path in directory.glob(f"{LOGS}/*/"):
+        if path.is_symlink() or not path.name.isdecimal() or int(path.name) < first:
+            continue
+        for part in (RUN_FILE, METRICS_FILE, EVALUATION_FILE):
+            (path / part).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # something else lies there
+            path.rmdir()
+
+
+def gathered_names(directory: pathlib.Path) -> set[str]:
+    """The names of the runs whose logs lie in a submission's directory; those that cannot be read are left out."""
+    names = set()
+    for path in directory.glob(f"{LOGS}/*/{RUN_FILE}"):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            names.add(str(json.loads(path.read_text()).get("run_name")))
+    return names
 
 
 def secrets_below(directory: pathlib.Path) -> list[str]:

@@ -55,6 +55,7 @@ from marin.training.profiling import Profiler
 from marin.training.programs import Compilation, choose_compilation, compile_program
 from marin.training.recorder import StepRecorder
 from marin.training.run_info import (
+    check_log,
     check_same_run,
     ensure_finished,
     finish,
@@ -122,6 +123,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
         check_batch(batch_size, config.seq_len, mesh)
     directory = files.local_path(config.output_path)
     check_same_run(config, directory)
+    check_log(directory)
     tokenizer = Tokenizer.load(config.tokenizer)
     source = open_batches(config.data, config.seq_len, tokenizer.bos_id, schedule.offset_at)
     check_tokenizer(config, source, tokenizer)

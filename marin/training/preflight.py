@@ -46,8 +46,10 @@ def check_devices(resources: Any) -> None:
     """
     try:
         actual = jax.default_backend()
-    except RuntimeError as error:
-        raise HardwareError(f"JAX found no device ({error}): run `marin doctor`") from None
+    except (RuntimeError, AssertionError) as error:  # the second where a platform is asked for that has no plugin here
+        chosen = os.environ.get("JAX_PLATFORMS")
+        way = f"JAX_PLATFORMS is {chosen!r}, unset it, or run `marin doctor`" if chosen else "run `marin doctor`"
+        raise HardwareError(f"JAX found no device ({str(error) or 'it does not say why'}): {way}") from None
     if actual != resources.platform:
         hint = "use CpuOnlyConfig()" if actual == "cpu" else f"use a config for {actual}"
         raise HardwareError(

@@ -13,7 +13,7 @@ import jax
 
 from marin.data.loader import BatchSource
 from marin.data.tokenizer import Tokenizer
-from marin.errors import CheckpointError, ConfigError
+from marin.errors import CheckpointError, ConfigError, ResultsError
 from marin.parallel import distributed
 from marin.resources import Resources
 from marin.storage import files
@@ -21,7 +21,7 @@ from marin.tracking import RunRecord, RunWriter, capture_environment, log_chain
 from marin.tracking.console import duration
 from marin.tracking.goodput import wall_time
 from marin.tracking.machines import is_larger
-from marin.tracking.run_record import RUN_FILE, read_info
+from marin.tracking.run_record import METRICS_FILE, RUN_FILE, read_info
 from marin.training.checkpoint import Checkpoint
 from marin.training.checkpoint_manifest import seal_of
 from marin.training.config import TrainLmConfig
@@ -116,6 +116,19 @@ def check_same_run(config: TrainLmConfig, directory: Path) -> None:
             f"{directory} holds a run with other settings ({'; '.join(changed[:_MOST_NAMED])}{more}): give another output path, with"
             " `initialize_from_checkpoint_path` to begin from that run's weights, or the settings that it was begun with"
         )
+
+
+def check_log(directory: Path) -> None:
+    """Reads the log of the run that was begun in the directory, if any; a torn last line is what a kill leaves.
+
+    Raises:
+        ResultsError: a line is none that a run writes. Its end, which counts all steps, could not be written.
+    """
+    if read_run_info(directory) is not None and (directory / METRICS_FILE).exists():
+        try:
+            RunRecord.open(directory)
+        except ResultsError as error:
+            raise ResultsError(f"{error}: restore it, or move {directory} away to begin the run again") from None
 
 
 def note_of_other_parts(info: dict[str, Any], config: TrainLmConfig) -> str | None:

@@ -145,3 +145,9 @@ def test_doctor_with_gh_logged_out_or_in_says_so_without_its_token(marin: Marin,
     _program(programs, "gh", "echo s3cret")
     done = marin("doctor", "--json")
     assert _checks(done)["gh"]["detail"] == "logged in" and "s3cret" not in done.stdout
+
+
+def test_doctor_with_a_platform_that_is_not_there_names_the_variable(marin: Marin) -> None:
+    check = _checks(marin("doctor", "--json", JAX_PLATFORMS="cuda"))["JAX"]
+    assert check["state"] == "problem" and check["fix"] == "unset JAX_PLATFORMS"
+    assert "JAX_PLATFORMS=cuda" in check["detail"]

@@ -80,3 +80,10 @@ def test_show_of_a_run_of_another_version_leaves_out_what_it_does_not_know(tmp_p
 def test_show_of_a_directory_that_is_no_run_says_what_to_give(tmp_path):
     with pytest.raises(ResultsError, match="give the output directory of a training run"):
         dispatch(["show", str(tmp_path)])
+
+
+def test_show_of_a_file_names_what_is_missing(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(ResultsError, match="give the output directory of a training run"):
+        dispatch(["show", str(file)])

@@ -130,6 +130,17 @@ def test_submit_takes_the_newest_run_of_each_name_and_says_which_it_left(place: 
     assert f"left out: {old[0].name}" in out
 
 
+def test_submit_of_another_run_says_whose_place_it_took(place: Place, capsys):
+    first, second = place.add_runs(Plan(seed=0), Plan(seed=1))
+    info = json.loads((second / "run.json").read_text())
+    (second / "run.json").write_text(json.dumps(info | {"run_name": "example_wide"}))
+    place.submit("--run", str(first), "--run", str(second))
+    assert "made room" not in capsys.readouterr().out
+    place.submit("--run", str(first))
+    assert "example_wide, gathered here before, made room for" in capsys.readouterr().out
+    assert [log.name for log in (place.directory / "logs").iterdir()] == ["0"]
+
+
 def _unsigned(run: pathlib.Path) -> None:
     """As the Time-to-GPT-2 pipeline leaves its results."""
     path = run / "speedrun_results.json"

@@ -105,6 +105,12 @@ def test_dry_run_writes_nothing_and_imports_nothing_heavy(experiment: Experiment
     assert not imported & {"jax", "numpy", "rich", "fsspec"}
 
 
+def test_dry_run_whose_reader_leaves_ends_in_silence(experiment: Experiment) -> None:
+    with experiment.start("--dry_run", "true") as process:
+        process.stdout.close()  # as `| head` does
+        assert process.stderr.read() == "" and process.wait(60) == 0
+
+
 def test_run_killed_in_a_step_continues_where_it_was(experiment: Experiment) -> None:
     process = experiment.start(SLOW_SECONDS="0.1")
     experiment.wait_for("slow from 0")

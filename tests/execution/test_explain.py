@@ -13,8 +13,10 @@ import pytest
 from marin.cli.main import dispatch
 from marin.errors import ConfigError, StepFailedError
 from marin.execution import Executor, ExecutorMainConfig
+from marin.execution.attempts import ledger_directory
 from marin.execution.explain import with_steps_of
 from marin.execution.status import INFO_NAME, Status, write_status
+from marin.storage.lease import Lease
 
 EXPERIMENT = """
 import dataclasses, os, pathlib
@@ -264,8 +266,12 @@ def test_table_command_shows_a_sweep_with_its_failures(experiment: Any, capsys: 
         ["0.5", "SUCCESS", "0.5"],
         ["2.0", "FAILED", ""],
     ]
-    write_status(lines[2].split(",")[3], Status.RUNNING)
-    assert dispatch(["table", "grid.py", "--prefix", "store", "--csv", "out.csv"]) == 0
+    begun = lines[2].split(",")[3]
+    write_status(begun, Status.RUNNING)
+    assert dispatch(["table", "grid.py", "--prefix", "store"]) == 0
+    assert "stopped" in capsys.readouterr().out  # nobody is at it
+    with Lease(ledger_directory(begun)).acquire():
+        assert dispatch(["table", "grid.py", "--prefix", "store", "--csv", "out.csv"]) == 0
     assert "RUNNING" in pathlib.Path("out.csv").read_text()
     assert "RUNNING" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="no table step"):

@@ -15,7 +15,7 @@ import pytest
 
 from marin.data.cache import TokenizeConfig, tokenize
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
-from marin.errors import CheckpointError, ConfigError, HardwareError, NonFiniteLossError
+from marin.errors import CheckpointError, ConfigError, HardwareError, NonFiniteLossError, ResultsError
 from marin.nn import Precision
 from marin.nn.rotary import RotaryConfig
 from marin.optim import AdamConfig
@@ -277,6 +277,18 @@ def test_training_from_a_checkpoint_takes_its_weights_and_may_go_on_in_its_data(
     assert losses[True] < fresh[0]["loss"] - 0.3
     assert losses[True] != losses[False]
     assert int(trained.step) == 5
+
+
+def test_resuming_with_a_line_of_the_log_changed_is_refused_before_training(make_config, monkeypatch):
+    config = make_config(num_train_steps=6)
+    _stop_after(config, 2, monkeypatch)
+    log = Path(config.output_path) / "metrics.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join([*lines[:3], "{half\n", *lines[4:]]))
+    before = log.read_bytes()
+    with pytest.raises(ResultsError, match=r"metrics.jsonl:4 is not JSON.*move .* away to begin the run again"):
+        train_lm(config)
+    assert log.read_bytes() == before
 
 
 def test_each_step_has_its_own_time_also_before_a_checkpoint(make_config, monkeypatch):
