@@ -188,7 +188,7 @@ def _show_places(placed: "list[Placed]") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from marin.speedrun.pull_request import one_line, why_unranked
+    from marin.speedrun.pull_request import one_line, statistics_of, why_unranked
 
     console = Console(highlight=False)
     for item in placed:
@@ -215,6 +215,8 @@ def _show_places(placed: "list[Placed]") -> None:
         console.print(table)
         if reason := why_unranked(item):
             console.print(Text(f"without a rank: {reason}"))
+        for line in statistics_of(item):
+            console.print(Text(f"statistics: {line}"))
 
 
 def _notes(infos: "list[RunInfo]") -> list[str]:

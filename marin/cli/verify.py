@@ -172,12 +172,18 @@ def _show(path: str, problem: str | None, verdicts: "list[tuple[RunInfo, Verdict
                 lines.append(f"and {len(rung.findings) - _MOST_SHOWN} more: --json shows all\n")
             if rung.outcome == "passed":
                 lines.append(f"does not prove {DOES_NOT_PROVE[rung.rung]}", "dim")
+            elif rung.rung == "statistics":
+                lines.append(
+                    "judged beside the other entries of a track: `marin submit` and the leaderboard say how", "dim"
+                )
             elif not rung.findings:
                 lines.append(f"not checked; would not prove {DOES_NOT_PROVE[rung.rung]}", "dim")
             lines.rstrip()
             table.add_row(Text(f"  {rung.rung}"), Text(mark, style), lines)
         console.print(table)
         reached = f"reached: {verdict.level}" if verdict.level else "reached: no rung"
+        if passed_over := verdict.passed_over:
+            reached += f", with {' and '.join(passed_over)} open"
         console.print(Text(f"  {reached}{'' if verdict.sound else '; not sound as it stands'}\n", "bold"))
 
 

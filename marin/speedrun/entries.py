@@ -206,6 +206,8 @@ def _details(track: Track, rows: list[Row], values: dict[str, float | None]) -> 
                 reasons.append(
                     f"{gate} does not hold for {len(missed)} of {len(rows)} runs: {'not stated' if figure is None else f'{figure:.6g}'}"
                 )
+    if values[track.cost] is None and values[track.metric] is not None:
+        reasons.append(f"{track.cost.replace('_', ' ')}: not stated, and quality is ranked by what it cost")
     return {
         "not_ranked": reasons,
         "runs": StatedRuns(tuple(rows)),

@@ -62,11 +62,11 @@ def run_info(info: RunInfo) -> str:
     }
     return run_info_text(
         config,
-        model_flops=info.model_flops or 0.0,
-        model_size=info.model_size or 0,
-        num_devices=info.num_devices or 0,
-        num_chips=info.num_chips or 0,
-        device_flops=info.device_flops or 0.0,
+        model_flops=info.model_flops,
+        model_size=info.model_size,
+        num_devices=info.num_devices,
+        num_chips=info.num_chips,
+        device_flops=info.device_flops,
     )
 
 
@@ -80,7 +80,14 @@ def neighbours_table(item: Placed) -> str:
             cells = [f"**{cell}**" if cell else "" for cell in cells]
         lines.append("| " + " | ".join(cells) + " |")
     reason = why_unranked(item)
-    return "\n".join(lines) + (f"\n\nWithout a rank: {markdown_text(reason)}." if reason else "")
+    refusal = f"\n\nWithout a rank: {markdown_text(reason)}." if reason else ""
+    said = "".join(f"\n- {markdown_text(line)}" for line in statistics_of(item))
+    return "\n".join(lines) + refusal + (f"\n\nStatistics:\n{said}" if said else "")
+
+
+def statistics_of(item: Placed) -> list[str]:
+    """What the track's test says of the entry's runs, beside the others on the board."""
+    return [one_line(finding.message) for finding in item.entry.verdict["statistics"].findings]
 
 
 def why_unranked(item: Placed) -> str | None:
@@ -110,16 +117,16 @@ def entry_cells(item: Placed, entry: Entry) -> list[str]:
 
 
 def _metrics(runs: Sequence[tuple[RunInfo, Verdict]]) -> str:
-    lines = [
-        "| run | seed | bits per byte | training time (s) | hardware FLOPs | model FLOPs | parameters | tokens |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    with_core = any(info.core_metric is not None for info, _ in runs)
+    columns = ["run", "seed", "bits per byte", *(["CORE"] if with_core else [])]
+    columns += ["training time (s)", "hardware FLOPs", "model FLOPs", "parameters", "tokens"]
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
     for number, (info, _) in enumerate(runs):
         quality = info.c4_en_bpb
         if quality is None and info.evaluation is not None:
             quality = info.evaluation.bits_per_byte
         figures = (
-            (quality, ".4f"), (info.training_time, ",.1f"), (info.training_hardware_flops, ".3e"), (info.model_flops, ".3e"),
+            (quality, ".4f"), *([(info.core_metric, ".4f")] if with_core else []), (info.training_time, ",.1f"), (info.training_hardware_flops, ".3e"), (info.model_flops, ".3e"),
             (info.model_size, ",d"), (info.total_tokens, ",d"),
         )  # fmt: skip
         cells = ["unknown" if value is None else format(value, form) for value, form in figures]

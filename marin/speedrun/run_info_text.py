@@ -14,15 +14,17 @@ _COUNT_TOLERANCE = 0.1
 def run_info_text(
     config: dict[str, Any],
     *,
-    model_flops: float,
-    model_size: int,
-    num_devices: int,
-    num_chips: int,
-    device_flops: float,
+    model_flops: float | None,
+    model_size: int | None,
+    num_devices: int | None,
+    num_chips: int | None,
+    device_flops: float | None,
     notes: Sequence[str] = (),
 ) -> str:
-    """All lines of the dry run's summary, without a trailing newline; `notes` come last."""
-    best, worst = (f"{model_flops / mfu:.2e}" for mfu in _ASSUMED_MFU)
+    """All lines of the dry run's summary, without a trailing newline; `notes` come last. None is shown as unknown."""
+    best, worst = (_scientific(None if model_flops is None else model_flops / mfu) for mfu in _ASSUMED_MFU)
+    peak = None if num_chips is None or device_flops is None else num_chips * device_flops
+    millions = "unknown" if model_size is None else f"{model_size / 1e6:.2f} million parameters"
     return "\n".join(
         [
             _START,
@@ -35,16 +37,20 @@ def run_info_text(
             "This is calculated based on assumed MFU values and can be used as a rough estimate to guide your "
             "config/training setup.",
             "Hardware and Model FLOPS Information:",
-            f"Number of devices: {num_devices}",
-            f"Number of chips: {num_chips}",
-            f"Device FLOPs: {device_flops:.2e} FLOP/s",
-            f"Total peak hardware FLOPs: {num_chips * device_flops:.2e} FLOP/s",
-            f"Model FLOPs: {model_flops:.2e} FLOP",
-            f"Model size: {model_size / 1e6:.2f} million parameters",
+            f"Number of devices: {'unknown' if num_devices is None else num_devices}",
+            f"Number of chips: {'unknown' if num_chips is None else num_chips}",
+            f"Device FLOPs: {_scientific(device_flops)} FLOP/s",
+            f"Total peak hardware FLOPs: {_scientific(peak)} FLOP/s",
+            f"Model FLOPs: {_scientific(model_flops)} FLOP",
+            f"Model size: {millions}",
             *notes,
             _END,
         ]
     )
+
+
+def _scientific(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.2e}"
 
 
 def flop_notes(stated: float, counted: float, uncounted: Sequence[str]) -> list[str]:

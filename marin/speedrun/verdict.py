@@ -92,6 +92,13 @@ class Verdict(BaseModel):
         return reached
 
     @property
+    def passed_over(self) -> tuple[Rung, ...]:
+        """The rungs below `level` that could not be checked."""
+        level = self.level
+        below = LADDER[: LADDER.index(level)] if level else ()
+        return tuple(rung for rung in below if self[rung].outcome == "open")
+
+    @property
     def sound(self) -> bool:
         """Whether nothing is to be put right: no rung failed, and nothing is wrong with the form."""
         form = (finding for rung in self.rungs for finding in rung.findings if finding.rung == "submission")

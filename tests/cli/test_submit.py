@@ -18,8 +18,9 @@ from marin.errors import ConfigError
 from marin.execution.redaction import redact, secrets_in
 from marin.speedrun import submitting
 from marin.speedrun.evaluation_record import EvaluationRecord
-from marin.speedrun.pull_request import fenced, markdown_text
+from marin.speedrun.pull_request import body, fenced, markdown_text
 from marin.speedrun.results import Author, dump_results, load_results
+from marin.speedrun.verdict import Verdict
 from marin.speedrun.verification import verify_submission
 
 SECRET = "s3cret-value-of-this-test"
@@ -128,6 +129,17 @@ def test_submit_takes_the_newest_run_of_each_name_and_says_which_it_left(place: 
     assert info == load_results(new / "speedrun_results.json")[0]
     out = capsys.readouterr().out
     assert f"left out: {old[0].name}" in out
+
+
+def test_submit_says_what_the_tracks_test_makes_of_the_runs_and_shows_core(place: Place, capsys):
+    (run,) = place.add_runs(Plan(seed=0))
+    (info,) = load_results(run / "speedrun_results.json")
+    place.submit()
+    assert "statistics: one run and no noise model of the track" in capsys.readouterr().out
+    assert "Statistics:" in place.body() and "| CORE |" not in place.body()
+    scored = info.model_copy(update={"core_metric": 0.2571, "core_version": "v1"})
+    text = body("example", [(scored, Verdict(rungs=()))], [], "command", None)
+    assert "| bits per byte | CORE |" in text and "| 0.2571 |" in text
 
 
 def test_submit_of_another_run_says_whose_place_it_took(place: Place, capsys):

@@ -27,6 +27,7 @@ def _info(**changes: Any) -> RunInfo:
         "description": "A run.",
         "evaluation": Evaluation(name="python_docs", digest="ab" * 32, bits_per_byte=1.6, bytes=1000, tokens=300, documents=3),
         "training_time": 100.0,
+        "training_hardware_flops": 1e13,
         "run_completion_timestamp": "2026-01-01 00:00:00 UTC",
     }  # fmt: skip
     return RunInfo(**values | changes)

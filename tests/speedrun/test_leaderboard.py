@@ -121,10 +121,11 @@ def test_board_lists_a_contradictory_row_without_rank_and_off_the_frontier(tmp_p
     assert (entries["honest"].rank, entries["honest"].on_frontier) == (1, True)
 
 
-def test_board_with_an_unknown_cost_ranks_the_row_but_keeps_it_off_the_frontier(tmp_path: pathlib.Path) -> None:
+def test_board_with_an_unknown_cost_lists_the_row_without_a_rank_and_says_why(tmp_path: pathlib.Path) -> None:
     _add(tmp_path, "unknown", **_quality(1.0, training_hardware_flops=None))
     (entry,) = _entries(tmp_path)
-    assert (entry.rank, entry.on_frontier, entry.values["training_hardware_flops"]) == (1, False, None)
+    assert (entry.rank, entry.on_frontier, entry.values["training_hardware_flops"]) == (None, False, None)
+    assert entry.details["not_ranked"] == ["training hardware flops: not stated, and quality is ranked by what it cost"]
 
 
 def test_collect_shows_every_broken_file_with_its_reason(tmp_path: pathlib.Path) -> None:

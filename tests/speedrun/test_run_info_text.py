@@ -17,3 +17,10 @@ def test_notes_flag_a_formula_that_leaves_something_out_and_stand_before_the_end
 def test_notes_name_what_the_count_lacks() -> None:
     (note,) = flop_notes(1e8, 1e8, ("ffi_call", "while"))
     assert "ffi_call, while" in note
+
+
+def test_figures_that_nobody_knows_are_called_unknown() -> None:
+    text = run_info_text({}, model_flops=None, model_size=None, num_devices=None, num_chips=8, device_flops=None)
+    for line in ("Model FLOPs: unknown FLOP", "Model size: unknown", "Number of devices: unknown", "unknown FLOP/s"):
+        assert line in text
+    assert "0.00e+00" not in text

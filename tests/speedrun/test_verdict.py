@@ -35,3 +35,10 @@ def test_withdrawn_row_keeps_its_level_and_takes_no_rank():
     found = verdict("the clock was stopped by mistake", parsed="passed", arithmetic="passed")
     assert (found.level, found.counts) == ("arithmetic", False)
     assert found["re-run"].outcome == "open"
+
+
+def test_verdict_names_the_rungs_below_its_level_that_stayed_open():
+    whole = Verdict(rungs=tuple(RungVerdict(rung=rung, outcome="passed") for rung in ("parsed", "arithmetic", "log")))
+    assert whole.level == "log" and whole.passed_over == ()
+    partly = Verdict(rungs=(*whole.rungs[:1], RungVerdict(rung="arithmetic", outcome="open"), *whole.rungs[2:]))
+    assert partly.level == "log" and partly.passed_over == ("arithmetic",)
