@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.extend.core
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 
 from marin import hardware
 from marin.data.rows import Batch
@@ -90,34 +90,15 @@ def plan_memory(model: Any, vocab_size: int, train: SimpleTrainConfig, num_devic
         ConfigError: if the devices cannot share the batch or the context.
     """
     resources = train.resources
-    parallelism = train.parallelism or default_parallelism(resources.platform)
-    sizes = parallelism.sizes(num_devices or resources.num_chips)
-    mesh = AbstractMesh(tuple(sizes[axis] for axis in AXES), AXES, axis_types=(AxisType.Auto,) * len(AXES))
-    batch_size = max(size for _, size in train.batch_schedule.entries)
-    train.check_seq_len(model)
-    num_tokens = train.seq_len(model)
-    check_batch(batch_size, num_tokens, mesh)
-
-    params = parameter_shapes(model, vocab_size)
-    optimizer_config = train.build_optimizer()
-    optimizer = optimizer_config.build(params, train.num_train_steps)
-    optimizer = skip_bad_steps(optimizer) if train.skip_bad_steps else optimizer
-    state = state_shapes(model, vocab_size, optimizer, train.ema_beta)
-    step_config = StepConfig(
-        precision=train.run_precision,
-        micro_batches=train.micro_batches(batch_size, num_batch_shards(mesh)),
-        loss_block=getattr(model, "cross_entropy_block_size", None) or ACCELERATOR_BLOCK,
-        z_loss_weight=train.z_loss_weight or 0.0,
-        ema_beta=train.ema_beta,
-    )
-    step = make_train_step(optimizer, optimizer_config.schedule(train.num_train_steps), step_config)
-    trace_step(step, state, batch_size, num_tokens, mesh, resources.platform)
+    planned = plan_step(model, vocab_size, train, num_devices)
+    sizes, params, state, mesh = planned.sizes, planned.params, planned.state, planned.abstract_mesh
+    lower_step(planned, mesh, resources.platform)
 
     def held(tree: Any) -> int:
         arrays = eqx.filter(tree, is_shape)
         return bytes_per_device(arrays, state_specs(arrays, params, sizes), sizes)
 
-    rows = batch_size // num_batch_shards(mesh) // step_config.micro_batches
+    rows = planned.batch_size // num_batch_shards(mesh) // planned.config.micro_batches
     device = None if resources.platform == "cpu" else hardware.lookup_device(resources.device_name)
     return MemoryPlan(
         mesh=mesh,
@@ -126,15 +107,64 @@ def plan_memory(model: Any, vocab_size: int, train: SimpleTrainConfig, num_devic
         parameters=held(state.model),
         optimizer_state=held((state.opt_state, state.average)),
         gradients=held(params),
-        activations=activation_bytes(state.model, (rows, num_tokens), sizes, step_config)
-        + held(params) * step_config.precision.dtype.itemsize // 4,
+        activations=activation_bytes(state.model, (rows, planned.num_tokens), sizes, planned.config)
+        + held(params) * planned.config.precision.dtype.itemsize // 4,
         undivided=undivided(params, sizes),
     )
 
 
-def trace_step(step: Any, state: Any, batch_size: int, num_tokens: int, mesh: AbstractMesh, platform: str) -> Any:
-    """The step lowered for a mesh without devices, with the shardings of a run: proof that it can be divided so."""
-    shapes, static = eqx.partition(state, is_shape)
+@dataclasses.dataclass(frozen=True)
+class PlannedStep:
+    """A run's largest step, with shapes in place of arrays, and how many devices each axis of its mesh has."""
+
+    step: Any
+    state: Any
+    params: Any
+    batch_size: int
+    num_tokens: int
+    sizes: dict[str, int]
+    config: StepConfig
+
+    @property
+    def abstract_mesh(self) -> AbstractMesh:
+        """A mesh of these sizes without devices."""
+        return AbstractMesh(tuple(self.sizes[axis] for axis in AXES), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def plan_step(model: Any, vocab_size: int, train: SimpleTrainConfig, num_devices: int | None = None) -> PlannedStep:
+    """The step that `train_lm` would take; see `plan_memory`."""
+    resources = train.resources
+    parallelism = train.parallelism or default_parallelism(resources.platform)
+    sizes = parallelism.sizes(num_devices or resources.num_chips)
+    batch_size = max(size for _, size in train.batch_schedule.entries)
+    train.check_seq_len(model)
+    num_tokens = train.seq_len(model)
+
+    params = parameter_shapes(model, vocab_size)
+    optimizer_config = train.build_optimizer()
+    optimizer = optimizer_config.build(params, train.num_train_steps)
+    optimizer = skip_bad_steps(optimizer) if train.skip_bad_steps else optimizer
+    state = state_shapes(model, vocab_size, optimizer, train.ema_beta)
+    config = StepConfig(
+        precision=train.run_precision,
+        micro_batches=train.micro_batches(batch_size, parallelism.num_batch_shards(math.prod(sizes.values()))),
+        loss_block=getattr(model, "cross_entropy_block_size", None) or ACCELERATOR_BLOCK,
+        z_loss_weight=train.z_loss_weight or 0.0,
+        ema_beta=train.ema_beta,
+    )
+    step = make_train_step(optimizer, optimizer_config.schedule(train.num_train_steps), config)
+    planned = PlannedStep(step, state, params, batch_size, num_tokens, sizes, config)
+    check_batch(batch_size, num_tokens, planned.abstract_mesh)
+    return planned
+
+
+def lower_step(planned: PlannedStep, mesh: Mesh | AbstractMesh, platform: str) -> Any:
+    """The step lowered for a mesh, with the shardings of a run: proof that it can be divided so.
+
+    Args:
+        mesh: of the planned sizes, with devices or without; those that are only described can be compiled for too.
+    """
+    shapes, static = eqx.partition(planned.state, is_shape)
     shardings = state_shardings(shapes, shapes.model, mesh)
     placed = jax.tree.map(
         lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), shapes, shardings
@@ -142,11 +172,11 @@ def trace_step(step: Any, state: Any, batch_size: int, num_tokens: int, mesh: Ab
     whole = NamedSharding(mesh, jax.sharding.PartitionSpec())
 
     def run(arrays: Any, batch: Any) -> Any:
-        state, metrics = step(eqx.combine(arrays, static), batch)
+        state, metrics = planned.step(eqx.combine(arrays, static), batch)
         return eqx.filter(state, eqx.is_array), metrics
 
-    batch = _batch_shapes(batch_size, num_tokens, batch_sharding(mesh))
-    with jax.sharding.use_abstract_mesh(mesh):
+    batch = _batch_shapes(planned.batch_size, planned.num_tokens, batch_sharding(mesh))
+    with jax.set_mesh(mesh) if isinstance(mesh, Mesh) else jax.sharding.use_abstract_mesh(mesh):
         traced = jax.jit(run, donate_argnums=0, out_shardings=(shardings, whole)).trace(placed, batch)
         return traced.lower(lowering_platforms=({"gpu": "cuda"}.get(platform, platform),))
 
