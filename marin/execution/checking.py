@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from marin.errors import ConfigError, MarinError, StepFailedError
 from marin.execution import attempts
+from marin.execution.following import known_as_alone
 from marin.execution.status import OWN_PREFIX, Status, read_status
 from marin.execution.task import StepTask
 from marin.storage import files, trees
@@ -52,7 +53,8 @@ def check_again(task: StepTask, announce: Callable[[str], None]) -> Checked:
     announce(f"CHECK {task.name} -> {scratch}")
     start = time.monotonic()
     try:
-        task.fn(task.config_for(scratch))
+        with known_as_alone(task.name, task.config):
+            task.fn(task.config_for(scratch))
     except MarinError:
         raise
     except Exception as error:  # whatever a user's function raises

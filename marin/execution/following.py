@@ -4,9 +4,11 @@ A step whose config's class sets `marin_together = True` is run by all of them a
 other steps are run by the first process alone. All processes must see the same prefix.
 """
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 
 from marin.execution.graph import Graph, Node
 from marin.execution.plan import Action, decide
@@ -14,6 +16,8 @@ from marin.execution.step import ExecutorStep
 from marin.execution.task import StepTask, make_task
 
 _POLL = 1.0
+step_of_one: ContextVar[str | None] = ContextVar("step_of_one", default=None)
+"""The name of the step that this thread runs and that no other process takes part in; None outside of such steps."""
 
 
 def follow(steps: Sequence[ExecutorStep], prefix: str, index: int, leads: Callable[[], bool]) -> None:
@@ -38,6 +42,16 @@ def follow_task(task: StepTask, index: int) -> None:
 def runs_together(config: object) -> bool:
     """Whether a step with this config is run by all processes at once."""
     return bool(getattr(type(config), "marin_together", False))
+
+
+@contextlib.contextmanager
+def known_as_alone(name: str, config: object) -> Iterator[None]:
+    """For the time of a step's run: what would wait for the other processes in it can see whether they come."""
+    token = step_of_one.set(None if runs_together(config) else name)
+    try:
+        yield
+    finally:
+        step_of_one.reset(token)
 
 
 def _wait_for_start(step: Node | StepTask, index: int, leads: Callable[[], bool]) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from marin.errors import MarinError, StorageError
 from marin.execution import attempts, logs, provenance
+from marin.execution.following import known_as_alone
 from marin.execution.plan import Action, Decision, decide
 from marin.execution.status import (
     DIFF_NAME,
@@ -123,7 +124,7 @@ def _attempt(
         logs.send_all_to(files.join(own, LOG_NAME))
     start = time.monotonic()
     try:
-        with log:
+        with log, known_as_alone(task.name, task.config):
             task.fn(task.config_for(own))
         seconds = time.monotonic() - start
         write_info(

@@ -27,6 +27,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from marin.errors import ConfigError, HardwareError, MarinError
+from marin.execution.following import step_of_one
 from marin.nn.axes import BATCH_AXES
 from marin.parallel.mesh import batch_sharding
 
@@ -76,6 +77,11 @@ def start(environment: Mapping[str, str] = os.environ) -> None:
     processes = processes_of(environment)
     if processes is None or jax.distributed.is_initialized():
         return
+    if processes.count != 1 and (step := step_of_one.get()) is not None:
+        raise ConfigError(
+            f"step `{step}` is run by process 0 alone, but trains, and {processes.how} starts several processes: write"
+            " `marin_together = True` into the class of its config, and all of them train together"
+        )
     timeout = _number(environment, _TIMEOUT, least=1, missing=300)
     if processes.coordinator is not None and processes.index:
         _wait_for_coordinator(processes.how, processes.coordinator, timeout)

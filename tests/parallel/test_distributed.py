@@ -1,5 +1,6 @@
 """How processes find each other by the environment, and that two of them train as one does."""
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -7,13 +8,15 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from marin.cli.main import dispatch
 from marin.data.rows import Batch
-from marin.errors import ConfigError
+from marin.errors import ConfigError, MarinError
+from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, this_output_path
 from marin.parallel.distributed import Agreement, Processes, place_batch, process_index, processes_of, start
 from marin.parallel.mesh import make_mesh
 from marin.run import together as run_together
@@ -74,6 +77,32 @@ def test_processes_that_are_named_too_late_are_refused():
     jax.devices()
     with pytest.raises(ConfigError, match="start training in a process of its own"):
         start(BY_HAND | {"MARIN_PROCESS_ID": "0"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Alone:
+    output_path: str = this_output_path()
+
+
+@dataclasses.dataclass(frozen=True)
+class Together(Alone):
+    marin_together: ClassVar[bool] = True
+
+
+def train(config: Alone) -> None:
+    start(BY_HAND | {"MARIN_PROCESS_ID": "0"})
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [(Alone(), "`trained` is run by process 0 alone, but trains"), (Together(), "JAX already runs in this one alone")],
+)
+def test_training_in_a_step_that_the_other_processes_do_not_take_part_in_is_refused_at_once(config, reason, tmp_path):
+    import jax
+
+    jax.devices()
+    with pytest.raises(MarinError, match=reason):
+        Executor(ExecutorMainConfig(prefix=str(tmp_path))).run([ExecutorStep("trained", train, config)])
 
 
 def test_a_process_whose_first_never_comes_says_where_it_looked(repository, plain_environment, tmp_path):
