@@ -108,6 +108,11 @@ def duration(seconds: float | None) -> str | None:
     return f"{_three_digits(seconds / _HOUR)} h"
 
 
+def hours(seconds: float | None) -> str | None:
+    """Such as "1.65 h", for times that stand below each other."""
+    return None if seconds is None else f"{seconds / _HOUR:.2f} h"
+
+
 def percent(value: float | None) -> str | None:
     return None if value is None else f"{value:.1%}".replace("%", " %")
 

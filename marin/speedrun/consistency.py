@@ -292,7 +292,7 @@ def _device_of(info: RunInfo) -> tuple[_Device | None, list[Finding]]:
         note = "the peak of a processor is measured on the machine at hand, so it is taken as stated"
         return _Device("cpu", 1, None, "measured"), [_note("device_flops", note)]
     else:
-        said = "the hardware is not stated"
+        said = "the hardware is not stated" + ("" if info.device_name is None else " but for a name")
         if info.device_flops is None or info.training_hardware_flops is None:
             return None, [_unchecked("resources", said)]
         return None, [_error("resources", f"{said}, so nothing says that its peak is {info.device_flops:.4g} FLOP/s")]

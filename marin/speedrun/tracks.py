@@ -130,6 +130,8 @@ class Track:
     noise: Noise | None = None
     p_value: float = 0.01
     other_depths: bool = False  # whether an entry shows what its change does at other depths
+    columns: tuple[str, ...] = ()  # of its table, beside those of every track: metrics, "description", "git_commit"
+    in_hours: bool = False  # whether all of its times are written in hours, as its rules are
 
     @property
     def higher_is_better(self) -> bool:
@@ -189,6 +191,8 @@ TIME_TO_GPT2 = Track(
     min_runs=5,
     noise=CORE_NOISE,
     other_depths=True,
+    columns=("bits_per_byte", "description", "git_commit"),
+    in_hours=True,
 )
 
 LOSS_3_28 = Track(
@@ -248,10 +252,13 @@ TRACKS: tuple[Track, ...] = (FINEWEB_EDU, TIME_TO_GPT2, LOSS_3_28, SINGLE_GPU, C
 def other_track(evaluation_set: str, evaluation_digest: str | None, metric: Metric) -> Track:
     """Where rows stand that are of no track: those of one evaluation set, since only they can be compared."""
     suffix = "" if evaluation_digest is None else f"-{_slug(evaluation_digest[:8])}"
-    named = evaluation_set != NOT_EVALUATED
+    title = f"Other runs: {evaluation_set if evaluation_set != NOT_EVALUATED else 'not evaluated'}"
+    # What tells tracks apart is in their titles: pages and their readers know them by these.
+    apart = [] if metric == "bits_per_byte" else [METRICS[metric].name]
+    apart += [] if evaluation_digest is None else [f"set {evaluation_digest[:8]}"]
     return Track(
         key=f"other-{_slug(evaluation_set)}{suffix}{'' if metric == 'bits_per_byte' else f'-{metric}'}",
-        title=f"Other runs: {evaluation_set}" if named else "Other runs: not evaluated",
+        title=f"{title} ({', '.join(apart)})" if apart else title,
         text=("Runs that are of no track: other data, other hardware, or figures that are not stated.",),
         metric=metric,
         cost="training_hardware_flops",

@@ -10,6 +10,7 @@ import pytest
 from marin.data.core_tasks import CORE_TASKS
 from marin.site.leaderboard.build import build_site
 from marin.speedrun.core_counts import core_of
+from marin.speedrun.importers.nanochat import LEADERBOARD
 from marin.speedrun.results import Author, Core, CoreCounts, Evaluation, RunInfo, write_results
 
 HALF = Core(  # every second item of each task is right
@@ -110,3 +111,13 @@ def test_entry_of_the_gpt2_track_shows_what_its_change_does_at_other_depths(page
     assert "CORE by task CORE is the mean" in words
     assert "copa 100 0.5000 0.0000" in words and "boolq 3,270 0.5000 −0.3158" in words
     assert "CORE by task" not in _words(pages, "deep-d20")
+
+
+def test_row_of_a_list_says_that_its_runs_and_its_code_are_elsewhere(tmp_path: pathlib.Path) -> None:
+    build_site([], [LEADERBOARD], tmp_path / "site")
+    words = _words(tmp_path / "site", "nanochat-5")
+    assert "says that this is the mean of 5 runs, which are not given one by one: mean 0.269" in words
+    assert "It is a row of a list" in words
+    assert "the hardware is not stated but for a name" in words
+    assert "Bits per byte 0.7181" in words
+    assert "Training time 1.80 h" in words

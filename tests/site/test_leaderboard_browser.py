@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 from local_server import answering
 
+from marin.site.leaderboard.build import build_site
 from marin.site.leaderboard.serve import make_app
+from marin.speedrun.importers.nanochat import LEADERBOARD
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
 
@@ -280,6 +282,69 @@ def test_chart_shows_other_costs_other_days_and_the_best_under_a_budget(browser:
         assert "day=2026-01-01" in page.url
         budget.fill("1e19")
         assert "family/size_0" in page.locator(".best-under").inner_text()
+        assert problems == []
+
+
+@pytest.fixture(scope="module")
+def nanochat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    site = tmp_path_factory.mktemp("nanochat")
+    build_site([], [LEADERBOARD], site)
+    with _serving(site) as base:
+        yield base
+
+
+def test_time_to_gpt2_table_has_the_contest_s_columns_with_and_without_scripts(browser: Any, nanochat: str) -> None:
+    page_of_track = "tracks/time-to-gpt2.html"
+    with _opened(browser, nanochat, java_script_enabled=False) as (page, _):
+        page.goto(page_of_track)
+        built = [row.locator("th, td").all_inner_texts() for row in page.locator("#board tr").all()]
+    heads = "Rank Entry CORE|Training time|Bits per byte|Description|Hardware|Author|Date|Commit|Verified"
+    assert built[0] == heads.replace(" ", "|", 2).split("|")
+    assert built[1][3:6] == ["1.65 h", "0.7180", "settings found by agents, second round, ratio 8"]
+    assert built[1][9] == "a825e63"
+    with _opened(browser, nanochat) as (page, problems):
+        page.goto(page_of_track + "?sort=date.up")
+        rows = page.locator("#board tbody tr")
+        assert [row.locator("th, td").all_inner_texts() for row in rows.all()] == built[:0:-1]
+        page.get_by_role("searchbox").fill("climbmix")
+        assert _column(page, "name") == ["nanochat/4"]
+        page.get_by_text("Filters", exact=True).click()
+        page.get_by_role("button", name="Clear filters").click()
+        assert page.evaluate("document.activeElement.type") == "search"
+        budget = page.get_by_label("Best under")
+        said = page.locator(".best-under")
+        for typed, words in (
+            ("1.7 h", "nanochat/6"),
+            ("110min", "nanochat/5, 0.2690 for 1.80 h"),
+            ("2 parsecs", "such as 2 h"),
+        ):
+            budget.fill(typed)
+            assert words in said.inner_text()
+        assert "gate 0.256525" in page.locator(".plot").text_content()
+        ticks = [text for text in page.locator(".plot text").all_text_contents() if text.endswith(" h")]
+        assert len(ticks) >= 4 and "2 h" in ticks
+        assert problems == []
+
+
+def test_a_track_on_paper_has_all_columns_charts_and_points_where_its_axes_say(browser: Any, address: str) -> None:
+    with _opened(browser, address) as (page, problems):
+        page.goto(TRACK)
+        page.wait_for_load_state("networkidle")
+        page.emulate_media(media="print")
+        page.set_viewport_size({"width": 718, "height": 1000})  # A4 within its margins
+        assert page.evaluate("document.documentElement.scrollWidth") == 718
+        for hidden in ("#tools", ".controls", ".downloads", ".bar nav"):
+            assert not page.locator(hidden).first.is_visible()
+        cut = "(boxes) => boxes.map((box) => [box.scrollWidth - box.clientWidth, box.scrollHeight - box.clientHeight])"
+        assert [over for over in page.locator(".scroll:visible").evaluate_all(cut) if max(over) > 1] == []
+        assert page.locator("#board .c-rung").last.is_visible()
+        shape = "(plot) => [plot.clientWidth / plot.clientHeight, plot.querySelector('canvas').width / plot.querySelector('canvas').height]"
+        shown, drawn = page.locator(".plot").evaluate(shape)
+        assert shown == pytest.approx(drawn, rel=0.02)
+        assert all(
+            image.evaluate("(image) => image.complete && image.naturalWidth > 0")
+            for image in page.locator("figure img").all()
+        )
         assert problems == []
 
 

@@ -16,6 +16,7 @@ from marin.speedrun.tracks import (
     CPU_10_MINUTES,
     FINEWEB_EDU,
     LOSS_3_28,
+    METRICS,
     SINGLE_GPU,
     TIME_TO_GPT2,
     TRACKS,
@@ -23,6 +24,7 @@ from marin.speedrun.tracks import (
     Gate,
     Hardware,
     Track,
+    other_track,
 )
 
 NODE = {
@@ -327,3 +329,13 @@ def test_rows_kept_by_digest_are_the_same_and_are_verified_again_when_a_byte_cha
         assert (tmp_path / "cache" / "rows.jsonl").read_text() == whole
     (tmp_path / "cache" / "rows.jsonl").write_text("nonsense\n")
     assert collect([tmp_path / "tree"], cache=tmp_path / "cache") == changed
+
+
+def test_tracks_of_other_runs_have_titles_of_their_own() -> None:
+    made = {
+        other_track(where, digest, metric)
+        for where in ("one", "two")
+        for digest in (None, "ab" * 32)
+        for metric in METRICS
+    }
+    assert len({track.title for track in made}) == len({track.key for track in made}) == len(made) == 12

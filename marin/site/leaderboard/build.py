@@ -21,7 +21,7 @@ from marin.site import pages, wording
 from marin.site.leaderboard import api, curves, downloads, pareto, scaling_view, timeline, track_page
 from marin.site.leaderboard.differences import Parent, find_parents, settings_of
 from marin.site.leaderboard.entry_page import EntryContext, Standing, page_values
-from marin.site.leaderboard.measures import COSTS, MEASURES
+from marin.site.leaderboard.measures import MEASURES, measures_of
 from marin.site.leaderboard.output import SiteWriter, digest
 from marin.site.leaderboard.summary import EntrySummary, summarize
 from marin.speedrun.entries import Entry
@@ -237,7 +237,10 @@ class _Site:
         self, entry: Entry, homes: Sequence[_TrackView], parent: Parent | None, settings: Mapping[str, Mapping[str, str]],
         found: Sequence[curves.Curve], document: str,
     ) -> None:  # fmt: skip
-        standings = [Standing(view.summary, view.entries[view.places[entry.key]]) for view in homes]
+        standings = [
+            Standing(view.summary, view.entries[view.places[entry.key]], measures_of(view.board.track))
+            for view in homes
+        ]
         neighbours = _neighbours(homes[0], entry.key)
         shown = [
             [(one["key"], one["rank"], one["values"][homes[0].summary["metric"]], one["values"][homes[0].summary["cost"]]) for one in neighbours],
@@ -266,7 +269,7 @@ class _Site:
             (summary["csv"], lambda: downloads.table_csv(view.entries)),
             (summary["parquet"], lambda: downloads.table_parquet(view.entries)),
             (summary["bibtex"], lambda: downloads.bibtex(view.entries, track.title)),
-            (_rows_script(track.key), lambda: _script_text(track_page.rows_script(track.key, view.entries))),
+            (_rows_script(track.key), lambda: _script_text(track_page.rows_script(track, view.entries))),
             (summary["feed"], lambda: self._feed(summary["feed"], track.title, summary["page"], view.entries)),
         ):
             if not fresh(path, inputs):
@@ -331,14 +334,13 @@ class _Site:
 
     def _write_track_pages(self, view: _TrackView, drawn: _Drawn, scaling: list[api.FamilyScaling]) -> None:
         track, entries = view.board.track, view.entries
-        quality, cost = MEASURES[track.metric], MEASURES[track.cost]
+        measures = measures_of(track)
+        quality, cost = measures[track.metric], measures[track.cost]
         num_pages = max(1, -(-len(entries) // track_page.PAGE_SIZE))
         paths = {number: _table_page(track.key, number) for number in range(1, num_pages + 1)}
-        costs = [
-            one for one in COSTS if one is cost or any(entry["values"].get(one.key) is not None for entry in entries)
-        ]
         values: dict[str, Any] = {
-            "track": view.summary, "quality": quality, "cost": cost, "costs": costs, "columns": track_page.columns_of(quality, costs),
+            "track": view.summary, "quality": quality, "cost": cost, "measures": measures,
+            "columns": track_page.columns_of(track, entries), "in_hours": track.in_hours, "gate": track_page.axes_of(track).gate,
             "rows_script": _rows_script(track.key), "num_pages": num_pages, "page_paths": paths, "page_size": track_page.PAGE_SIZE,
             "feed": view.summary["feed"], "charts": drawn.charts, "num_unfitted": drawn.num_unfitted, "ranked_by": track_page.ranked_by(track),
             "record_needs": track_page.record_needs(track),
@@ -376,7 +378,7 @@ class _Site:
         everything = [entry for view in self._views for entry in view.entries]
         newest = downloads.newest(everything)
         cards = [
-            {"track": view.summary, "quality": MEASURES[view.board.track.metric], "cost": MEASURES[view.board.track.cost],
+            {"track": view.summary, "quality": MEASURES[view.board.track.metric], "cost": measures_of(view.board.track)[view.board.track.cost],
              "top": view.entries[:_TOP]}
             for view in self._views
         ]  # fmt: skip
@@ -452,4 +454,5 @@ def _environment() -> jinja2.Environment:
         "uuid": lambda key: str(uuid.uuid5(_SPACE, key)),
     })  # fmt: skip
     made.globals["levels"] = _LEVELS
+    made.globals["text_limits"] = track_page.TEXT_LIMITS
     return made

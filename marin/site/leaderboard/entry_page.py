@@ -9,7 +9,7 @@ from marin.data.core_tasks import CORE_TASKS, centered
 from marin.site import wording
 from marin.site.leaderboard.curves import Curve
 from marin.site.leaderboard.differences import Change, Parent, differences
-from marin.site.leaderboard.measures import COSTS, MEASURES
+from marin.site.leaderboard.measures import COSTS, MEASURES, QUALITIES, Measure
 from marin.site.leaderboard.summary import EntrySummary
 from marin.speedrun.entries import Entry
 from marin.speedrun.verdict import DOES_NOT_PROVE, RUNGS
@@ -19,6 +19,8 @@ _EVIDENCE = ("core", "bits_per_byte", "training_time")
 _SECTIONS = {"model_config": "Model", "train_config": "Training", "resources": "Resources"}
 _COMMAND_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
+_NO_COMMAND = "Its files name no commit of this repository, so there is no command that makes exactly this again."
+_LISTED = "It is a row of a list: what would train it again is where the list is from, and no command of this repository does."
 
 OUTCOME_MARKS = {"passed": "✓", "failed": "✕", "open": "○"}
 OUTCOME_WORDS = {"passed": "passed", "failed": "failed", "open": "not checked"}
@@ -44,6 +46,8 @@ class Standing:
 
     track: Any
     entry: EntrySummary
+    measures: Mapping[str, Measure]
+    """The figures as the track's page writes them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,12 +71,14 @@ def page_values(entry: Entry, context: EntryContext) -> dict[str, Any]:
     if parent is not None:
         changes = differences(context.settings[parent.entry.key], context.settings[entry.key])
     command = command_of(entry)
+    others = [one.key for one in QUALITIES if one.key != track["metric"]]
+    shown = [*others, *(one.key for one in COSTS), "mfu"]
     return {
         "entry": summary,
         "standings": context.standings,
         "quality": MEASURES[track["metric"]],
-        "cost": MEASURES[track["cost"]],
-        "shown_measures": (*COSTS, MEASURES["mfu"]),
+        "cost": standing.measures[track["cost"]],
+        "shown_measures": [standing.measures[key] for key in shown],
         "rungs": [entry.verdict[rung] for rung in RUNGS],
         "does_not_prove": DOES_NOT_PROVE,
         "outcome_marks": OUTCOME_MARKS,
@@ -80,12 +86,12 @@ def page_values(entry: Entry, context: EntryContext) -> dict[str, Any]:
         "open_words": OPEN_WORDS,
         "notices": NOTICES,
         "command": command,
-        "no_command": "Its files name no commit of this repository, so there is no command that makes exactly this again.",
+        "no_command": _LISTED if entry.rows[0].listed else _NO_COMMAND,
         "neighbours": context.neighbours,
         "compared": ",".join(other["key"] for other in context.neighbours[:8]),
         "curves": context.curves,
         "runs": [_run(row, track) for row in entry.rows],
-        "spread_words": spread_words(summary),
+        "spread_words": spread_words(summary, len(entry.rows)),
         "core_tasks": core_table(info.get("core")),
         "evidence": evidence_table(entry.details.get("evidence")),
         "parent": None if parent is None else {
@@ -112,12 +118,16 @@ def command_of(entry: Entry) -> str | None:
     return f"git checkout {commit[:12]} && python -m experiments.speedrun.{name}.main --force_run_failed true"
 
 
-def spread_words(entry: EntrySummary) -> str:
-    """What the interval says, in a sentence."""
+def spread_words(entry: EntrySummary, num_rows: int) -> str:
+    """What the interval says, in a sentence; a list may give one row for the mean of several runs."""
     spread = entry["spread"]
     if spread is None:
         return "No figure of the track's metric is stated."
     runs = "One run" if spread["n"] == 1 else f"{spread['n']} runs that differ in their seeds alone"
+    if num_rows < spread["n"]:
+        runs = (
+            f"The list that it is from says that this is the mean of {spread['n']} runs, which are not given one by one"
+        )
     if spread["low"] is None or spread["high"] is None:
         return f"{runs}. One run alone says nothing about the noise, and the track has no measured noise, so there is no interval."
     source = "the runs themselves" if spread["noise_from"] == "runs" else spread["noise_from"]

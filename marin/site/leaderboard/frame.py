@@ -86,10 +86,10 @@ _TIMES = (
 
 
 def cost_axis(frame: Frame, unit: str) -> Any:
-    """An axis with named ticks; `unit` is "seconds" or anything else, which is written in powers of ten."""
+    """An axis with named ticks; `unit` is "seconds", "hours" or anything else, which is written in powers of ten."""
     import altair as alt
 
-    ticks = _time_ticks(frame) if unit == "seconds" else _power_ticks(frame)
+    ticks = _time_ticks(frame, unit) if unit in ("seconds", "hours") else _power_ticks(frame)
     if len(ticks) < 2:
         ticks = _power_ticks(frame)
     # The names come from our own numbers, so they may stand in an expression.
@@ -97,8 +97,17 @@ def cost_axis(frame: Frame, unit: str) -> Any:
     return alt.Axis(values=[value for value, _ in ticks], labelExpr=f"{choose}''", labelOverlap=frame.shape is NARROW)
 
 
-def _time_ticks(frame: Frame) -> list[tuple[float, str]]:
-    return [(float(value), text) for value, text in _TIMES if frame.cost[0] <= value <= frame.cost[1]]
+def _time_ticks(frame: Frame, unit: str) -> list[tuple[float, str]]:
+    low, high = frame.cost
+    named = [(float(value), text) for value, text in _TIMES if low <= value <= high]
+    if len(named) > 2:
+        return named
+    size, name = (3600, "h") if unit == "hours" or high >= 7200 else (60, "min") if high >= 120 else (1, "s")
+    most = 4 if frame.shape is NARROW else 8
+    power = 10.0 ** math.floor(math.log10((high - low) / size / most))
+    step = next(factor * power for factor in (1, 2, 5, 10, 20) if (high - low) / size <= most * factor * power)
+    values = [round(k * step, 10) for k in range(math.ceil(low / size / step), math.floor(high / size / step) + 1)]
+    return [(value * size, f"{value:g} {name}") for value in values]
 
 
 def _power_ticks(frame: Frame) -> list[tuple[float, str]]:

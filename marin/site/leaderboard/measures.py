@@ -7,12 +7,12 @@ import dataclasses
 from collections.abc import Callable
 
 from marin.site import wording
-from marin.speedrun.tracks import METRICS
+from marin.speedrun.tracks import METRICS, Track
 
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """One figure of an entry. `unit` names the way it is written: "flops", "seconds", "count", "percent" or "plain"."""
+    """One figure of an entry. `unit` names the way it is written: "flops", "seconds", "hours", "count", "percent" or "plain"."""
 
     key: str
     title: str
@@ -33,7 +33,7 @@ def _plain(value: float | None) -> str | None:
 
 
 _WRITTEN: dict[str, Callable[[float | None], str | None]] = {
-    "flops": wording.flops, "seconds": wording.duration, "count": wording.count, "percent": wording.percent, "plain": _plain,
+    "flops": wording.flops, "seconds": wording.duration, "hours": wording.hours, "count": wording.count, "percent": wording.percent, "plain": _plain,
 }  # fmt: skip
 
 COSTS = (
@@ -48,3 +48,10 @@ QUALITIES = tuple(
     for key, info in METRICS.items()
 )
 MEASURES = {measure.key: measure for measure in (*QUALITIES, *COSTS, *OTHERS)}
+
+
+def measures_of(track: Track) -> dict[str, Measure]:
+    """The figures as a track's page writes them."""
+    if not track.in_hours:
+        return MEASURES
+    return MEASURES | {"training_time": dataclasses.replace(MEASURES["training_time"], unit="hours")}

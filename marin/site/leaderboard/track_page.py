@@ -8,12 +8,18 @@ from typing import Any
 from marin.site import wording
 from marin.site.leaderboard import pareto, timeline
 from marin.site.leaderboard.drawing import WIDE
-from marin.site.leaderboard.measures import MEASURES, OTHERS, Measure
+from marin.site.leaderboard.measures import COSTS, MEASURES, OTHERS, Measure, measures_of
 from marin.site.leaderboard.summary import EntrySummary
 from marin.speedrun.entries import Entry
 from marin.speedrun.tracks import Track
 
 PAGE_SIZE = 100
+_TEXTS = {
+    "description": "Description", "hardware": "Hardware", "optimizer": "Optimizer", "author": "Author", "date": "Date", "git_commit": "Commit",
+}  # fmt: skip
+TEXT_LIMITS = {"description": 160, "hardware": 60, "optimizer": 40, "author": 80, "date": 10, "git_commit": 7}
+_ONLY_WHERE_ASKED = ("description", "git_commit")  # long, or of no use where the run can be had by a command
+_FIELDS = {"git_commit": "git_commits"}  # of a summary
 COMPRESSOR_NAMES = {"gzip_9": "gzip -9", "xz_9": "xz -9", "zstd_19": "zstd -19"}
 
 
@@ -35,24 +41,36 @@ class Chart:
     height: int = WIDE.height
 
 
-def columns_of(quality: Measure, costs: Sequence[Measure]) -> tuple[Column, ...]:
-    """The table's columns, in order; `static/table.js` knows them by their keys."""
+def columns_of(track: Track, summaries: Sequence[EntrySummary]) -> tuple[Column, ...]:
+    """The table's columns, in order; those of which nothing is known are left out, but for what the track is about.
+
+    `row` in `templates/parts.html.j2` and `Table.makerOf` in `static/table.js` know them by their keys.
+    """
+    measures = measures_of(track)
+
+    def is_known(key: str) -> bool:
+        if key in MEASURES and key != "model_size":
+            return any(entry["values"].get(key) is not None for entry in summaries)
+        return any(entry[_FIELDS.get(key, key)] for entry in summaries)  # type: ignore[literal-required]
+
+    numbers = [one.key for one in COSTS if one.key == track.cost or is_known(one.key)]
+    numbers += [key for key in track.columns if key in MEASURES]
+    numbers += [one.key for one in OTHERS if is_known(one.key)]
+    texts = [key for key in _TEXTS if key in track.columns or (key not in _ONLY_WHERE_ASKED and is_known(key))]
     return (
         Column("rank", "Rank", "num"),
         Column("name", "Entry", "text"),
-        Column("quality", quality.title, "num"),
-        *(Column(measure.key, measure.title, "num") for measure in (*costs, *OTHERS)),
-        Column("hardware", "Hardware", "text"),
-        Column("optimizer", "Optimizer", "text"),
-        Column("author", "Author", "text"),
-        Column("date", "Date", "text"),
+        Column("quality", measures[track.metric].title, "num"),
+        *(Column(key, measures[key].title, "num") for key in numbers),
+        *(Column(key, _TEXTS[key], "text") for key in texts),
         Column("rung", "Verified", "text"),
     )
 
 
 def axes_of(track: Track) -> pareto.Axes:
     gate = next((gate.bound for gate in track.gates if gate.field == track.metric), None)
-    return pareto.Axes(MEASURES[track.cost], MEASURES[track.metric], gate)
+    measures = measures_of(track)
+    return pareto.Axes(measures[track.cost], measures[track.metric], gate)
 
 
 def points_of(track: Track, summaries: Sequence[EntrySummary]) -> list[pareto.Point]:
@@ -78,7 +96,7 @@ def references_of(track: Track, entries: Sequence[Entry]) -> dict[str, float]:
 
 def timeline_of(track: Track, records: Sequence[EntrySummary]) -> tuple[Measure, list[timeline.Record]]:
     """What the timeline shows: the cost where the track asks for the least, else the quality."""
-    measure = MEASURES[track.cost if track.objective == "least cost" else track.metric]
+    measure = measures_of(track)[track.cost if track.objective == "least cost" else track.metric]
     dated = [
         timeline.Record(entry["name"], entry["date"], value, entry["key"])
         for entry in records
@@ -141,8 +159,14 @@ def pager(number: int, last: int) -> list[int | None]:
     return found
 
 
-def rows_script(key: str, summaries: Sequence[EntrySummary]) -> dict[str, Any]:
+def rows_script(track: Track, summaries: Sequence[EntrySummary]) -> dict[str, Any]:
     """The table as columns, for `static/table.js`: texts are cleaned here, as the pages' are."""
+    clean = wording.clean
+
+    def texts(key: str) -> list[str | None]:
+        found = [next(iter(entry["git_commits"]), None) if key == "git_commit" else entry[key] for entry in summaries]  # type: ignore[literal-required]
+        return [clean(text, TEXT_LIMITS[key]) if text else None for text in found]
+
     measures = {
         measure.key: [
             entry["model_size"] if measure.key == "model_size" else entry["values"].get(measure.key)
@@ -150,16 +174,12 @@ def rows_script(key: str, summaries: Sequence[EntrySummary]) -> dict[str, Any]:
         ]
         for measure in MEASURES.values()
     }
-    clean = wording.clean
     return {
-        "track": key,
+        "track": track.key,
         "key": [entry["key"] for entry in summaries],
         "name": [clean(entry["name"], 160) for entry in summaries],
-        "author": [clean(entry["author"], 80) for entry in summaries],
-        "date": [entry["date"] for entry in summaries],
         "family": [clean(entry["family"], 120) if entry["family"] else None for entry in summaries],
-        "optimizer": [clean(entry["optimizer"], 40) if entry["optimizer"] else None for entry in summaries],
-        "hardware": [clean(entry["hardware"], 60) if entry["hardware"] else None for entry in summaries],
+        **{key: texts(key) for key in _TEXTS if key not in _ONLY_WHERE_ASKED or key in track.columns},
         "state": [entry["state"] for entry in summaries],
         "why": [clean(entry["reasons"][0], 180) if entry["reasons"] else None for entry in summaries],
         "rung": [entry["rung"] or "none" for entry in summaries],

@@ -29,9 +29,11 @@ const scaleOf = (values, isLog, pixels, pad) => {
 };
 
 marin.ticks = (scale, unit, most) => {
-  if (unit === "seconds") {
+  if (unit === "seconds" || unit === "hours") {
     const inside = TIMES.filter(([value]) => value >= scale.low && value <= scale.high);
-    if (inside.length > 1) return inside.filter((_, k) => k % Math.ceil(inside.length / most) === 0);
+    if (inside.length > 2) return inside.filter((_, k) => k % Math.ceil(inside.length / most) === 0);
+    const [size, name] = unit === "hours" || scale.high >= 7200 ? [3600, "h"] : scale.high >= 120 ? [60, "min"] : [1, "s"];
+    return linearTicks(scale.low / size, scale.high / size, most).map((value) => [value * size, `${value} ${name}`]);
   }
   if (!scale.isLog || scale.high / scale.low < 4) {
     return linearTicks(scale.low, scale.high, most).map((value) => [value, unit === "plain" ? String(value) : marin.write[unit](value)]);
@@ -53,6 +55,7 @@ marin.ticks = (scale, unit, most) => {
 marin.Chart = class {
   constructor(figure, rows, quality, cost, onPoint) {
     Object.assign(this, { figure, rows, quality: marin.measures[quality], cost: marin.measures[cost], onPoint });
+    this.gate = figure.dataset.gate ? Number(figure.dataset.gate) : null; // what an entry must reach
     this.isVisible = new Uint8Array(rows.key.length).fill(1);
     this.drawn = [];
     this.lit = -1;
@@ -135,11 +138,15 @@ marin.Chart = class {
     const narrow = width < 560;
     const height = narrow ? 320 : 430;
     this.plot.style.height = `${height}px`;
-    const box = { left: narrow ? 46 : 58, right: 14, top: 12, bottom: 46 };
-    const [inner, tall] = [width - box.left - box.right, height - box.top - box.bottom];
+    this.plot.style.setProperty("--shape", `${width} / ${height}`); // on paper
     const everything = this.rows.key.map((_, index) => index).filter((index) => xs[index] > 0 && ys[index] != null);
+    const box = { left: 0, right: 14, top: 12, bottom: 46 };
+    const tall = height - box.top - box.bottom;
+    this.y = scaleOf([...everything.map((index) => ys[index]), this.gate], this.quality.log, tall, 0.08);
+    const levels = this.y ? marin.ticks(this.y, "plain", narrow ? 6 : 8) : [];
+    box.left = 30 + 7 * Math.max(...levels.map(([, text]) => text.length), 2); // the axis's title stands left of the longest
+    const inner = width - box.left - box.right;
     this.x = scaleOf(everything.map((index) => xs[index]), true, inner, 0.04);
-    this.y = scaleOf(everything.map((index) => ys[index]), this.quality.log, tall, 0.08);
     this.under.replaceChildren();
     this.made = made;
     this.fits = Boolean(this.x && this.y && inner >= 50);
@@ -155,13 +162,17 @@ marin.Chart = class {
     }
     const { draw } = marin;
     for (const layer of [this.under, this.svg]) layer.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    for (const [value, text] of marin.ticks(this.y, "plain", narrow ? 6 : 8)) {
+    for (const [value, text] of levels) {
       const at = box.top + tall - this.y.at(value);
       this.under.append(draw("line", { class: "grid", x1: box.left, x2: width - box.right, y1: at, y2: at }), draw("text", { x: box.left - 8, y: at + 4, "text-anchor": "end" }, text));
     }
     for (const [value, text] of marin.ticks(this.x, this.cost.unit, narrow ? 4 : 10)) {
       const at = box.left + this.x.at(value);
       this.under.append(draw("line", { class: "grid", x1: at, x2: at, y1: box.top, y2: box.top + tall }), draw("text", { x: at, y: box.top + tall + 18, "text-anchor": "middle" }, text));
+    }
+    if (this.gate !== null) {
+      const at = box.top + tall - this.y.at(this.gate);
+      this.under.append(draw("line", { class: "gate", x1: box.left, x2: width - box.right, y1: at, y2: at }), draw("text", { x: width - box.right - 4, y: at - 5, "text-anchor": "end" }, `gate ${this.gate}`));
     }
     this.under.append(draw("text", { class: "title", x: box.left + inner / 2, y: height - 6, "text-anchor": "middle" }, `${this.cost.title} (log)`));
     const title = draw("text", { class: "title", x: 0, y: 0, "text-anchor": "middle", transform: `translate(11 ${box.top + tall / 2}) rotate(-90)` }, `${this.quality.title} (${this.quality.higher ? "higher" : "lower"} is better)`);
@@ -272,7 +283,7 @@ marin.Chart = class {
           const x = px(index) + side * far;
           const y = py(index) + far * drop;
           const rectangle = [side < 0 ? x - wide : x, y - 8, side < 0 ? x : x + wide, y + 8];
-          if (rectangle[0] < 50 || rectangle[2] > width - 8 || rectangle[3] > floor) continue;
+          if (rectangle[0] < this.box.left - 6 || rectangle[2] > width - 8 || rectangle[3] > floor) continue;
           if (taken.some((other) => other[0] < rectangle[2] && rectangle[0] < other[2] && other[1] < rectangle[3] && rectangle[1] < other[3])) continue;
           taken.push(rectangle);
           this.svg.append(marin.draw("text", { class: "name", x, y: y + 4, "text-anchor": side < 0 ? "end" : "start" }, text));

@@ -21,6 +21,7 @@ marin.write = {
     if (Math.abs(value) < 120) return `${threeDigits(value)} s`;
     return Math.abs(value) < 7200 ? `${threeDigits(value / 60)} min` : `${threeDigits(value / 3600)} h`;
   },
+  hours: (value) => `${(value / 3600).toFixed(2)} h`,
   count(value) {
     for (const [limit, unit] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "K"]]) {
       if (Math.abs(value) >= 0.9995 * limit) return `${threeDigits(value / limit)} ${unit}`;
@@ -32,6 +33,15 @@ marin.write = {
   margin: (value) => (value !== 0 && Math.abs(value) < 9.5e-5 ? exponential(value, 0) : String(Number(value.toPrecision(1)))),
 };
 marin.raised = raised;
+
+// A figure that somebody typed, such as 1e19, 3.5B, 90 min or 1.5 h; null where it is none. A time without a unit is in the page's.
+const FACTORS = { time: { s: 1, sec: 1, min: 60, m: 60, h: 3600, d: 86400 }, count: { k: 1e3, m: 1e6, b: 1e9, t: 1e12 } };
+marin.readAmount = (text, unit) => {
+  const [, digits, name] = /^([\d.]+(?:e[+-]?\d+)?)([a-z]*)$/.exec(text.toLowerCase().replace(/[\s_,]/g, "")) ?? [];
+  const factors = { "": unit === "hours" ? 3600 : 1, ...(unit === "seconds" || unit === "hours" ? FACTORS.time : FACTORS.count) };
+  const value = Number(digits) * (factors[name] ?? NaN);
+  return value > 0 && Number.isFinite(value) ? value : null;
+};
 
 // The figures that tables and charts show, as marin/site/leaderboard/measures.py has them.
 const measure = (key, title, unit, more) => [key, { key, title, unit, higher: false, log: true, ...more, text: (value) => marin.write[unit](value) }];
@@ -46,6 +56,8 @@ marin.measures = Object.fromEntries([
   measure("mfu", "MFU", "percent", { higher: true }),
   measure("model_size", "Parameters", "count"),
 ]);
+// On the page of a track whose rules are in hours, all of its times are.
+marin.useHours = () => Object.assign(marin.measures, Object.fromEntries([measure("training_time", "Training time", "hours")]));
 marin.costs = ["training_hardware_flops", "model_flops", "training_time", "total_tokens"];
 marin.levels = { none: 0, parsed: 1, arithmetic: 2, log: 3, "re-evaluated": 4, "re-run": 5 };
 

@@ -70,5 +70,10 @@ class LiveChart {
   }
 }
 
+// Pictures further down wait for what is in sight, not for somebody to come to them: a page that is printed has them all.
+addEventListener("load", () => {
+  for (const image of document.querySelectorAll('img[loading="lazy"]')) image.loading = "eager";
+});
+
 // A page that is opened from disk may not read other files: there the pictures stay pictures.
 if (location.protocol !== "file:") for (const figure of document.querySelectorAll("figure.live")) new LiveChart(figure);

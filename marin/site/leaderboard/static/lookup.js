@@ -1,6 +1,6 @@
 // Which entries a track's table shows, and in which order. What a column or a word says of each row is worked out once and kept as
 // numbers, so that a sort is a walk along an order and a filter a product of masks, however many rows there are.
-const TEXTS = ["name", "hardware", "optimizer", "author", "date"];
+const TEXTS = ["name", "description", "hardware", "optimizer", "author", "date", "git_commit"];
 const MOST_WORDS = 32;
 
 marin.Lookup = class {
@@ -75,7 +75,7 @@ marin.Lookup = class {
     const { rows } = this;
     const starts = new Int32Array(this.count + 1);
     const lines = rows.key.map((_, k) => {
-      const line = [rows.name[k], rows.author[k], rows.hardware[k], rows.optimizer[k], rows.date[k], rows.rung[k], rows.state[k]].filter(Boolean).join(" ").toLowerCase();
+      const line = [...TEXTS.map((text) => rows[text]?.[k]), rows.rung[k], rows.state[k]].filter(Boolean).join(" ").toLowerCase();
       starts[k + 1] = starts[k] + line.length + 1;
       return line;
     });

@@ -5,6 +5,7 @@
 const { make } = marin;
 const FACETS = [["author", "Author"], ["family", "Family"], ["optimizer", "Optimizer"], ["hardware", "Hardware"], ["rung", "Verified at least"]];
 const SIZES = [["", "any"], ["0-3e7", "up to 30 M"], ["3e7-1e8", "30 M to 100 M"], ["1e8-3e8", "100 M to 300 M"], ["3e8-1e9", "300 M to 1 B"], ["1e9-1e99", "1 B and more"]];
+const EXAMPLES = { flops: "1e19", count: "10B", seconds: "30 min", hours: "2 h" }; // of a budget
 const LOWEST_ROW = 36; // pixels: no row is lower
 const FEWEST_ROWS = 12;
 const ROWS_A_FRAME = 24;
@@ -17,6 +18,7 @@ class Table {
     this.count = rows.key.length;
     this.quality = table.dataset.quality;
     this.main = table.dataset.main;
+    if ("hours" in table.dataset) marin.useHours();
     this.pageSize = Number(table.dataset.pageSize);
     this.columns = [...table.tHead.rows[0].cells].map((cell) => cell.dataset.column);
     this.state = marin.readState();
@@ -125,30 +127,54 @@ class Table {
   // The row that `row` of templates/parts.html.j2 makes.
   row(index) {
     const { rows } = this;
-    const unknown = (title = "not stated") => make("span", { class: "none", title }, "—");
-    const figure = (key, className, extra = null) => {
-      const value = rows.measures[key]?.[index] ?? null;
-      return make("td", { class: `num ${className}` }, value === null ? unknown() : marin.measures[key].text(value), extra);
-    };
-    const text = (key) => make("td", { class: `c-${key}` }, rows[key][index] ?? unknown());
-    const isOff = rows.state[index] !== "ranked";
-    const name = make("th", { scope: "row", class: "c-name" },
-      make("a", { href: `${marin.root}entries/${rows.key[index]}.html` }, ...marin.breakable(rows.name[index])),
-      rows.record[index] ? make("span", { class: "mark record" }, "record") : null,
-      isOff ? make("span", { class: `mark ${rows.state[index]}` }, rows.state[index]) : null,
-      make("span", { class: "sub" }, rows.author[index] + (rows.date[index] ? ` · ${rows.date[index]}` : "")),
-      rows.why[index] ? make("span", { class: "why" }, rows.why[index]) : null);
-    const spread = rows.n[index] === null ? null
-      : make("span", { class: "spread" }, `${rows.margin[index] === null ? "" : `±${marin.write.margin(rows.margin[index])} `}n\u00a0${rows.n[index]}`);
-    const rank = make("td", { class: "num c-rank" }, rows.rank[index] === null ? unknown("not ranked") : String(rows.rank[index]));
-    if (rows.frontier[index]) rank.append(make("span", { class: "dot", title: "on the Pareto frontier" }), make("span", { class: "hidden" }, " on the Pareto frontier"));
-    const made = make("tr", { "data-key": rows.key[index], class: rows.frontier[index] ? "frontier" : isOff ? rows.state[index] : "" },
-      rank, name, figure(this.quality, "c-quality", spread),
-      ...marin.costs.filter((key) => this.columns.includes(key)).map((key) => figure(key, `c-${key}${key === this.main ? " on-phone" : ""}`)),
-      figure("mfu", "c-mfu"), figure("model_size", "c-model_size"), text("hardware"), text("optimizer"), text("author"), text("date"),
-      make("td", { class: "c-rung" }, marin.ladder(rows.rung[index])));
+    const state = rows.state[index] === "ranked" ? "" : rows.state[index];
+    this.makers ??= this.columns.map((column) => this.makerOf(column));
+    const made = make("tr", { "data-key": rows.key[index], class: rows.frontier[index] ? "frontier" : state }, ...this.makers.map((maker) => maker(index, state)));
     this.addBox(made, index);
     return made;
+  }
+
+  // What makes a column's cells.
+  makerOf(column) {
+    const { rows } = this;
+    const unknown = (title = "not stated") => make("span", { class: "none", title }, "—");
+    const figures = (key, className) => {
+      const values = rows.measures[key] ?? [];
+      const { text } = marin.measures[key];
+      return (index, extra = null) => make("td", { class: className }, (values[index] ?? null) === null ? unknown() : text(values[index]), extra);
+    };
+    if (column === "rank") {
+      return (index) => {
+        const rank = make("td", { class: "num c-rank" }, rows.rank[index] === null ? unknown("not ranked") : String(rows.rank[index]));
+        if (rows.frontier[index]) rank.append(make("span", { class: "dot", title: "on the Pareto frontier" }), make("span", { class: "hidden" }, " on the Pareto frontier"));
+        return rank;
+      };
+    }
+    if (column === "name") {
+      return (index, state) => make("th", { scope: "row", class: "c-name" },
+        make("a", { href: `${marin.root}entries/${rows.key[index]}.html` }, ...marin.breakable(rows.name[index])),
+        rows.record[index] ? make("span", { class: "mark record" }, "record") : null,
+        state ? make("span", { class: `mark ${state}` }, state) : null,
+        make("span", { class: "sub" }, rows.author[index] + (rows.date[index] ? ` · ${rows.date[index]}` : "")),
+        rows.why[index] ? make("span", { class: "why" }, rows.why[index]) : null);
+    }
+    if (column === "quality") {
+      const figure = figures(this.quality, "num c-quality");
+      return (index) => figure(index, rows.n[index] === null ? null
+        : make("span", { class: "spread" }, `${rows.margin[index] === null ? "" : `±${marin.write.margin(rows.margin[index])} `}n\u00a0${rows.n[index]}`));
+    }
+    if (column === "rung") return (index) => make("td", { class: "c-rung" }, marin.ladder(rows.rung[index]));
+    if (column in marin.measures) {
+      const figure = figures(column, `num c-${column}${column === this.main ? " on-phone" : ""}`);
+      return (index) => figure(index);
+    }
+    const [texts, attributes] = [rows[column], { class: `c-${column}` }];
+    return (index) => make("td", attributes, texts[index] ?? unknown());
+  }
+
+  // Where a key goes on after the button that was pressed is gone.
+  focus() {
+    this.table.parentElement.focus({ preventScroll: true });
   }
 
   // --- heads, pages -----------------------------------------------------------------------------------------------
@@ -189,6 +215,7 @@ class Table {
       const go = () => {
         this.set("page", String(page), true);
         document.getElementById("entries").scrollIntoView();
+        this.focus();
       };
       items.push(make("li", {}, page === this.page ? make("span", { "aria-current": "page" }, String(page)) : make("button", { type: "button", "aria-label": `page ${page}`, onclick: go }, String(page))));
       previous = page;
@@ -242,6 +269,7 @@ class Table {
     this.makeTools();
     document.querySelector("#tools details").open = true;
     this.set("q", "");
+    document.querySelector("#tools input").focus();
   }
 
   // --- choosing ---------------------------------------------------------------------------------------------------
@@ -265,6 +293,7 @@ class Table {
       for (const box of this.body.querySelectorAll(".pick input")) box.checked = false;
       marin.writeState(this.state);
       this.showBasket();
+      this.focus();
     };
     this.basket.replaceChildren(`${this.chosen.length} of up to 8 chosen`, make("button", { type: "button", class: "plain", onclick: clear }, "Clear"),
       make("a", { class: "main-button", href: `${marin.root}compare.html?runs=${this.chosen.join(",")}` }, "Compare"));
@@ -281,13 +310,14 @@ class Table {
     const { chart } = this;
     const x = make("select", { "aria-label": "Figure on the x axis" }, ...marin.costs.filter((key) => this.rows.measures[key]).map((key) => make("option", { value: key }, marin.measures[key].title)));
     x.value = axis;
-    const budget = make("input", { type: "text", inputmode: "decimal", size: "9", placeholder: "e.g. 1e19", value: this.state.get("budget") ?? "" });
+    const budget = make("input", { type: "text", inputmode: "decimal", size: "9", value: this.state.get("budget") ?? "" });
     const said = make("p", { class: "best-under", role: "status" });
     const label = make("label", {}, "Best under", budget);
     const underBudget = () => {
-      const limit = Number(budget.value.replace(/[ _,]/g, ""));
-      chart.budget = budget.value.trim() && limit > 0 ? limit : null;
-      if (chart.budget === null) said.textContent = budget.value.trim() ? "A budget is a number, such as 1e19; time is in seconds." : "";
+      const limit = marin.readAmount(budget.value, chart.cost.unit);
+      budget.placeholder = `e.g. ${EXAMPLES[chart.cost.unit]}`;
+      chart.budget = limit;
+      if (limit === null) said.textContent = budget.value.trim() ? `A budget is a number, such as ${EXAMPLES[chart.cost.unit]}.` : "";
       else {
         const best = chart.bestUnder(limit);
         if (best < 0) said.textContent = `No entry costs at most ${chart.cost.text(limit)} ${chart.cost.title.toLowerCase()}.`;
