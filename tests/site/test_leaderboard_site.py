@@ -228,6 +228,18 @@ def test_site_build_that_was_cut_off_is_followed_by_a_whole_one(
     assert {name: data for name, data in _snapshot(tmp_path).items() if name in whole} == whole
 
 
+def test_a_page_of_something_else_is_not_written_over(results_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "index.html").write_text("<h1>My garden</h1>")
+    (tmp_path / "CNAME").write_text("example.org")
+    with pytest.raises(StorageError, match=r"index.html is not a leaderboard's, and would be written over"):
+        build_site([results_dir / "hello"], [], tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["CNAME", "index.html"]
+    (tmp_path / "index.html").unlink()
+    build_site([results_dir / "hello"], [], tmp_path)
+    assert (tmp_path / "CNAME").read_text() == "example.org"
+    assert (tmp_path / "tracks").is_dir()
+
+
 def test_site_record_that_names_other_files_removes_none_of_them(
     results_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:

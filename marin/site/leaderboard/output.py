@@ -14,6 +14,8 @@ from marin.errors import StorageError
 from marin.storage import files
 
 RECORD = ".build.json"
+_FRONT = "index.html"
+_NAME = b"Marin Speedrun"  # on every page
 _HERE = pathlib.Path(__file__).parent
 
 
@@ -25,12 +27,21 @@ class SiteWriter:
             raise StorageError(f"{target}: a file stands where the site's directory should be: choose another --output")
         self.target = target
         self._record = files.join(target, RECORD)
+        self._refuse_another_page()
         self._earlier = self._read_record()
         self._sizes = _sizes_below(target) if files.is_local(target) else {}
         self._made: dict[str, list[Any]] = {}
         self._parents: set[str] = set()
         self._has_written = False
         self.num_written = 0
+
+    def _refuse_another_page(self) -> None:
+        """A build that was killed leaves no record, so that a front page without one is known by what it says."""
+        front = files.join(self.target, _FRONT)
+        if not files.exists(self._record) and files.exists(front) and _NAME not in files.read_bytes(front):
+            raise StorageError(
+                f"{front} is not a leaderboard's, and would be written over: choose another --output, or remove it"
+            )
 
     def is_fresh(self, path: str, inputs: str) -> bool:
         """Whether the file is there as an earlier build made it from the same `inputs`; if so, it is kept.
