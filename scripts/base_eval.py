@@ -13,12 +13,21 @@ from typing import Any
 from marin.errors import ConfigError
 from marin.evaluation.core import check_core
 from marin.evaluation.core.bundle import CONFIG_FILE
-from marin.gpt2.base_evaluation import BITS_FILE, BaseModel, bits_step, core_records, measure_core, sample
-from marin.gpt2.command import parse_flags, run_command
+from marin.gpt2.base_evaluation import (
+    BITS_FILE,
+    BaseModel,
+    bits_step,
+    core_records,
+    measure_core,
+    sample,
+    samples_of,
+)
+from marin.gpt2.command import check_numbers, parse_flags, run_command
 from marin.gpt2.datasets import open_dataset
 from marin.gpt2.devices import resources_of
 from marin.gpt2.places import Places
 from marin.gpt2.samples import samples_markdown
+from marin.gpt2.sections import read_section, timed
 from marin.gpt2.stages import process_index, report_section, run_stage
 from marin.models.hf_import import hf_folder
 from marin.storage import files
@@ -26,6 +35,9 @@ from marin.training.compile_cache import use_compile_cache
 from marin.training.preflight import check_devices
 
 PARTS = ("core", "bpb", "sample")
+_SECTION = "Base model evaluation"
+_BITS = ("train_bpb", "train bytes", "val_bpb", "val bytes")
+_NOT_CORE = "not CORE, as data is missing"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +82,7 @@ class Flags:
         unknown = [part for part in parts if part not in PARTS]
         if unknown or not parts:
             raise ConfigError(f"`--eval` is {self.eval!r}: use one or more of {', '.join(PARTS)}, separated by commas")
-        if self.device_batch_size < 1:
-            raise ConfigError(f"`--device-batch-size` is {self.device_batch_size}: use at least 1")
+        check_numbers(self, ("device_batch_size", "split_tokens"))
         if self.hf_path is not None and (self.model_tag is not None or self.step is not None):
             raise ConfigError("`--hf-path` names the model: leave out `--model-tag` and `--step`")
         return parts
@@ -90,8 +101,7 @@ def main() -> None:
     else:
         model = BaseModel.of_run(places, places.find_run("base", flags.model_tag), flags.step)
     bundle = _bundle(flags, places) if "core" in parts else None
-    figures: dict[str, Any] = {"model": model.folder.name}
-    text = ""
+    figures = {"model": model.folder.name, "weights": model.identity[:16], **_measured_before(places, model, parts)}
     if "bpb" in parts:
         dataset = open_dataset(places, flags.dataset, flags.text_key)
         for split in ("train", "val"):
@@ -102,7 +112,10 @@ def main() -> None:
             figures |= {f"{split}_bpb": found["value"], f"{split} bytes": found["num_bytes"]}
             print(f"{split} bits per byte: {found['value']:.6f} on {found['num_bytes']:,} bytes", flush=True)
     if bundle is not None:
-        core = measure_core(model, bundle, max_per_task=flags.max_per_task, rows=flags.device_batch_size, places=places)
+        with timed(places, "base_eval_core"):
+            core = measure_core(
+                model, bundle, max_per_task=flags.max_per_task, rows=flags.device_batch_size, places=places
+            )
         print(
             f"{core.to_text()}\n{places.base_eval / model.name}.csv, records in {core_records(model, flags.max_per_task)}",
             flush=True,
@@ -123,13 +136,25 @@ def main() -> None:
                 for task in core.tasks
             },
         }
-        missing = "\n".join(f"- {line}" for line in core.incomplete)
-        text = f"This is not CORE, as data is missing:\n\n{missing}\n\n" if missing else ""
+        if core.incomplete:
+            figures[_NOT_CORE] = {str(number): line for number, line in enumerate(core.incomplete, start=1)}
     if "sample" in parts:
-        path = sample(model)
-        text += samples_markdown(path)
+        with timed(places, "base_eval_samples"):
+            path = sample(model)
         print(samples_markdown(path))
-    report_section(places, "Base model evaluation", figures, text)
+    written = samples_of(model)
+    report_section(places, _SECTION, figures, "" if written is None else samples_markdown(written))
+
+
+def _measured_before(places: Places, model: BaseModel, parts: list[str]) -> dict[str, Any]:
+    """The figures of the same weights that the section has, of parts that are not measured now."""
+    section = read_section(places, _SECTION)
+    figures = {} if section is None else section["figures"]
+    if figures.get("weights") != model.identity[:16]:
+        return {}
+    of_bits = {key: value for key, value in figures.items() if key in _BITS}
+    of_core = {key: value for key, value in figures.items() if key not in (*_BITS, "model", "weights")}
+    return {**({} if "bpb" in parts else of_bits), **({} if "core" in parts else of_core)}
 
 
 def _bundle(flags: Flags, places: Places) -> Path | None:

@@ -13,7 +13,14 @@ from marin.data.mixture import Mixture
 from marin.errors import ConfigError
 from marin.evaluation.core import check_core
 from marin.execution.step import InputName, this_output_path
-from marin.gpt2.command import flags_table, keep_off_wandb_unless_named, parse_flags, run_command, run_name
+from marin.gpt2.command import (
+    check_numbers,
+    flags_table,
+    keep_off_wandb_unless_named,
+    parse_flags,
+    run_command,
+    run_name,
+)
 from marin.gpt2.datasets import ValidationConfig, open_dataset, open_tokenizer, tokenize_dataset_step
 from marin.gpt2.depth import Horizon, Rates, Recipe, Shape, recipe
 from marin.gpt2.devices import precision_of, resources_of
@@ -134,6 +141,12 @@ class Flags:
         return dataclasses.replace(self, **chosen)
 
 
+_OR_MINUS_ONE = (
+    "num_iterations", "target_flops", "target_param_data_ratio", "total_batch_size",
+    "eval_every", "core_metric_every", "core_metric_max_per_task", "sample_every", "save_every",
+)  # fmt: skip
+
+
 def tag_of(flags: Flags) -> str:
     """The name of the run's directory, of filled flags."""
     return flags.model_tag or f"d{flags.depth}"
@@ -142,8 +155,9 @@ def tag_of(flags: Flags) -> str:
 def make_recipe(flags: Flags, vocab_size: int) -> Recipe:
     """The model, horizon and optimizer that filled flags ask for."""
     assert flags.depth is not None and flags.target_param_data_ratio is not None and flags.total_batch_size is not None
-    if flags.device_batch_size < 1:
-        raise ConfigError(f"`--device-batch-size` is {flags.device_batch_size}: use at least 1")
+    if flags.resume_from_step < -1:
+        raise ConfigError(f"`--resume-from-step` is {flags.resume_from_step}: use a step, or -1 for the newest")
+    check_numbers(flags, ("device_batch_size", "eval_tokens", "checkpoint_interval"), _OR_MINUS_ONE)
     return recipe(
         Shape(
             flags.depth, vocab_size, flags.aspect_ratio, flags.head_dim, flags.max_seq_len, flags.window_pattern.upper()

@@ -28,6 +28,7 @@ from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.devices import resources_of
 from marin.gpt2.opening import precision_for
 from marin.gpt2.places import Places
+from marin.gpt2.sections import timed
 from marin.gpt2.stages import process_index, report_section
 from marin.training.compile_cache import use_compile_cache
 from marin.training.preflight import check_devices
@@ -154,9 +155,10 @@ def main() -> None:
     )
     folder = Path(places.base, "chat_eval", f"{flags.source}_{run.name}_{loaded.step:06d}")
     kept = RecordFolder(folder, {"weights": weights})
-    scores = chat_scores(
-        loaded.model, loaded.tokenizer, tasks, options, precision=precision, report=counter, records=kept
-    )
+    with timed(places, f"chat_eval, {flags.source}"):
+        scores = chat_scores(
+            loaded.model, loaded.tokenizer, tasks, options, precision=precision, report=counter, records=kept
+        )
     verdict = show(scores, places.task_data, limit)
     core = chat_core(scores)
     print(f"{verdict}\nreplies: {folder}")

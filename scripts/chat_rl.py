@@ -13,7 +13,14 @@ from marin.errors import ConfigError
 from marin.evaluation.chat.datasets import GSM8K_TEST, GSM8K_TRAIN, download
 from marin.finetuning.origin import FinetuneRates, Origin
 from marin.finetuning.rl import RlConfig, read_figures, train_rl
-from marin.gpt2.command import flags_table, keep_off_wandb_unless_named, parse_flags, run_command, run_name
+from marin.gpt2.command import (
+    check_numbers,
+    flags_table,
+    keep_off_wandb_unless_named,
+    parse_flags,
+    run_command,
+    run_name,
+)
 from marin.gpt2.devices import resources_of
 from marin.gpt2.places import Places
 from marin.gpt2.stages import process_index, report_section, run_stage, stage
@@ -111,6 +118,14 @@ def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> RlCon
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
+    check_numbers(
+        flags,
+        (
+            *("num_questions", "num_epochs", "device_batch_size", "examples_per_step", "num_samples", "max_new_tokens"),
+            *("eval_examples", "checkpoint_interval"),
+        ),
+        ("eval_every", "save_every"),
+    )
     places = Places.of(flags.base_dir)
     keep_off_wandb_unless_named(flags.run)
     if flags.task == "gsm8k" and flags.download and process_index() == 0:  # all processes write to one place

@@ -18,7 +18,14 @@ from marin.finetuning.conversations import ConversationsConfig, tokenize_convers
 from marin.finetuning.origin import FinetuneRates, Origin
 from marin.finetuning.sft import SftConfig, read_figures, train_sft
 from marin.finetuning.sources import PUBLIC, LocalFile
-from marin.gpt2.command import flags_table, keep_off_wandb_unless_named, parse_flags, run_command, run_name
+from marin.gpt2.command import (
+    check_numbers,
+    flags_table,
+    keep_off_wandb_unless_named,
+    parse_flags,
+    run_command,
+    run_name,
+)
 from marin.gpt2.devices import resources_of
 from marin.gpt2.places import Places
 from marin.gpt2.stages import process_index, report_section, run_stage, stage
@@ -163,6 +170,11 @@ def main() -> None:
         raise ConfigError(
             f"`--max-seq-len` is {flags.max_seq_len}: use at least 2, or leave it out for that of the base run"
         )
+    check_numbers(
+        flags,
+        ("device_batch_size", "total_batch_size", "eval_tokens", "checkpoint_interval"),
+        ("num_iterations", "eval_every", "chatcore_every"),
+    )
     places = Places.of(flags.base_dir)
     keep_off_wandb_unless_named(flags.run)
     base = places.find_run("base", flags.model_tag)

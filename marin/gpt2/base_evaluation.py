@@ -16,7 +16,7 @@ import functools
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 
@@ -186,12 +186,15 @@ def measure_bits(config: BitsConfig) -> None:
 def sample(model: BaseModel) -> Path:
     """Lets the model write; what it wrote before is kept, as it would write the same."""
     path = model.folder / SAMPLES_FILE
-    made_by: Any = None
-    if path.is_file():
-        made_by = files.read_json(str(path)).get("weights")
-    if made_by != model.identity:
+    if samples_of(model) is None:
         loaded = model.load()
         precision = Precision(loaded.precision.compute)
         write_samples(loaded.model, loaded.tokenizer, loaded.config.max_seq_len, precision, path)
         files.write_json(str(path), {**files.read_json(str(path)), "weights": model.identity})
     return path
+
+
+def samples_of(model: BaseModel) -> Path | None:
+    """What the model wrote before, if these weights did."""
+    path = model.folder / SAMPLES_FILE
+    return path if path.is_file() and files.read_json(str(path)).get("weights") == model.identity else None

@@ -1,12 +1,13 @@
 """What the commands in `scripts/` share: flags, W&B, and how they end: one message for a mistake, the usual exit statuses."""
 
 import dataclasses
+import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from marin.errors import clean_exit
+from marin.errors import ConfigError, clean_exit
 
 NO_LOGGING = "dummy"
 """The `--run` that is not logged on W&B."""
@@ -25,6 +26,20 @@ def parse_flags(kind: type[Flags], description: str | None, arguments: Sequence[
     if given[:1] == ["--"]:
         given = given[1:]
     return tyro.cli(kind, args=given, description=description)
+
+
+def check_numbers(flags: Any, above_zero: Iterable[str] = (), or_minus_one: Iterable[str] = ()) -> None:
+    """Checks the fields that are named, where they are not None: finite, and above 0; in `or_minus_one` -1 stands for none.
+
+    Raises:
+        ConfigError: a number that nothing can be done with, which would else mean "none" without a word.
+    """
+    for names, ends in ((above_zero, "use a number above 0"), (or_minus_one, "use a number above 0, or -1 for none")):
+        for name in names:
+            value = getattr(flags, name)
+            is_none = value is None or (value == -1 and names is or_minus_one)
+            if not is_none and not (math.isfinite(value) and value > 0):
+                raise ConfigError(f"`--{name.replace('_', '-')}` is {value}: {ends}")
 
 
 def flags_table(flags: Any) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """Sections of the report: what a stage measured, as JSON for machines and the page, and as Markdown for people."""
 
+import contextlib
 import datetime
 import json
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ TIMES_FILE = "times.json"
 def report_section(places: Places, name: str, figures: Figures, text: str = "") -> Path:
     """Writes the section of a stage, `report/{slug}.json` and `.md`, in place of an earlier one; returns the latter.
 
-    A stage that ran again and found the same keeps the time at which it was first written.
+    A stage that ran again and found the same keeps the section of the first time: when that was, and with which flags.
 
     Args:
         name: the heading, such as "Base model training".
@@ -30,22 +32,31 @@ def report_section(places: Places, name: str, figures: Figures, text: str = "") 
     """
     slug = slug_of(name)
     written = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    content = {"name": name, "written": written, "figures": figures, "text": text}
-    if not _says_the_same(places.report / f"{slug}.json", content):
+    content = json.loads(json.dumps({"name": name, "written": written, "figures": figures, "text": text}))
+    before = read_section(places, name)
+    if before is not None and _what_was_found(before) == _what_was_found(content):
+        content = before
+    else:
         files.write_json(str(places.report / f"{slug}.json"), content)
     path = places.report / f"{slug}.md"
-    files.write_bytes(str(path), section_markdown(name, figures, text).encode())
+    files.write_bytes(str(path), section_markdown(name, content["figures"], text).encode())
     return path
 
 
-def _says_the_same(path: Path, content: Mapping[str, Any]) -> bool:
-    """Whether a section is there, whole, and differs in its time alone."""
+def read_section(places: Places, name: str) -> dict[str, Any] | None:
+    """What a stage wrote of itself before; None where it did not, or where the file is damaged."""
     try:
-        before = files.read_json(str(path))
+        content = files.read_json(str(places.report / f"{slug_of(name)}.json"))
     except StorageError:
-        return False
-    timeless = {**json.loads(json.dumps(content)), "written": None}
-    return isinstance(before, dict) and "written" in before and {**before, "written": None} == timeless
+        return None
+    is_whole = isinstance(content, dict) and "written" in content and isinstance(content.get("figures"), dict)
+    return content if is_whole else None
+
+
+def _what_was_found(content: Mapping[str, Any]) -> Any:
+    """A section without what says only when and how it was asked for."""
+    figures = {key: value for key, value in content["figures"].items() if key != "flags"}
+    return {**content, "written": None, "figures": figures}
 
 
 def slug_of(name: str) -> str:
@@ -103,6 +114,14 @@ def note_time(places: Places, stage: str, seconds: float) -> None:
     times = read_times(places)
     times[stage] = times.get(stage, 0.0) + seconds
     files.write_json(path, times)
+
+
+@contextlib.contextmanager
+def timed(places: Places, stage: str) -> Iterator[None]:
+    """Adds the wall time of what is done inside of this, once it is done, to what a stage has taken."""
+    started = time.monotonic()
+    yield
+    note_time(places, stage, time.monotonic() - started)
 
 
 def read_times(places: Places) -> dict[str, float]:

@@ -161,6 +161,10 @@ class SimpleTrainConfig:
             _check_whole(field, getattr(self, field), 1)
         for field in ("seed", "profiler_start_step"):
             _check_whole(field, getattr(self, field), 0)
+        if self.num_train_steps >= 2**31:
+            raise ConfigError(
+                f"config field `num_train_steps` is {self.num_train_steps:.6g}: use less than {2**31:,}, as steps are counted in 32 bits"
+            )
         if self.seed >= 2**32:
             raise ConfigError(
                 f"config field `seed` is {self.seed}: use at most {2**32 - 1}, as JAX's keys are made from 32 bits"

@@ -272,7 +272,11 @@ def test_report_without_other_tokenizers_names_them_and_of_a_damaged_one_names_i
     config = TokenizerReportConfig(str(tmp_path), documents, None, 2000, str(tmp_path / "report"))
     report_tokenizer(config)
     assert json.loads((tmp_path / "report" / "report.json").read_text())["absent"] == ["gpt2", "cl100k_base"]
-    (tmp_path / "r50k_base.tiktoken").write_text("no ranks at all\n")
-    with pytest.raises(DataError, match=r"r50k_base\.tiktoken"):
-        report_tokenizer(dataclasses.replace(config, others=str(tmp_path)))
+    lines = [f"{base64.b64encode(bytes([byte])).decode()} {byte}" for byte in range(256)]
+    for ranks, reason in (
+        (["no ranks at all"], "r50k_base"), (lines[:200], "56 of the 256 bytes have no token"), ([*lines, "ISE= 7"], "two tokens have one id"),
+    ):  # fmt: skip
+        (tmp_path / "r50k_base.tiktoken").write_text("\n".join(ranks))
+        with pytest.raises(DataError, match=rf"r50k_base\.tiktoken.*{reason}" if reason != "r50k_base" else reason):
+            report_tokenizer(dataclasses.replace(config, others=str(tmp_path)))
     assert tokenizer_report_step("/t", "/d").fn is report_tokenizer

@@ -112,7 +112,7 @@ def _train_config(**changes: Any) -> SimpleTrainConfig:
         ("train_batch_size", "4"), ("train_batch_size", 4.0), ("train_batch_size", True), ("train_batch_size", 0),
         ("num_train_steps", 1e4), ("num_train_steps", None), ("learning_rate", "1e-3"), ("learning_rate", 0),
         ("learning_rate", math.nan), ("learning_rate", math.inf), ("learning_rate", [1]), ("resources", None),
-        ("resources", "A100"), ("data_seed", -1), ("data_seed", 1.5), ("seed", "x"), ("seed", None), ("seed", 2**32),
+        ("resources", "A100"), ("data_seed", -1), ("data_seed", 1.5), ("seed", "x"), ("seed", None), ("seed", 2**32), ("num_train_steps", 2**31),
         ("weight_decay", "0.1"), ("weight_decay", -1), ("beta1", "x"), ("beta1", 1.5), ("beta2", 2),
         ("epsilon", "a"), ("epsilon", -1), ("max_grad_norm", "x"), ("max_grad_norm", -1), ("warmup", "many"),
         ("warmup", -1), ("decay", "x"), ("decay", -0.5), ("rewarmup", "x"), ("lr_schedule", "cosin"),

@@ -12,7 +12,7 @@ from marin.gpt2 import report as report_module
 from marin.gpt2.places import Places
 from marin.gpt2.report import collect, comparisons, final_metrics, markdown, verdict
 from marin.gpt2.results import Condition, CoreFigures, record_conditions
-from marin.gpt2.sections import note_time, report_section
+from marin.gpt2.sections import note_time, read_section, report_section
 from marin.site.gpt2_report import write_page
 from marin.speedrun.core_counts import core_of
 from marin.speedrun.results import Author, RunInfo
@@ -97,6 +97,13 @@ def test_wall_time_ends_with_the_last_stage_that_found_something(places):
         section.write_text(json.dumps(content))
     report_section(places, "Zebra", {"a": None})  # a stage that ran again and found the same
     assert collect(places, price_per_hour=24.0).cost == pytest.approx(48.0)
+    # What only says how it was asked for is of the run that found something.
+    report_section(places, "Yak", {"a": 1, "flags": {"device_batch_size": 8}})
+    report_section(places, "Yak", {"a": 1, "flags": {"device_batch_size": 4}})
+    assert read_section(places, "Yak")["figures"]["flags"] == {"device_batch_size": 8}
+    assert "| device_batch_size | 8 |" in (places.report / "yak.md").read_text()
+    for name in ("yak.json", "yak.md"):
+        (places.report / name).unlink()
     report_section(places, "Zebra", {"a": 1})
     assert collect(places).wall_time > 2 * 3600
 

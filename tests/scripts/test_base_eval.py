@@ -100,7 +100,9 @@ def test_run_is_evaluated_written_down_and_not_measured_twice(base, made_bundle,
     section = _section(base)
     assert section["figures"]["core_metric"] is None and 0 < section["figures"]["val_bpb"] < 9
     assert section["figures"]["tasks"]["copa"]["accuracy"] == pytest.approx(float(rows[1][1]), abs=1e-6)
-    assert "squad" in section["text"] and "llm-foundry" in section["text"]
+    missing = " ".join(section["figures"]["not CORE, as data is missing"].values())
+    assert "squad" in missing and "llm-foundry" in missing
+    assert "base_eval_core" in json.loads((base / "report" / "times.json").read_text())
 
     def never(*args, **kwargs):
         raise AssertionError("it was measured already")
@@ -110,6 +112,14 @@ def test_run_is_evaluated_written_down_and_not_measured_twice(base, made_bundle,
     monkeypatch.setattr("marin.gpt2.base_evaluation.bits_per_byte", never)
     run_script(base_eval, *arguments)
     assert "as found before" in capsys.readouterr().out and _section(base)["figures"] == section["figures"]
+    for part in ("core", "bpb", "sample"):  # one part at a time takes nothing of the others away
+        run_script(base_eval, *arguments, f"--eval={part}")
+        assert _section(base)["figures"] == section["figures"]
+        assert _section(base)["text"] == section["text"] != ""
+    of_others = section | {"figures": section["figures"] | {"weights": "others"}}
+    (base / "report" / "base-model-evaluation.json").write_text(json.dumps(of_others))
+    run_script(base_eval, *arguments, "--eval=bpb")
+    assert "tasks" not in _section(base)["figures"]
 
 
 @pytest.mark.slow

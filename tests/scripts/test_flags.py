@@ -249,6 +249,15 @@ def test_device_type_counts_the_gpus_of_all_processes(monkeypatch):
 def test_flags_that_are_wrong_are_refused_by_name(places):
     with pytest.raises(ConfigError, match="--device-batch-size"):
         _config(places, "--device-batch-size=0")
+    for flag, value in (
+        ("num-iterations", "0"), ("num-iterations", "-5"), ("target-flops", "inf"), ("target-flops", "nan"),
+        ("target-param-data-ratio", "0"), ("total-batch-size", "0"), ("eval-tokens", "-1"), ("checkpoint-interval", "nan"),
+        ("resume-from-step", "-7"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=f"`--{flag}` is {value}"):
+            _config(places, f"--{flag}={value}")
+    with pytest.raises(ConfigError, match="steps are counted in 32 bits"):
+        _config(places, "--target-flops=1e60")
     with pytest.raises(ConfigError, match="per_device_parallelism.*no equal parts"):
         _config(places, "--device-batch-size=7")
     with pytest.raises(SystemExit):

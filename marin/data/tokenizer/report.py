@@ -147,6 +147,11 @@ def _ranks_counter(path: str, pattern: str) -> CountTokens:
     try:
         lines = files.read_bytes(path).splitlines()
         ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in map(bytes.split, lines) if token}
+        # tiktoken ends the program over either.
+        if missing := 256 - sum(bytes([byte]) in ranks for byte in range(256)):
+            raise ValueError(f"{missing} of the 256 bytes have no token")
+        if len(set(ranks.values())) < len(ranks):
+            raise ValueError("two tokens have one id")
         encoding = tiktoken.Encoding(path, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
         encoding.encode_ordinary("a test of every byte's token: \u00e9\U0001f642")
     except (ValueError, KeyError, binascii.Error) as error:
