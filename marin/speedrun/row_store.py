@@ -27,6 +27,7 @@ _EVIDENCE = (results.FILE_NAME, "run.json", "metrics.jsonl", "evaluation.json", 
 _MOST_FILES = 2_000
 _SMALL_FILE = 1 << 16  # bytes; read at once
 _BETWEEN = "\t"  # the parts of a line: JSON writes it otherwise
+_FINDING = tuple(field.name for field in dataclasses.fields(Finding))
 _TUPLES = ("also_at",)
 
 
@@ -115,7 +116,8 @@ def _to_json(row: Row) -> dict[str, Any]:
 
 
 def _findings_json(findings: tuple[Finding, ...]) -> list[tuple[Any, ...]]:
-    return [dataclasses.astuple(finding) for finding in findings]
+    # `dataclasses.astuple` copies each text, and takes twenty times as long.
+    return [tuple([getattr(finding, name) for name in _FINDING]) for finding in findings]
 
 
 def _from_json(value: dict[str, Any]) -> Row:
