@@ -1,7 +1,8 @@
 """Norms and histograms of gradients, parameters and updates, computed inside the step on the steps that record them.
 
-A histogram has 31 bins of equal width between the least and the largest value. It leaves the step as one array, [least,
-largest, count, ..., count], and is written as `{"min": ..., "max": ..., "counts": [...]}`.
+A histogram has 31 bins of equal width between the least and the largest value that is finite. It leaves the step as one array,
+[least, largest, not finite, count, ..., count], and is written as `{"min": ..., "max": ..., "counts": [...]}`, with
+`"not_finite": ...` where values are infinite or no numbers: that these come is what one looks at histograms for.
 """
 
 import jax
@@ -48,14 +49,19 @@ def as_figure(value: Float[Array, "..."]) -> float | dict[str, object]:
     """A number, or a histogram as it is written."""
     if value.ndim == 0:
         return float(value)
-    low, high, *counts = value.tolist()
-    return {"min": low, "max": high, "counts": [int(count) for count in counts]}
+    low, high, not_finite, *counts = value.tolist()
+    found: dict[str, object] = {"min": low, "max": high, "counts": [int(count) for count in counts]}
+    return found | {"not_finite": int(not_finite)} if not_finite else found
 
 
-def _histogram(values: Float[Array, " N"]) -> Float[Array, " 33"]:
+def _histogram(values: Float[Array, " N"]) -> Float[Array, " 34"]:
     """Counts by comparing with each edge, which every device does in one pass and without a scatter."""
-    low, high = jnp.min(values), jnp.max(values)
+    finite = jnp.isfinite(values)
+    num_finite = jnp.sum(finite)
+    low = jnp.where(num_finite > 0, jnp.min(values, where=finite, initial=jnp.inf), 0.0)
+    high = jnp.where(num_finite > 0, jnp.max(values, where=finite, initial=-jnp.inf), 0.0)
     edges = low + (high - low) * (jnp.arange(1, _NUM_BINS, dtype=jnp.float32) / _NUM_BINS)
-    below = jnp.sum(values[None, :] < edges[:, None], axis=1)
-    ends = jnp.concatenate([jnp.zeros(1, below.dtype), below, jnp.full(1, values.size, below.dtype)])
-    return jnp.concatenate([jnp.stack([low, high]), jnp.diff(ends).astype(jnp.float32)])
+    below = jnp.sum((values[None, :] < edges[:, None]) & finite[None, :], axis=1)
+    ends = jnp.concatenate([jnp.zeros(1, below.dtype), below, num_finite[None]])
+    ranges = jnp.stack([low, high, (values.size - num_finite).astype(jnp.float32)])
+    return jnp.concatenate([ranges, jnp.diff(ends).astype(jnp.float32)])

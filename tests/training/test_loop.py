@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import math
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -22,7 +24,7 @@ from marin.optim import AdamConfig
 from marin.parallel import Parallelism
 from marin.resources import GpuConfig
 from marin.tracking import RunRecord
-from marin.training import SimpleTrainConfig, WatchConfig
+from marin.training import SimpleTrainConfig, WatchConfig, watch
 from marin.training import checkpoint as checkpoints
 from marin.training.loop import Measurement, train_lm
 
@@ -192,6 +194,18 @@ def test_training_watches_norms_on_the_steps_that_the_interval_names(make_config
     assert steps[2]["grads/norm"] == pytest.approx(steps[2]["grad_norm"], rel=1e-5)
     assert steps[2]["params/norm/embedding.weight_VD"] > 0
     assert steps[2]["updates/norm/blocks.0.mlp.up.weight_IO"] > 0
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.0, 31.0, 1.5], {"min": 0.0, "max": 31.0, "counts": [1, 1, *[0] * 28, 1]}),
+        ([math.nan, 5.0, 5.0, -math.inf], {"min": 5.0, "max": 5.0, "counts": [*[0] * 30, 2], "not_finite": 2}),
+        ([math.nan], {"min": 0.0, "max": 0.0, "counts": [0] * 31, "not_finite": 1}),
+    ],
+)
+def test_histogram_counts_what_is_finite_and_says_how_much_is_not(values, expected):
+    assert watch.as_figure(jax.jit(watch._histogram)(jnp.array(values, jnp.float32))) == expected
 
 
 def test_training_with_histograms_counts_every_parameter_and_says_where_they_lie(make_config):
