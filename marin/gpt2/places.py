@@ -110,6 +110,10 @@ class Places:
         if wanted in runs:
             return wanted
         found = f"there are {', '.join(run.name for run in runs)}" if runs else "there is none yet"
+        begun = [wanted] if tag is not None else sorted(root.glob("[!.]*"))
+        for path in begun:
+            missing = _missing_of(path) if path.is_dir() else []
+            found += f"; {path.name} has no {' and no '.join(missing)}" if missing else ""
         command = f"python -m {_MADE_BY[source]}" + (f" --model-tag {tag}" if tag else "")
         raise DataError(f"{wanted} has no run with a checkpoint ({found}): make one with `{command}`")
 
@@ -131,7 +135,13 @@ def _checked(source: Source) -> Source:
 
 
 def _has_checkpoint(run: Path) -> bool:
-    return (run / "run.json").is_file() and (run / "metrics.jsonl").is_file() and any(run.glob("checkpoints/step-*"))
+    return not _missing_of(run)
+
+
+def _missing_of(run: Path) -> list[str]:
+    """What a run that a model can be opened from has, and this one does not."""
+    missing = [name for name in ("run.json", "metrics.jsonl") if not (run / name).is_file()]
+    return missing if any(run.glob("checkpoints/step-*")) else [*missing, "checkpoint"]
 
 
 def _depth(tag: str) -> int:

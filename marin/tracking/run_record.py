@@ -196,8 +196,8 @@ def read_info(path: Path) -> dict[str, Any]:
     """
     try:
         info = json.loads(path.read_text())
-    except (FileNotFoundError, NotADirectoryError):
-        raise ResultsError(f"{path} is not there: give the output directory of a training run") from None
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise ResultsError(f"{path} is not there, or no file: give the output directory of a training run") from None
     except ValueError as error:
         raise ResultsError(f"{path} is not JSON ({error}): run the training step again") from None
     if not isinstance(info, dict):
@@ -224,8 +224,8 @@ def require_fields(info: Mapping[str, Any], path: Path, *fields: str) -> None:
 def _read_events(path: Path) -> Iterator[dict[str, Any]]:
     try:
         lines = path.read_bytes().split(b"\n")
-    except (FileNotFoundError, NotADirectoryError):
-        raise ResultsError(f"{path} is not there: give the output directory of a training run") from None
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise ResultsError(f"{path} is not there, or no file: give the output directory of a training run") from None
     for number, line in enumerate(lines[:-1], start=1):
         try:
             entry = json.loads(line)

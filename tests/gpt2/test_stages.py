@@ -92,7 +92,10 @@ def test_deepest_run_is_found_and_an_absent_one_names_its_command(tmp_path):
     (tmp_path / "base_checkpoints" / "d20" / "checkpoints").mkdir(parents=True)
     assert places.find_run("base").name == "d12"
     assert places.find_run("base", "other").name == "other"
-    with pytest.raises(DataError, match=r"there are d12, d6, other.*scripts.base_train --model-tag d20"):
+    (tmp_path / "base_checkpoints" / "d20" / "run.json").write_text("{}")
+    (tmp_path / "base_checkpoints" / ".attempts").mkdir()
+    lacks = r"d20 has no metrics.jsonl and no checkpoint\)"
+    with pytest.raises(DataError, match=rf"there are d12, d6, other; {lacks}.*scripts.base_train --model-tag d20"):
         places.find_run("base", "d20")
 
 
