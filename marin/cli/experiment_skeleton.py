@@ -56,8 +56,9 @@ _ISSUE = """# {title}
 
 **Stopping rule.** {stopping_rule}
 
-**What decides.** The 95 % interval of the difference between the arms, seed by seed: supported if all of it is above {effect:g},
-refuted if all of it is at or below, else not decided. The rule stands in `Decision` of the code.
+**What decides.** By how much the candidate is better than the baseline, seed by seed, and the 95 % interval of that (less of the
+metric is better, unless the code's `Metric` says otherwise): supported if all of it is above {effect:g}, refuted if all of it is at
+or below {effect:g}, else not decided. The arms and the rule stand in `Decision` of the code.
 
 **Code.** `experiments/{name}.py`
 
