@@ -16,6 +16,7 @@ import dataclasses
 import itertools
 import json
 import os
+import re
 import socket
 import sys
 import time
@@ -38,6 +39,11 @@ _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 _TIMEOUT = "MARIN_START_TIMEOUT"
 _SHUTDOWN = 24 * 3600
 _MEETING = 3600
+# What JAX's transports say when a process that they talk to has ended; the rest is theirs to word.
+_LOST_PROCESS = re.compile(
+    r"(Gloo [\w-]+ failed|NCCL|coordination service|heartbeat).*|Connection (closed|reset) by peer.*|Socket closed.*",
+    re.DOTALL,
+)
 _meetings = itertools.count()  # a barrier's name serves once
 
 
@@ -132,6 +138,11 @@ def _leaves_after_errors() -> Iterator[None]:
         if jax.process_count() > 1:
             # What is registered last is called first: before JAX's own waiting.
             atexit.register(_leave, 2 if isinstance(error, MarinError) else 1)
+            if not isinstance(error, MarinError) and (found := _LOST_PROCESS.search(str(error))):
+                raise HardwareError(
+                    f"another process of this run is gone, or cannot be reached any more ({found[0][:200]}): what it printed last"
+                    " says why. Start all of them again with the same command: the run goes on from its last checkpoint"
+                ) from error
         raise
 
 

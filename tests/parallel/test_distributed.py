@@ -15,8 +15,9 @@ import pytest
 
 from marin.cli.main import dispatch
 from marin.data.rows import Batch
-from marin.errors import ConfigError, MarinError
+from marin.errors import ConfigError, HardwareError, MarinError
 from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, this_output_path
+from marin.parallel import distributed
 from marin.parallel.distributed import Agreement, Processes, place_batch, process_index, processes_of, start
 from marin.parallel.mesh import make_mesh
 from marin.run import together as run_together
@@ -77,6 +78,26 @@ def test_processes_that_are_named_too_late_are_refused():
     jax.devices()
     with pytest.raises(ConfigError, match="start training in a process of its own"):
         start(BY_HAND | {"MARIN_PROCESS_ID": "0"})
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (ValueError("UNKNOWN: Gloo all-reduce failed: [x/pair.cc:547] Connection closed by peer"), HardwareError, "process of this run is gone"),
+        (RuntimeError("UNAVAILABLE: Failed to send RPC to coordination service."), HardwareError, "process of this run is gone"),
+        (RuntimeError("RESOURCE_EXHAUSTED: out of memory"), RuntimeError, "out of memory"),
+        (ConfigError("a heartbeat is no number"), ConfigError, "^a heartbeat is no number$"),
+    ],
+)  # fmt: skip
+def test_a_lost_process_is_told_as_such_and_other_errors_as_they_are(error, kind, words, monkeypatch):
+    import jax
+
+    left = []
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(distributed.atexit, "register", lambda *call: left.append(call[1:]))
+    with pytest.raises(kind, match=words), distributed.taking_part():
+        raise error
+    assert left == [(2,) if isinstance(error, ConfigError) else (1,)]  # it does not wait for the others
 
 
 @dataclasses.dataclass(frozen=True)
@@ -256,6 +277,8 @@ def test_a_process_that_fails_takes_the_others_with_it(together, data, tmp_path,
     done = together(data, tmp_path / "run", 400, TEST_FAILS=str(rank))
     assert "this process is out of luck" in done[rank][1]
     assert done[rank][2] == 1 and done[1 - rank][2] != 0, done
+    if rank == 1:  # process 0 has what JAX ends the others with
+        assert "another process of this run is gone" in done[0][1]
 
 
 @pytest.mark.parametrize("module", ["experiments.no_such.main", "no_such_package.main", "2", "--prefix"])
