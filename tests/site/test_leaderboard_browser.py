@@ -468,6 +468,10 @@ def test_points_of_the_drawn_charts_say_what_they_are_and_open_their_entry(
             page.keyboard.press("Escape")
             assert tip.is_hidden()
         assert page.locator("figure.live").count() == 2
+        records = page.locator("figure.live").first
+        names = [point.get_attribute("aria-label").partition(": ")[0] for point in records.locator("[role=link]").all()]
+        keys = records.get_attribute("data-keys").split(" ")
+        assert [key.rpartition("-")[0] for key in keys] == [re.sub("[^a-z0-9]+", "-", name) for name in names]
         points.last.focus()
         page.keyboard.press("Enter")
         page.wait_for_url("**/entries/family-size-*.html")

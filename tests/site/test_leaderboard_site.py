@@ -202,6 +202,43 @@ def test_site_built_over_an_earlier_one_is_the_site_built_anew_whatever_changed(
         assert _snapshot(site) == _snapshot(tmp_path / name), name
     assert written["damage to what was kept"] == 0
     assert 0 < written["a description"] < written["nothing is there yet"] / 2
+    assert [anew[name] for name in changes][:3] == [
+        ["pareto", "scaling_view", "timeline"],
+        [],
+        ["pareto", "scaling_view", "timeline"],
+    ]
+
+
+def test_charts_are_drawn_again_for_another_figure_and_not_for_another_description(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The address of a listed row's page follows its whole text, and charts lead to it.
+    drawn: list[str] = []
+    for module in (pareto, scaling_view, timeline):
+        name = module.__name__.rpartition(".")[2]
+        monkeypatch.setattr(
+            module, "draw", lambda *shown, name=name, draw=module.draw: drawn.append(name) or draw(*shown)
+        )
+    rows = [
+        {
+            "run_name": f"family_{number % 2}/size_{number}", "author": {"name": "A", "affiliation": "B", "url": None}, "description": "first",
+            "model_size": 10**6, "training_hardware_flops": 1e16 * 2**number, "eval_paloma_c4_en_bpb": 1 + 0.5 * 0.9**number,
+            "run_completion_timestamp": f"2025-01-{number + 10} 00:00:00 UTC",
+        }
+        for number in range(10)
+    ]  # fmt: skip
+    found = {}
+    for name, place, figure, value in (("first", 5, "description", "first"), ("description", 5, "description", "second"), ("figure", 5, "eval_paloma_c4_en_bpb", 1.2)):  # fmt: skip
+        rows[place][figure] = value
+        (tmp_path / "rows.json").write_text(json.dumps(rows))
+        drawn.clear()
+        build_site([], [tmp_path / "rows.json"], tmp_path / "site")
+        build_site([], [tmp_path / "rows.json"], tmp_path / name)
+        assert _snapshot(tmp_path / "site") == _snapshot(tmp_path / name)
+        found[name] = sorted(drawn)
+    every = ["pareto", "scaling_view", "timeline"]
+    assert found == {"first": sorted(every * 2), "description": every, "figure": sorted(every * 2)}
+    assert "second" in next((tmp_path / "site" / "entries").glob("family-1-size-5-*.html")).read_text()
 
 
 def test_site_build_that_was_cut_off_is_followed_by_a_whole_one(

@@ -308,14 +308,20 @@ class _Site:
                 f"{track.key}-frontier", [points, axes, references], lambda: pareto.draw(points, axes, references)
             )
             charts["pareto"] = track_page.Chart(files, pareto.describe(points, axes), lazy=False)
+        # What is drawn has numbers for keys, which change more often than figures do; the page says whose they are.
         if len(records) > 1:
-            files = self._draw(f"{track.key}-records", [records, measure], lambda: timeline.draw(records, measure))
-            charts["timeline"] = track_page.Chart(files, timeline.describe(records, measure))
-        if scaling_view.shown_fits(fits):
+            marked = [dataclasses.replace(one, key=str(number)) for number, one in enumerate(records)]
+            files = self._draw(f"{track.key}-records", [marked, measure], lambda: timeline.draw(marked, measure))
+            keys = tuple(one.key for one in records)
+            charts["timeline"] = track_page.Chart(files, timeline.describe(records, measure), keys=keys)
+        if shown := scaling_view.shown_fits(fits):
+            numbered, keys = scaling_view.numbered(shown)
             files = self._draw(
-                f"{track.key}-scaling", [track.cost, track.metric, fits], lambda: scaling_view.draw(track, fits)
+                f"{track.key}-scaling",
+                [track.cost, track.metric, numbered],
+                lambda: scaling_view.draw(track, numbered),
             )
-            charts["scaling"] = track_page.Chart(files, scaling_view.describe(track, fits))
+            charts["scaling"] = track_page.Chart(files, scaling_view.describe(track, fits), keys=keys)
         return _Drawn(charts, fits, num_unfitted)
 
     def _draw(self, name: str, shown: Sequence[Any], draw: Any) -> dict[str, str]:

@@ -85,9 +85,9 @@ def _drawn(specification: str) -> str:
     return _shortened(str(vl_convert.vegalite_to_svg(specification)))
 
 
-def says(key: str, name: str, text: str) -> str:
-    """What a point of a chart is called, for `live.js`: the entry's key, its name and its figures."""
-    return "|".join((key, wording.clean(name, 120).replace("|", "/"), text))
+def says(number: str, name: str, text: str) -> str:
+    """What a point of a chart is called, for `live.js`: the number of the entry among the page's, its name and its figures."""
+    return "|".join((number, wording.clean(name, 120).replace("|", "/"), text))
 
 
 _LONG_NUMBER = re.compile(r"(?<=[ ,(\"MLHVAhvml-])(\d+\.\d\d)\d+(?=[ ,)\"MLHVAZhvmlz-])")

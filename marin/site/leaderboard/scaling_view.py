@@ -1,5 +1,6 @@
 """The scaling view of a track: its families' fits, as lines of a table and as a chart with the intervals of their projections."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -72,6 +73,18 @@ def document_of(fit: ScalingFit) -> FamilyScaling:
 def shown_fits(fits: Sequence[ScalingFit]) -> list[ScalingFit]:
     """Those that the chart has colours for: ranked ones first."""
     return [fit for fit in fits if fit.projection is not None][:_SHOWN]
+
+
+def numbered(fits: Sequence[ScalingFit]) -> tuple[list[ScalingFit], tuple[str, ...]]:
+    """The fits with numbers in place of their points' keys, and the keys by number."""
+    keys: list[str] = []
+    made = []
+    for fit in fits:
+        start = len(keys)
+        keys += [point.key for point in fit.points]
+        points = [dataclasses.replace(point, key=str(start + place)) for place, point in enumerate(fit.points)]
+        made.append(dataclasses.replace(fit, points=tuple(points)))
+    return made, tuple(keys)
 
 
 def describe(track: Track, fits: Sequence[ScalingFit]) -> str:

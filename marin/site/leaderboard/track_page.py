@@ -32,11 +32,12 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """A chart as a page shows it: file names by shape and scheme, and its text."""
+    """A chart as a page shows it: file names by shape and scheme, its text, and the entries that its points are of."""
 
     files: Mapping[str, str]
     text: str
     lazy: bool = True
+    keys: tuple[str, ...] = ()
     width: int = WIDE.width
     height: int = WIDE.height
 

@@ -17,7 +17,7 @@ const plain = (element) => {
 
 class LiveChart {
   constructor(figure) {
-    this.figure = figure;
+    this.keys = figure.dataset.keys.split(" "); // a point has the number of its entry among these
     this.picture = figure.querySelector("picture");
     this.image = this.picture.querySelector("img");
     this.place = this.picture.parentElement;
@@ -48,11 +48,11 @@ class LiveChart {
   }
 
   enliven(point) {
-    const [key, name, text] = point.getAttribute("aria-label").split("|");
+    const [number, name, text] = point.getAttribute("aria-label").split("|");
     point.setAttribute("aria-label", `${name}: ${text}`);
     point.setAttribute("role", "link");
     point.setAttribute("tabindex", "0");
-    const open = () => { location.href = `${marin.root}entries/${encodeURIComponent(key)}.html`; };
+    const open = () => { location.href = `${marin.root}entries/${encodeURIComponent(this.keys[number])}.html`; };
     const show = () => {
       this.tip.replaceChildren(marin.make("b", {}, name), text);
       this.tip.hidden = false;
