@@ -7,7 +7,6 @@ Every order is fixed by the content, never by the file system.
 
 import contextlib
 import dataclasses
-import functools
 import gc
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -83,15 +82,10 @@ def collect(
     for directory in results_dirs:
         _sort_out(read_results_tree(directory, context, store), rows, unreadable)
     for path in rows_files:
-        read = functools.partial(_read_list, path)
-        _sort_out(read() if store is None else store.rows_of_list(path, read), rows, unreadable)
+        _sort_out(read_list(path, store), rows, unreadable)
     if store is not None:
         store.save()
     return build_board(rows, unreadable, tracks, Arrivals(results_dirs))
-
-
-def _read_list(path: str | os.PathLike[str]) -> list[Row | Unreadable]:
-    return list(read_list(path))
 
 
 def _sort_out(found: Iterable[Row | Unreadable], rows: list[Row], unreadable: list[Unreadable]) -> None:

@@ -51,17 +51,21 @@ class RowStore:
         return None if evidence is None else _key(f"{source}\0{evidence}")
 
     def rows_of_list(
-        self, path: str | os.PathLike[str], read: Callable[[], list[Row | Unreadable]]
-    ) -> list[Row | Unreadable]:
+        self, path: str | os.PathLike[str], read: Callable[[], Sequence[Row | Unreadable]]
+    ) -> Sequence[Row | Unreadable]:
         """The rows of a list, a file: kept ones, or those that `read` gives."""
         if not os.path.isfile(path):
             return read()
         with open(path, "rb") as file:
             evidence = hashlib.file_digest(file, "sha256").hexdigest()
-        key = _key(f"list {pathlib.PurePath(path).name}\0{evidence}")
+        return self.rows_of_text(f"list {pathlib.PurePath(path).name}\0{evidence}", read)
+
+    def rows_of_text(self, evidence: str, read: Callable[[], Sequence[Row | Unreadable]]) -> Sequence[Row | Unreadable]:
+        """The rows that `evidence` alone decides: kept ones, or those that `read` gives."""
+        key = _key(evidence)
         kept = self.kept(key)
         if kept is not None:
-            return list(kept)
+            return kept
         found = read()
         self.keep(key, found)
         return found

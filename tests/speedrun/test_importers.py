@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin.errors import ResultsError
-from marin.speedrun.importers import read_list
+from marin.speedrun.importers import public_rows, read_list
 from marin.speedrun.importers.modded_nanogpt import read_modded_logs
 from marin.speedrun.importers.nanochat import LEADERBOARD, read_nanochat_table
 from marin.speedrun.leaderboard import collect, scaling_of
+from marin.speedrun.row_store import RowStore
 from marin.speedrun.rows import Row, Unreadable
 
 SHARED = (
@@ -258,3 +259,50 @@ def test_no_family_of_the_public_contest_supports_a_ranked_projection(shared: pa
     fit = next(fit for fit in fits if fit.family == "muonh_qwen3_scaling")
     assert fit.coefficient is not None and fit.b is not None and fit.c is not None and fit.projection is not None
     assert fit.coefficient * 1e22**-fit.b + fit.c == pytest.approx(fit.projection)
+
+
+# --- the public list, kept ----------------------------------------------------------------------------------------
+
+
+def test_rows_of_a_list_are_read_again_by_the_block_and_are_those_read_without_a_store(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, cache = tmp_path / "runs.json", tmp_path / "cache"
+    author = {"name": "A", "affiliation": "B", "url": None}
+    values: list[object] = [
+        {"run_name": f"family/{number}", "author": author, "training_time": 10.0 + number} for number in range(2000)
+    ]
+    validate, validated = public_rows.PublicRow.model_validate, []
+    monkeypatch.setattr(
+        public_rows.PublicRow, "model_validate", lambda value: validated.append(value) or validate(value)
+    )
+
+    def num_read() -> int:
+        path.write_text(json.dumps(values))
+        alone = read_list(path)
+        validated.clear()
+        store = RowStore(cache)
+        assert read_list(path, store) == alone
+        store.save()
+        return len(validated)
+
+    assert num_read() == 2000
+    assert num_read() == 0
+    values[1234] = {**values[1234], "description": "another"}  # type: ignore[dict-item]
+    assert 0 < num_read() < 700
+    values.insert(0, {"run_name": "family/first", "author": author})
+    assert 0 < num_read() < 700
+    del values[700]
+    assert 0 < num_read() < 700
+    values[1500] = {"run_name": 3}
+    broken = num_read()
+    assert 0 < broken < 700
+    assert num_read() == broken  # what could not be read is read again, and told each time
+    assert [item.source for item in read_list(path, RowStore(cache)) if isinstance(item, Unreadable)] == [
+        "runs.json, row 1501"
+    ]
+    kept = cache / "rows.jsonl"
+    kept.write_bytes(kept.read_bytes().replace(b"family/1999", b"family/1998"))
+    assert num_read() > broken  # a line that was damaged is not there
+    values.clear()
+    assert num_read() == 0

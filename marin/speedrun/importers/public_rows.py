@@ -1,15 +1,21 @@
 """The public site's `runs.json`: a list of rows, which say less than results files do."""
 
+import json
 import os
 import pathlib
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from marin.errors import ResultsError
 from marin.speedrun import results, strict_json
 from marin.speedrun.results import Author, Number, RunInfo
+from marin.speedrun.row_store import RowStore
 from marin.speedrun.rows import Row, Unreadable, rows_of
+
+_ROWS_A_BLOCK = 128  # on average
 
 
 class PublicRow(BaseModel):
@@ -43,9 +49,11 @@ class PublicRow(BaseModel):
         )
 
 
-def read_rows_file(path: str | os.PathLike[str]) -> Iterator[Row | Unreadable]:
+def read_rows_file(path: str | os.PathLike[str], store: RowStore | None = None) -> Iterator[Row | Unreadable]:
     """Rows of the public site's `runs.json`.
 
+    Args:
+        store: where rows that were read before are kept, by the blocks of the list that they stand in.
     Raises:
         ResultsError: if there is no such file.
     """
@@ -60,7 +68,26 @@ def read_rows_file(path: str | os.PathLike[str]) -> Iterator[Row | Unreadable]:
     if not isinstance(values, list):
         yield Unreadable(source, "expected a list of rows, as the public site's runs.json is")
         return
+    for start, block in _blocks(values) if store is not None else [(1, values)]:
+
+        def read(block: list[Any] = block, start: int = start) -> list[Row | Unreadable]:
+            return list(_read_rows(block, start, source))
+
+        yield from read() if store is None else store.rows_of_text(f"rows of {source}\0{json.dumps(block)}", read)
+
+
+def _blocks(values: list[Any]) -> Iterator[tuple[int, list[Any]]]:
+    """The rows in blocks, with the number of the first: a name ends a block, so that a row more or less changes one of them."""
+    start = 0
     for number, value in enumerate(values, start=1):
+        name = str(value.get("run_name")) if isinstance(value, dict) else ""
+        if zlib.crc32(name.encode("utf-8", "surrogatepass")) % _ROWS_A_BLOCK == 0 or number == len(values):
+            yield start + 1, values[start:number]
+            start = number
+
+
+def _read_rows(values: Sequence[Any], start: int, source: str) -> Iterator[Row | Unreadable]:
+    for number, value in enumerate(values, start=start):
         try:
             row = PublicRow.model_validate(value)
             yield from rows_of(row.run_info(), row.run_name, source, listed=True)
