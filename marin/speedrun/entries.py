@@ -18,6 +18,7 @@ from marin.speedrun.verdict import RUNGS, Finding, Outcome, Rung, RungVerdict, V
 
 METRIC_KEYS: tuple[Metric, ...] = ("bits_per_byte", "core", "loss")
 COST_KEYS: tuple[Cost, ...] = ("training_hardware_flops", "model_flops", "training_time", "total_tokens")
+_VALUES = (*METRIC_KEYS, *COST_KEYS, "mfu")
 
 __all__ = ["Entry", "Spread", "entries_of"]
 
@@ -83,16 +84,24 @@ class Entry:
         return self.verdict.counts and not self.details.get("not_ranked")
 
 
+def changed(entry: Entry, **fields: Any) -> Entry:
+    """`dataclasses.replace`, which sets each field of a frozen class by a call, in a tenth of its time."""
+    made = object.__new__(Entry)
+    made.__dict__.update(entry.__dict__, **fields)
+    return made
+
+
 def entries_of(track: Track, rows: Iterable[Row], evidence: Evidence | None = None) -> list[Entry]:
     """The entries that rows of a track make, without ranks, in an order fixed by their content.
 
     Args:
         evidence: what each author's families reach at every depth; shown by tracks that ask for it.
     """
-    groups: dict[Hashable, list[Row]] = {}
+    groups: dict[tuple[str | None, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(_identity(track, row), []).append(row)
-    entries = [_entry(track, members, (evidence or {}) if track.other_depths else {}) for members in groups.values()]
+    shown = (evidence or {}) if track.other_depths else {}
+    entries = [_entry(track, identity, members, shown) for identity, members in groups.items()]
     return sorted(entries, key=lambda entry: (entry.name, entry.key))
 
 
@@ -104,24 +113,21 @@ def _identity(track: Track, row: Row) -> tuple[str | None, ...]:
     return own if track.data.evaluation_set is None else (*own, row.evaluation_set, row.evaluation_digest)
 
 
-def _entry(track: Track, members: list[Row], evidence: Evidence) -> Entry:
+def _entry(track: Track, identity: tuple[str | None, ...], members: list[Row], evidence: Evidence) -> Entry:
     rows = _distinct_runs(members)
     first = rows[0]
     name = _common_name(rows)
-    identity = "\0".join(str(part) for part in (name, *_identity(track, first)))
-    values: dict[str, float | None] = {
-        key: _mean([row.value(key) for row in rows]) for key in (*METRIC_KEYS, *COST_KEYS)
-    }
-    values["mfu"] = _mean([row.mfu for row in rows])
+    named = "\0".join(map(str, (name, *identity))).encode("utf-8", "surrogatepass")
+    values = {key: _mean([getattr(row, key) for row in rows]) for key in _VALUES}
     return Entry(
-        key=f"{slug(name)}-{hashlib.sha256(identity.encode('utf-8', 'surrogatepass')).hexdigest()[:_KEY_DIGITS]}",
+        key=f"{slug(name)}-{hashlib.sha256(named).hexdigest()[:_KEY_DIGITS]}",
         track=track.key,
         name=name,
         author=first.author,
         affiliation=first.affiliation,
         author_url=first.author_url,
         description=first.description,
-        date=max((row.date for row in rows if row.date is not None), default=None),
+        date=max([row.date for row in rows if row.date is not None], default=None),
         family=name.rpartition("/")[0] or None,
         optimizer=first.optimizer,
         hardware=first.hardware,
@@ -161,9 +167,11 @@ def _of_one_seed(rows: list[Row]) -> list[Row]:
 
 
 def _common_name(rows: list[Row]) -> str:
+    if len(rows) == 1:
+        return rows[0].run_name
     names = sorted({_NUMBER.sub("", row.run_name) for row in rows})
     if len(names) == 1:
-        return rows[0].run_name if len(rows) == 1 else names[0]
+        return names[0]
     return names[0].rpartition("/")[0] or names[0]
 
 

@@ -21,7 +21,6 @@ from marin.speedrun.row_store import RowStore
 from marin.speedrun.rows import Row, Unreadable
 from marin.speedrun.scaling import Point, ScalingFit, rank_families
 from marin.speedrun.tracks import TRACKS, Cost, Track, other_track
-from marin.speedrun.verification import Context
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +63,7 @@ def collect(
     rows_files: Sequence[str | os.PathLike[str]] = (),
     *,
     cache: str | os.PathLike[str] | None = None,
-    context: Context | None = None,
+    allowed_signers: str | os.PathLike[str] | None = None,
     tracks: Sequence[Track] = TRACKS,
 ) -> Board:
     """The board of every results file below the directories and every row of the lists.
@@ -72,15 +71,15 @@ def collect(
     Args:
         rows_files: other people's records; see `marin.speedrun.importers.read_list`.
         cache: a directory of our own where verified rows are kept by the digest of what was verified.
-        context: what submissions are held against, such as the keys whose statements count.
+        allowed_signers: a file of the keys whose statements count.
     Raises:
         ResultsError: if a directory or list does not exist. Whatever is wrong inside them stands on the board instead.
     """
-    store = None if cache is None else RowStore(cache, context)
+    store = None if cache is None else RowStore(cache, allowed_signers)
     rows: list[Row] = []
     unreadable: list[Unreadable] = []
     for directory in results_dirs:
-        _sort_out(read_results_tree(directory, context, store), rows, unreadable)
+        _sort_out(read_results_tree(directory, allowed_signers, store), rows, unreadable)
     for path in rows_files:
         _sort_out(read_list(path, store), rows, unreadable)
     if store is not None:

@@ -6,13 +6,14 @@ the previous record again on the same hardware, which no file can show.
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Sequence
 
-from marin.speedrun.entries import Entry
+from marin.speedrun.entries import Entry, changed
 from marin.speedrun.statistics import Sample, Test, beats, beats_bound, missing_seeds, too_close
 from marin.speedrun.tracks import METRICS, Gate, Track
-from marin.speedrun.verdict import Finding, Outcome, RungVerdict, Severity
+from marin.speedrun.verdict import Finding, Outcome, RungVerdict, Severity, Verdict
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d UTC)?")
 
@@ -46,8 +47,10 @@ def timeline(track: Track, entries: Sequence[Entry]) -> tuple[tuple[str, ...], d
 
     An entry without a date that can be read takes no part in the history; it is compared with the last record.
     """
-    dated = [entry for entry in entries if sortable_date(entry.date)]
-    undated = [entry for entry in entries if not sortable_date(entry.date)]
+    dated: list[Entry] = []
+    undated: list[Entry] = []
+    for entry in entries:
+        (dated if sortable_date(entry.date) else undated).append(entry)
     dated.sort(key=lambda entry: (entry.date or "", *_standing(track, entry), entry.key))
     records: list[Entry] = []
     judged: dict[str, Judged] = {}
@@ -126,11 +129,11 @@ def _claim(track: Track, test: Test, what: str, against: str, named: str) -> Cla
 
 def placed(track: Track, entry: Entry, judged: Judged, rank: int | None, on_frontier: bool) -> Entry:
     """The entry with its rank, with its claims in `details`, and with the statistics rung in its verdict."""
-    rung = statistics_rung(track, entry, judged)
-    rungs = tuple(found for found in entry.verdict.rungs if found.rung != "statistics")
-    return dataclasses.replace(
+    verdict = entry.verdict
+    rungs = [found for found in verdict.rungs if found.rung != "statistics"]
+    return changed(
         entry,
-        verdict=entry.verdict.model_copy(update={"rungs": (*rungs, rung)}),
+        verdict=_verdict_of((*rungs, statistics_rung(track, entry, judged)), verdict.challenged, verdict.withdrawn),
         rank=rank,
         on_frontier=on_frontier,
         is_record=judged.is_record,
@@ -138,11 +141,16 @@ def placed(track: Track, entry: Entry, judged: Judged, rank: int | None, on_fron
     )
 
 
+@functools.lru_cache(maxsize=1024)  # of thousands of entries, most are told the same
+def _verdict_of(rungs: tuple[RungVerdict, ...], challenged: str | None, withdrawn: str | None) -> Verdict:
+    return Verdict(rungs=rungs, challenged=challenged, withdrawn=withdrawn)
+
+
 def statistics_rung(track: Track, entry: Entry, judged: Judged) -> RungVerdict:
     """Whether its runs support what an entry says, with reasons."""
     sample = sample_of_entry(entry)
     if sample is None:
-        return _rung("open", [("unchecked", f"no {METRICS[track.metric].name} is stated")])
+        return _rung("open", (("unchecked", f"no {METRICS[track.metric].name} is stated"),))
     found: list[tuple[Severity, str]] = []
     outcome: Outcome = "open" if entry.spread is None or entry.spread.standard_error is None else "passed"
     if outcome == "open":
@@ -171,9 +179,10 @@ def statistics_rung(track: Track, entry: Entry, judged: Judged) -> RungVerdict:
     if gaps:
         named = ", ".join(map(str, gaps[:5])) + (" and more" if len(gaps) > 5 else "")
         found.append(("warning", f"seeds {named} are not there: were those runs left out?"))
-    return _rung(outcome, found)
+    return _rung(outcome, tuple(found))
 
 
-def _rung(outcome: Outcome, found: list[tuple[Severity, str]]) -> RungVerdict:
+@functools.lru_cache(maxsize=1024)
+def _rung(outcome: Outcome, found: tuple[tuple[Severity, str], ...]) -> RungVerdict:
     findings = tuple(Finding("statistics", severity, "runs", message) for severity, message in found)
     return RungVerdict(rung="statistics", outcome=outcome, findings=findings)

@@ -19,7 +19,6 @@ from typing import Any
 from marin.speedrun import results
 from marin.speedrun.rows import Row, Unreadable
 from marin.speedrun.verdict import Finding, RungVerdict, Verdict
-from marin.speedrun.verification import Context
 from marin.storage import files
 
 FILE_NAME = "rows.jsonl"
@@ -27,6 +26,7 @@ _EVIDENCE = (results.FILE_NAME, "run.json", "metrics.jsonl", "evaluation.json", 
 _MOST_FILES = 2_000
 _SMALL_FILE = 1 << 16  # bytes; read at once
 _BETWEEN = "\t"  # the parts of a line: JSON writes it otherwise
+_FIELDS = tuple(field.name for field in dataclasses.fields(Row))
 _FINDING = tuple(field.name for field in dataclasses.fields(Finding))
 _TUPLES = ("also_at",)
 
@@ -34,9 +34,11 @@ _TUPLES = ("also_at",)
 class RowStore:
     """The kept rows of one site; `save` writes those that this build used."""
 
-    def __init__(self, directory: str | os.PathLike[str], context: Context | None = None) -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str], allowed_signers: str | os.PathLike[str] | None = None
+    ) -> None:
         self._path = files.join(os.fspath(directory), FILE_NAME)
-        self._checks = _checks_digest() + _context_digest(context)
+        self._checks = _checks_digest() + _signers_digest(allowed_signers)
         self._kept = self._read()
         self._used: dict[str, str] = {}
 
@@ -48,7 +50,7 @@ class RowStore:
             listing: what the directory holds, from `list_directory`.
         """
         evidence = _evidence_digest(directory, listing)
-        return None if evidence is None else _key(f"{source}\0{evidence}")
+        return None if evidence is None else _key(f"{source}\0{evidence}".encode("utf-8", "surrogatepass"))
 
     def rows_of_list(
         self, path: str | os.PathLike[str], read: Callable[[], Sequence[Row | Unreadable]]
@@ -58,9 +60,10 @@ class RowStore:
             return read()
         with open(path, "rb") as file:
             evidence = hashlib.file_digest(file, "sha256").hexdigest()
-        return self.rows_of_text(f"list {pathlib.PurePath(path).name}\0{evidence}", read)
+        name = pathlib.PurePath(path).name
+        return self.rows_of(f"list {name}\0{evidence}".encode("utf-8", "surrogatepass"), read)
 
-    def rows_of_text(self, evidence: str, read: Callable[[], Sequence[Row | Unreadable]]) -> Sequence[Row | Unreadable]:
+    def rows_of(self, evidence: bytes, read: Callable[[], Sequence[Row | Unreadable]]) -> Sequence[Row | Unreadable]:
         """The rows that `evidence` alone decides: kept ones, or those that `read` gives."""
         key = _key(evidence)
         kept = self.kept(key)
@@ -100,8 +103,8 @@ class RowStore:
         return {line.partition(_BETWEEN)[0]: line for line in lines}
 
 
-def _key(evidence: str) -> str:
-    return hashlib.sha256(evidence.encode("utf-8", "surrogatepass")).hexdigest()
+def _key(evidence: bytes) -> str:
+    return hashlib.sha256(evidence).hexdigest()
 
 
 def _line(key: str, text: str) -> str:
@@ -109,14 +112,16 @@ def _line(key: str, text: str) -> str:
     return f"{key}{_BETWEEN}{text}{_BETWEEN}{hashlib.sha256(f'{key}{text}'.encode()).hexdigest()}"
 
 
-def _to_json(row: Row) -> dict[str, Any]:
-    value = {field.name: getattr(row, field.name) for field in dataclasses.fields(Row)}
+def _to_json(row: Row) -> list[Any]:
+    # A list: with the names of its fields a row would be twice as long.
+    value = vars(row)
     rungs = [[rung.rung, rung.outcome, _findings_json(rung.findings)] for rung in row.verdict.rungs]
     # Each as a text of its own, which few rows have to themselves: see `_findings` and `_verdict`.
-    return value | {
+    texts = {
         "findings": json.dumps(_findings_json(row.findings)),
         "verdict": json.dumps([rungs, row.verdict.challenged, row.verdict.withdrawn]),
     }
+    return [texts.get(name, value[name]) for name in _FIELDS]
 
 
 def _findings_json(findings: tuple[Finding, ...]) -> list[tuple[Any, ...]]:
@@ -124,14 +129,15 @@ def _findings_json(findings: tuple[Finding, ...]) -> list[tuple[Any, ...]]:
     return [tuple([getattr(finding, name) for name in _FINDING]) for finding in findings]
 
 
-def _from_json(value: dict[str, Any]) -> Row:
-    value["verdict"] = _verdict(value["verdict"])
-    value["findings"] = _findings(value["findings"])
-    for name in _TUPLES:
-        value[name] = tuple(value[name])
+def _from_json(values: list[Any]) -> Row:
     row = object.__new__(Row)
-    # What `Row(**value)` comes to, which takes ten times as long for a frozen class of so many fields.
-    row.__dict__.update(value)
+    # What `Row(*values)` comes to, which takes ten times as long for a frozen class of so many fields.
+    fields = row.__dict__
+    fields.update(zip(_FIELDS, values, strict=True))
+    fields["verdict"] = _verdict(fields["verdict"])
+    fields["findings"] = _findings(fields["findings"])
+    for name in _TUPLES:
+        fields[name] = tuple(fields[name])
     return row
 
 
@@ -197,13 +203,11 @@ def _file_digest(path: str, size: int) -> bytes:
         return hashlib.sha256(file.read()).digest()
 
 
-def _context_digest(context: Context | None) -> str:
-    signers = context.allowed_signers if context else None
-    content = pathlib.Path(signers).read_bytes() if signers and os.path.isfile(signers) else b""
-    known = (
-        repr([(run.source, run.info.model_dump_json()) for run in context.known]) if context and context.known else ""
-    )
-    return hashlib.sha256(content + known.encode("utf-8", "surrogatepass")).hexdigest()
+def _signers_digest(allowed_signers: str | os.PathLike[str] | None) -> str:
+    is_there = allowed_signers is not None and os.path.isfile(allowed_signers)
+    return hashlib.sha256(
+        pathlib.Path(allowed_signers).read_bytes() if allowed_signers and is_there else b""
+    ).hexdigest()
 
 
 @functools.lru_cache(maxsize=1)

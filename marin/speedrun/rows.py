@@ -97,7 +97,7 @@ class Row:
     @property
     def details(self) -> dict[str, Any]:
         """All that is stated about the run, under the results file's own keys; empty for a row of a list that says no more."""
-        value: dict[str, Any] = json.loads(self.details_json)
+        value: dict[str, Any] = {} if self.details_json == "{}" else json.loads(self.details_json)
         return value
 
     @property

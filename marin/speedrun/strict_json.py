@@ -72,7 +72,7 @@ def parse_json(data: bytes, path: str, max_bytes: int = MAX_BYTES, max_values: i
         raise ResultsError(f"{path}: {where}: not valid JSON ({error.msg}): {_EXPECTED}") from None
     except RecursionError:
         raise ResultsError(f"{path}: values are nested more than {MAX_DEPTH} deep: {_EXPECTED}") from None
-    _check_tree(value, path)
+    _check_tree(value, text, path)
     return value
 
 
@@ -173,21 +173,25 @@ def _line_of(text: str, message: str) -> str:
     return f"line {' or '.join(map(str, dict.fromkeys(lines)))}: " if lines else ""
 
 
-def _check_tree(value: Any, path: str) -> None:
-    pending: list[tuple[Any, int]] = [(value, 1)]
-    while pending:
-        node, depth = pending.pop()
-        if isinstance(node, str):
-            _check_text(node, path)
-        elif isinstance(node, dict | list):
-            if depth > MAX_DEPTH:
-                raise ResultsError(f"{path}: values are nested more than {MAX_DEPTH} deep: {_EXPECTED}")
-            if isinstance(node, dict):
-                for key in node:
-                    _check_text(key, path)
-            pending.extend((child, depth + 1) for child in (node.values() if isinstance(node, dict) else node))
+_HALF_OF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")  # an escape: what is decoded as UTF-8 has none of its own
 
 
-def _check_text(text: str, path: str) -> None:
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        raise ResultsError(f"{path}: the text {text[:40]!r} has half of a surrogate pair: {_EXPECTED}")
+def _check_tree(value: Any, text: str, path: str) -> None:
+    """Refuses values that are nested too deep, and texts that cannot be written as UTF-8."""
+    has_escapes = _HALF_OF_A_PAIR.search(text) is not None
+    level, depth = [value], 1
+    while level:
+        if has_escapes:
+            for node in level:
+                _check_texts(node, path)
+        level = [node for node in level if isinstance(node, (dict, list))]
+        if level and depth > MAX_DEPTH:
+            raise ResultsError(f"{path}: values are nested more than {MAX_DEPTH} deep: {_EXPECTED}")
+        level = [child for node in level for child in (node.values() if isinstance(node, dict) else node)]
+        depth += 1
+
+
+def _check_texts(node: Any, path: str) -> None:
+    for text in (node,) if isinstance(node, str) else node if isinstance(node, dict) else ():
+        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+            raise ResultsError(f"{path}: the text {text[:40]!r} has half of a surrogate pair: {_EXPECTED}")

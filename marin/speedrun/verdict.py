@@ -79,7 +79,11 @@ class Verdict(BaseModel):
                 return found
         return _unchecked(rung)
 
-    @property
+    def __copy__(self) -> "Verdict":
+        # Without what was worked out from its fields, which `model_copy(update=...)` would keep.
+        return Verdict(rungs=self.rungs, challenged=self.challenged, withdrawn=self.withdrawn)
+
+    @functools.cached_property
     def level(self) -> Rung | None:
         """The highest rung of the ladder that was passed with none failed; None where even parsing failed."""
         reached: Rung | None = None
@@ -106,7 +110,7 @@ class Verdict(BaseModel):
             finding.severity != "error" for finding in form
         )
 
-    @property
+    @functools.cached_property
     def counts(self) -> bool:
         """Whether the row may be ranked: no rung of the ladder failed, and it was not withdrawn.
 

@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 
 import pyarrow.parquet
 import pytest
+from example_runs import run_info
 from pydantic import TypeAdapter
 
 from marin.cli.main import dispatch
@@ -23,7 +24,8 @@ from marin.errors import ResultsError, StorageError
 from marin.site.leaderboard import api, build, curves, downloads, pareto, scaling_view, timeline
 from marin.site.leaderboard.build import build_site
 from marin.site.leaderboard.output import RECORD, SiteWriter
-from marin.speedrun.leaderboard import collect
+from marin.speedrun.leaderboard import build_board, collect
+from marin.speedrun.rows import Row, rows_of
 
 SCRIPTS = 3  # at most: the site's and the rows'; data never becomes one
 
@@ -162,6 +164,22 @@ def test_site_rebuilt_writes_only_what_changed_and_removes_what_is_gone(
     smaller = collect([results_dir / "family"])
     build.write_site(smaller, SiteWriter(str(tmp_path)), [results_dir / "family"])
     assert not page.exists()
+
+
+def test_page_is_written_again_when_the_same_change_gives_another_figure_at_another_depth(
+    tmp_path: pathlib.Path,
+) -> None:
+    def rows(core_at_12: float) -> list[Row]:
+        made = []
+        for depth, core in ((12, core_at_12), (24, 0.27)):
+            run = run_info(resources={"accelerator_type": "H100", "gpu_count": 8}, num_chips=8, num_devices=8, device_flops=989.5e12, core_metric=core, core_version="v1", model_config={"depth": depth}, seed=0, train_config={"seed": 0}, training_hardware_flops=3000.0 * 8 * 989.5e12, training_time=3000.0)  # fmt: skip
+            made += rows_of(run, f"mine/d{depth}", f"mine/d{depth}/speedrun_results.json")
+        return made
+
+    for core in (0.15, 0.16):
+        build.write_site(build_board(rows(core)), SiteWriter(str(tmp_path)))
+        (page,) = tmp_path.glob("entries/mine-d24-*.html")
+        assert f"12 1 {core:.4f}" in _words(page)
 
 
 def test_site_built_over_an_earlier_one_is_the_site_built_anew_whatever_changed(

@@ -322,7 +322,7 @@ def test_rows_kept_by_digest_are_the_same_and_are_verified_again_when_a_byte_cha
     changed = collect([tmp_path / "tree"], cache=tmp_path / "cache")
     assert changed == collect([tmp_path / "tree"]) != plain
     whole = (tmp_path / "cache" / "rows.jsonl").read_text()
-    for damaged in (whole.replace('"model_size": 7', '"model_size": 8'), whole[:-300], whole.replace("\t", " ")):
+    for damaged in (whole.replace(" 7, ", " 8, "), whole[:-300], whole.replace("\t", " ")):
         assert damaged != whole
         (tmp_path / "cache" / "rows.jsonl").write_text(damaged)
         assert collect([tmp_path / "tree"], cache=tmp_path / "cache") == changed

@@ -42,3 +42,13 @@ def test_verdict_names_the_rungs_below_its_level_that_stayed_open():
     assert whole.level == "log" and whole.passed_over == ()
     partly = Verdict(rungs=(*whole.rungs[:1], RungVerdict(rung="arithmetic", outcome="open"), *whole.rungs[2:]))
     assert partly.level == "log" and partly.passed_over == ("arithmetic",)
+
+
+def test_copy_of_a_verdict_with_another_outcome_is_judged_anew() -> None:
+    passed = Verdict(rungs=(RungVerdict(rung="parsed", outcome="passed"),))
+    assert (passed.level, passed.counts) == ("parsed", True)
+    failed = passed.model_copy(update={"rungs": (RungVerdict(rung="parsed", outcome="failed"),)})
+    assert (failed.level, failed.counts) == (None, False)
+    assert passed.model_copy() == passed
+    assert hash(passed.model_copy()) == hash(passed)
+    assert not passed.model_copy(update={"withdrawn": "a reason"}).counts

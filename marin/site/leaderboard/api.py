@@ -204,6 +204,9 @@ def schemas() -> dict[str, str]:
     return found
 
 
+_ENCODER = json.JSONEncoder(sort_keys=True, allow_nan=False, separators=(",", ":"))
+
+
 def to_text(document: Any) -> str:
     """A document as JSON: keys sorted, ASCII only, so that every reader and every line of a diff takes it."""
-    return json.dumps(document, sort_keys=True, allow_nan=False, separators=(",", ":")) + "\n"
+    return _ENCODER.encode(document) + "\n"

@@ -9,29 +9,25 @@ import functools
 import json
 import os
 import pathlib
-import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jinja2
 
 from marin.parts import WorkInParts
 from marin.site import pages, wording
-from marin.site.leaderboard import api, curves, downloads, pareto, scaling_view, timeline, track_page
-from marin.site.leaderboard.differences import Parent, find_parents, settings_of
-from marin.site.leaderboard.entry_page import EntryContext, Standing, page_values
+from marin.site.leaderboard import api, downloads, pareto, scaling_view, timeline, track_page
+from marin.site.leaderboard.entry_files import EntryFiles
 from marin.site.leaderboard.measures import MEASURES, measures_of
-from marin.site.leaderboard.output import SiteWriter, digest
-from marin.site.leaderboard.summary import EntrySummary, summarize
-from marin.speedrun.entries import Entry
-from marin.speedrun.leaderboard import Board, TrackBoard, collect, without_collecting
+from marin.site.leaderboard.output import SiteWriter, digest, digest_of
+from marin.site.leaderboard.summary import EntrySummary
+from marin.site.leaderboard.track_view import TrackView, views_of
+from marin.speedrun.leaderboard import Board, collect, without_collecting
 from marin.speedrun.scaling import ScalingFit
 from marin.speedrun.verdict import DOES_NOT_PROVE, LADDER
-from marin.speedrun.verification import Context
 
 MOST_COMPARED = 8
-_PLAIN_KEY = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")  # of a file's name
 _HERE = pathlib.Path(__file__).parent
 _STYLES = ("base.css", "sheet.css")
 _SCRIPTS = ("format.js", "chart.js", "lookup.js", "table.js", "live.js", "compare.js")
@@ -62,16 +58,6 @@ class SiteSummary:
     num_written: int
 
 
-@dataclasses.dataclass(frozen=True)
-class _TrackView:
-    board: TrackBoard
-    summary: api.TrackSummary
-    entries: list[EntrySummary]
-    records: list[EntrySummary]
-    places: dict[str, int]  # key -> its position among the entries
-    texts: list[str]  # of the entries, as JSON: what files that show them are made from
-
-
 @without_collecting()  # in the children too, where looking through the board would copy it
 def build_site(
     results_dirs: Sequence[str | os.PathLike[str]],
@@ -91,20 +77,17 @@ def build_site(
         StorageError: if the output cannot be written.
     """
     writer = SiteWriter(os.fspath(output))
-    board = collect(results_dirs, rows_files, cache=cache, context=Context(allowed_signers=allowed_signers))
+    board = collect(results_dirs, rows_files, cache=cache, allowed_signers=allowed_signers)
     return write_site(board, writer, results_dirs)
 
 
 def write_site(board: Board, writer: SiteWriter, results_dirs: Sequence[str | os.PathLike[str]] = ()) -> SiteSummary:
     """`build_site` for a board that is already collected; curves come from logs below `results_dirs`."""
-    views = _views(board)
+    views = views_of(board)
     site = _Site(writer, views)
     site.write_shared()
-    entries: dict[str, Entry] = {}
-    for view in views:
-        for entry in view.board.entries:
-            entries.setdefault(entry.key, entry)
-    with WorkInParts(writer, list(entries), site.entry_writer(entries, results_dirs), site.write_downloads):
+    entries = EntryFiles(writer, views, results_dirs, site.render, site.digest)
+    with WorkInParts(writer, list(entries.by_key), entries.write, site.write_downloads):
         for view in views:
             site.write_track(view)
         site.write_front(board)
@@ -112,44 +95,13 @@ def write_site(board: Board, writer: SiteWriter, results_dirs: Sequence[str | os
     held = {entry["key"] for view in views for entry in view.entries if entry["state"] in ("held", "withdrawn")}
     return SiteSummary(
         index=f"{os.fspath(writer.target)}/index.html",
-        num_entries=len(entries),
-        num_runs=len({row.digest + row.run_name for entry in entries.values() for row in entry.rows}),
+        num_entries=len(entries.by_key),
+        num_runs=len({row.digest + row.run_name for entry in entries.by_key.values() for row in entry.rows}),
         num_unreadable=len(board.unreadable),
         num_held=len(held),
         tracks=tuple(view.summary["title"] for view in views if view.entries),
         num_written=writer.num_written,
     )
-
-
-def _views(board: Board) -> list[_TrackView]:
-    """The tracks with what pages say of their entries, under names that no two share."""
-    views: list[_TrackView] = []
-    tracks: set[str] = set()
-    known: dict[str, tuple[str, ...]] = {}
-    for found in board.tracks:
-        key = _distinct(_file_name(found.track.key), tracks)
-        tracks.add(key)
-        renamed: dict[str, str] = {}
-        entries = []
-        for entry in found.entries:
-            identity = tuple(row.digest for row in entry.rows)
-            name = _file_name(entry.key)
-            # Two entries whose keys were made to collide would overwrite each other's page.
-            while known.setdefault(name, identity) != identity:
-                name = f"{name}-x"
-            renamed[entry.key] = name
-            entries.append(
-                entry if name == entry.key and key == entry.track else dataclasses.replace(entry, key=name, track=key)
-            )
-        records = [dataclasses.replace(one, key=renamed.get(one.key, one.key), track=key) for one in found.records]
-        made = TrackBoard(dataclasses.replace(found.track, key=key), tuple(entries), tuple(records))
-        summaries = [summarize(entry) for entry in entries]
-        by_key = {entry["key"]: entry for entry in summaries}
-        views.append(_TrackView(
-            made, api.track_summary(made.track, len(entries)), summaries, [by_key[one.key] for one in records if one.key in by_key],
-            {entry["key"]: place for place, entry in enumerate(summaries)}, [api.to_text(entry) for entry in summaries],
-        ))  # fmt: skip
-    return views
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,24 +113,10 @@ class _Drawn:
     num_unfitted: int
 
 
-def _file_name(key: str) -> str:
-    """A key as part of a path: part of it may come from a submitted file, and none of it may lead out of the folder."""
-    if _PLAIN_KEY.fullmatch(key):
-        return key
-    return re.sub(r"[^a-z0-9]+", "-", key.lower())[:120].strip("-") or "unnamed"
-
-
-def _distinct(name: str, taken: set[str]) -> str:
-    number, found = 2, name
-    while found in taken:
-        found, number = f"{name}-{number}", number + 1
-    return found
-
-
 class _Site:
     """The templates and what all pages share; each method writes one kind of page."""
 
-    def __init__(self, writer: SiteWriter, views: Sequence[_TrackView]) -> None:
+    def __init__(self, writer: SiteWriter, views: Sequence[TrackView]) -> None:
         self._writer = writer
         self._views = views
         css = "".join(pages.static_text(name) for name in _STYLES) + _own("leaderboard.css")
@@ -193,9 +131,9 @@ class _Site:
         ]
         menu += [{"title": "Compare", "page": "compare.html"}, {"title": "How to read it", "page": "about.html"}]
         self._shared = {"policy": POLICY, "assets": {"css": style, "js": code}, "menu": menu}
-        self._digest = digest(json.dumps([self._shared]).encode())
+        self.digest = digest(json.dumps([self._shared]).encode())
 
-    def _render(self, template: str, path: str, **values: Any) -> str:
+    def render(self, template: str, path: str, **values: Any) -> str:
         root = "../" * path.count("/")
         return (
             _environment()
@@ -209,51 +147,6 @@ class _Site:
         for name, text in api.schemas().items():
             self._writer.write(f"data/schema/{name}.schema.json", text)
 
-    # --- entries --------------------------------------------------------------------------------------------------
-
-    def entry_writer(
-        self, entries: Mapping[str, Entry], roots: Sequence[str | os.PathLike[str]]
-    ) -> Callable[[str], None]:
-        """A function that writes the document and the page of the entry with a key."""
-        bases = [pathlib.Path(root).resolve() for root in roots]
-        settings = {key: settings_of(entry) for key, entry in entries.items()}
-        parents = find_parents(entries.values(), settings)
-        homes: dict[str, list[_TrackView]] = {key: [] for key in entries}
-        for view in self._views:
-            for line in view.entries:
-                homes[line["key"]].append(view)
-
-        def write(key: str) -> None:
-            entry = entries[key]
-            found = _curves(entry, bases)
-            summary = homes[key][0].entries[homes[key][0].places[key]]
-            document = api.to_text(api.entry_document(entry, summary, found))
-            self._writer.write(f"data/entries/{key}.json", document)
-            self._write_entry_page(entry, homes[key], parents.get(key), settings, found, digest(document.encode()))
-
-        return write
-
-    def _write_entry_page(
-        self, entry: Entry, homes: Sequence[_TrackView], parent: Parent | None, settings: Mapping[str, Mapping[str, str]],
-        found: Sequence[curves.Curve], document: str,
-    ) -> None:  # fmt: skip
-        standings = [
-            Standing(view.summary, view.entries[view.places[entry.key]], measures_of(view.board.track))
-            for view in homes
-        ]
-        neighbours = _neighbours(homes[0], entry.key)
-        shown = [
-            [(one["key"], one["rank"], one["values"][homes[0].summary["metric"]], one["values"][homes[0].summary["cost"]]) for one in neighbours],
-            [(one.track["key"], one.entry["rank"], one.entry["on_frontier"]) for one in standings],
-            None if parent is None else [parent.entry.key, parent.is_stated, sorted(settings[parent.entry.key].items())],
-        ]  # fmt: skip
-        inputs = digest(f"{self._digest}{document}{json.dumps(shown)}".encode())
-        path = f"entries/{entry.key}.html"
-        if not self._writer.is_fresh(path, inputs):
-            context = EntryContext(standings, neighbours, parent, settings, found)
-            text = self._render("entry.html.j2", path, **page_values(entry, context))
-            self._writer.write(path, text, inputs)
-
     # --- tracks ---------------------------------------------------------------------------------------------------
 
     def write_downloads(self) -> None:
@@ -261,13 +154,14 @@ class _Site:
         for view in self._views:
             self._write_downloads(view)
 
-    def _write_downloads(self, view: _TrackView) -> None:
+    def _write_downloads(self, view: TrackView) -> None:
         track, summary = view.board.track, view.summary
-        inputs = digest("".join([api.to_text(summary), *view.texts]).encode())
+        inputs = digest_of([summary, view.entries])
         write, fresh = self._writer.write, self._writer.is_fresh
+        table = functools.cache(lambda: downloads.table_of(view.entries))
         for path, make in (
-            (summary["csv"], lambda: downloads.table_csv(view.entries)),
-            (summary["parquet"], lambda: downloads.table_parquet(view.entries)),
+            (summary["csv"], lambda: downloads.table_csv(table())),
+            (summary["parquet"], lambda: downloads.table_parquet(table())),
             (summary["bibtex"], lambda: downloads.bibtex(view.entries, track.title)),
             (_rows_script(track.key), lambda: _script_text(track_page.rows_script(track, view.entries))),
             (summary["feed"], lambda: self._feed(summary["feed"], track.title, summary["page"], view.entries)),
@@ -275,27 +169,24 @@ class _Site:
             if not fresh(path, inputs):
                 write(path, make(), inputs)
 
-    def write_track(self, view: _TrackView) -> None:
+    def write_track(self, view: TrackView) -> None:
         """A track's document, charts and pages."""
         drawn = self._write_charts(view)
         lines = [scaling_view.document_of(fit) for fit in drawn.fits]
         records = [entry["key"] for entry in view.records]
-        path, inputs = (
-            view.summary["document"],
-            digest("".join([api.to_text([view.summary, records, lines]), *view.texts]).encode()),
-        )
+        path, inputs = view.summary["document"], digest_of([view.summary, records, lines, view.entries])
         if not self._writer.is_fresh(path, inputs):
             document = api.track_document(view.summary, view.entries, records, lines)
             self._writer.write(path, api.to_text(document), inputs)
         self._write_track_pages(view, drawn, lines)
 
     def _feed(self, path: str, title: str, page: str, entries: Sequence[EntrySummary]) -> str:
-        return self._render(
+        return self.render(
             "feed.atom.j2", path, title=f"Marin Speedrun: {title}", page=page, entries=downloads.newest(entries),
             feed_id=uuid.uuid5(_SPACE, path), own=path.rpartition("/")[2],
         )  # fmt: skip
 
-    def _write_charts(self, view: _TrackView) -> _Drawn:
+    def _write_charts(self, view: TrackView) -> _Drawn:
         track = view.board.track
         fits, num_unfitted = scaling_view.fits_of(track, view.entries)
         axes = track_page.axes_of(track)
@@ -338,7 +229,7 @@ class _Site:
                 self._writer.write(path, drawn[key], inputs)
         return paths
 
-    def _write_track_pages(self, view: _TrackView, drawn: _Drawn, scaling: list[api.FamilyScaling]) -> None:
+    def _write_track_pages(self, view: TrackView, drawn: _Drawn, scaling: list[api.FamilyScaling]) -> None:
         track, entries = view.board.track, view.entries
         measures = measures_of(track)
         quality, cost = measures[track.metric], measures[track.cost]
@@ -362,9 +253,9 @@ class _Site:
         for number, path in paths.items():
             shown = slice((number - 1) * track_page.PAGE_SIZE, number * track_page.PAGE_SIZE)
             front = [values["budgets"], values["records"], scaling, repr(head)] if number == 1 else [num_pages]
-            inputs = digest(f"{self._digest}{json.dumps([view.texts[shown], front, view.summary['title']])}".encode())
+            inputs = digest_of([self.digest, entries[shown], front, view.summary["title"]])
             if not self._writer.is_fresh(path, inputs):
-                text = self._render(
+                text = self.render(
                     "track.html.j2",
                     path,
                     **values,
@@ -396,34 +287,20 @@ class _Site:
         write("data/index.json", json.dumps(index, indent=1, sort_keys=True) + "\n")
         write("data/feed.atom", self._feed("data/feed.atom", "all tracks", "index.html", everything))
         cards.sort(key=lambda card: not card["top"])
-        write("index.html", self._render(
+        write("index.html", self.render(
             "index.html.j2", "index.html", cards=cards, newest=newest[:_NEWEST], unreadable=unreadable, feed="data/feed.atom",
             titles={view.summary["key"]: view.summary["title"] for view in self._views}, **counts,
         ))  # fmt: skip
-        write("unreadable.html", self._render("unreadable.html.j2", "unreadable.html", unreadable=unreadable))
-        write("about.html", self._render(
+        write("unreadable.html", self.render("unreadable.html.j2", "unreadable.html", unreadable=unreadable))
+        write("about.html", self.render(
             "about.html.j2", "about.html", rung_means=RUNG_MEANS, does_not_prove=DOES_NOT_PROVE, version=api.VERSION, schemas=index["schemas"]
         ))  # fmt: skip
         scripts = " ".join(_rows_script(view.summary["key"]) for view in self._views if view.entries)
-        write("compare.html", self._render("compare.html.j2", "compare.html", most=MOST_COMPARED, row_scripts=scripts))
+        write("compare.html", self.render("compare.html.j2", "compare.html", most=MOST_COMPARED, row_scripts=scripts))
 
 
-def _has_menu_place(view: _TrackView) -> bool:
+def _has_menu_place(view: TrackView) -> bool:
     return bool(view.entries) or not view.summary["key"].startswith("other-")
-
-
-def _curves(entry: Entry, roots: Sequence[pathlib.Path]) -> list[curves.Curve]:
-    """The curves of an entry's runs, those of the first run first; nothing where no log came with it."""
-    logs = [curves.find_log(roots, row) for row in entry.rows[:1] if not row.listed]
-    return [curve for log in logs if log is not None for curve in curves.read_curves(log)]
-
-
-def _neighbours(view: _TrackView, key: str) -> list[EntrySummary]:
-    """The ranked entries around one, two on each side."""
-    place = view.places[key]
-    if view.entries[place]["rank"] is None:
-        return []
-    return [entry for entry in view.entries[max(0, place - 2) : place + 3] if entry["rank"] is not None]
 
 
 def _table_page(track: str, number: int) -> str:

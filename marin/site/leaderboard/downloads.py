@@ -6,6 +6,7 @@ both are written through an escaping of their own.
 
 import csv
 import io
+import operator
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,7 +32,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "|", "%", "＝", "＋", "－", "＠"
 
 
 def _same(name: str) -> Callable[[EntrySummary], Any]:
-    return lambda entry: entry[name]  # type: ignore[literal-required]
+    return operator.itemgetter(name)
 
 
 def _figure(name: str) -> Callable[[EntrySummary], Any]:
@@ -61,18 +62,29 @@ COLUMNS: dict[str, tuple[str, Callable[[EntrySummary], Any]]] = {
 """Name of a column -> its type and where its value comes from."""
 
 
-def table_csv(entries: Sequence[EntrySummary]) -> str:
+Table = dict[str, list[Any]]
+
+
+def table_of(entries: Sequence[EntrySummary]) -> Table:
+    """The values of every column, by its name."""
+    return {name: [read(entry) for entry in entries] for name, (_, read) in COLUMNS.items()}
+
+
+def table_csv(table: Table) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
     # Column by column, since a column's type says what must be done to its values: nothing to most.
-    columns = [_cells(kind, [read(entry) for entry in entries]) for kind, read in COLUMNS.values()]
+    columns = [_cells(COLUMNS[name][0], values) for name, values in table.items()]
     writer.writerows(zip(*columns, strict=True))
     return stream.getvalue()
 
 
 def _cells(kind: str, values: list[Any]) -> list[Any]:
-    return values if kind in ("number", "whole") else list(map(cell, values))
+    if kind in ("number", "whole"):
+        return values
+    made = {value: cell(value) for value in set(values)}  # many say the same
+    return [made[value] for value in values]
 
 
 def cell(value: object) -> object:
@@ -85,17 +97,18 @@ def cell(value: object) -> object:
     return value
 
 
-def table_parquet(entries: Sequence[EntrySummary]) -> bytes:
+def table_parquet(table: Table) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
     types = {"text": pa.string(), "whole": pa.int64(), "number": pa.float64(), "truth": pa.bool_()}
     columns = {}
-    for name, (kind, read) in COLUMNS.items():
-        values = [read(entry) for entry in entries]
-        columns[name] = pa.array(
-            [_storable(kind, v) for v in values] if kind in ("text", "whole") else values, types[kind]
-        )
+    for name, values in table.items():
+        kind = COLUMNS[name][0]
+        if kind in ("text", "whole"):
+            made = {value: _storable(kind, value) for value in set(values)}
+            values = [made[value] for value in values]
+        columns[name] = pa.array(values, types[kind])
     stream = io.BytesIO()
     parquet.write_table(pa.table(columns), stream, compression="zstd", store_schema=False)
     return stream.getvalue()

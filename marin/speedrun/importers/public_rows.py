@@ -1,6 +1,6 @@
 """The public site's `runs.json`: a list of rows, which say less than results files do."""
 
-import json
+import marshal
 import os
 import pathlib
 import zlib
@@ -16,6 +16,7 @@ from marin.speedrun.row_store import RowStore
 from marin.speedrun.rows import Row, Unreadable, rows_of
 
 _ROWS_A_BLOCK = 128  # on average
+_MARSHAL = 0  # the version whose bytes follow from the value alone; ten times as fast as JSON
 
 
 class PublicRow(BaseModel):
@@ -73,7 +74,11 @@ def read_rows_file(path: str | os.PathLike[str], store: RowStore | None = None) 
         def read(block: list[Any] = block, start: int = start) -> list[Row | Unreadable]:
             return list(_read_rows(block, start, source))
 
-        yield from read() if store is None else store.rows_of_text(f"rows of {source}\0{json.dumps(block)}", read)
+        if store is None:
+            yield from read()
+        else:
+            evidence = f"rows of {source}\0".encode("utf-8", "surrogatepass") + marshal.dumps(block, _MARSHAL)
+            yield from store.rows_of(evidence, read)
 
 
 def _blocks(values: list[Any]) -> Iterator[tuple[int, list[Any]]]:

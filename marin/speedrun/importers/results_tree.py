@@ -14,16 +14,17 @@ from marin.parts import WorkInParts
 from marin.speedrun import results
 from marin.speedrun.row_store import RowStore, list_directory
 from marin.speedrun.rows import Row, Unreadable, rows_of
-from marin.speedrun.verification import Context, Submission, verify_read
 
 
 def read_results_tree(
-    directory: str | os.PathLike[str], context: Context | None = None, store: RowStore | None = None
+    directory: str | os.PathLike[str],
+    allowed_signers: str | os.PathLike[str] | None = None,
+    store: RowStore | None = None,
 ) -> list[Row | Unreadable]:
     """Rows of every `speedrun_results.json` anywhere below a directory, then the directories that cannot be listed.
 
     Args:
-        context: what submissions are held against, such as the keys whose statements count.
+        allowed_signers: a file of the keys whose statements count.
         store: where rows of submissions that were verified before are kept.
     Raises:
         ResultsError: if there is no such directory.
@@ -40,8 +41,11 @@ def read_results_tree(
         keys[place] = None if store is None else store.key_of(place, _source(place, root), listing)
         key = keys[place]
         found[place] = None if store is None or key is None else store.kept(key)
-    verified = _Verified(root, context, store)
-    with WorkInParts(verified, [place for place, rows in found.items() if rows is None], verified.verify):
+    missing = [place for place, rows in found.items() if rows is None]
+    if missing:
+        import marin.speedrun.verification  # noqa: F401  # a tenth of a second, once for all children
+    verified = _Verified(root, allowed_signers, store)
+    with WorkInParts(verified, missing, verified.verify):
         pass
     for place, (key, rows) in verified.rows.items():
         found[place] = rows
@@ -76,13 +80,15 @@ def _source(place: str, root: pathlib.Path) -> str:
 class _Verified:
     """Rows by their directory, and what they are kept under as it was after they were read; see `marin.parts`."""
 
-    def __init__(self, root: pathlib.Path, context: Context | None, store: RowStore | None) -> None:
-        self._root, self._context, self._store = root, context, store
+    def __init__(
+        self, root: pathlib.Path, allowed_signers: str | os.PathLike[str] | None, store: RowStore | None
+    ) -> None:
+        self._root, self._signers, self._store = root, allowed_signers, store
         self.rows: dict[str, tuple[str | None, list[Row | Unreadable]]] = {}
 
     def verify(self, place: str) -> None:
         path = pathlib.Path(place, results.FILE_NAME)
-        rows = list(read_results_file(path, self._root, self._context))
+        rows = list(read_results_file(path, self._root, self._signers))
         key = None
         if self._store is not None:
             with contextlib.suppress(OSError):
@@ -100,12 +106,14 @@ class _Verified:
 
 
 def read_results_file(
-    path: pathlib.Path, root: pathlib.Path, context: Context | None = None
+    path: pathlib.Path, root: pathlib.Path, allowed_signers: str | os.PathLike[str] | None = None
 ) -> Iterator[Row | Unreadable]:
     """Rows of one submission, named by its directory below `root`."""
+    from marin.speedrun.verification import Context, Submission, verify_read
+
     source = _source(os.fspath(path.parent), root)
     try:
-        runs = verify_read(Submission.read(path.parent), context)
+        runs = verify_read(Submission.read(path.parent), Context(allowed_signers=allowed_signers))
     except ResultsError as error:
         yield Unreadable(source, str(error).removeprefix(f"{path}: "))
         return

@@ -1,0 +1,101 @@
+"""The two files of each entry, its document and its page, made again where something that they show has changed."""
+
+import os
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+
+from marin.site.leaderboard import api, curves
+from marin.site.leaderboard.differences import find_parents, settings_of
+from marin.site.leaderboard.entry_page import EntryContext, Standing, page_values
+from marin.site.leaderboard.measures import measures_of
+from marin.site.leaderboard.output import SiteWriter, digest_of
+from marin.site.leaderboard.summary import EntrySummary
+from marin.site.leaderboard.track_view import TrackView
+from marin.speedrun.entries import Entry
+from marin.speedrun.verdict import Verdict
+
+
+class EntryFiles:
+    """Writes an entry's files by its key; what several entries share is found out once.
+
+    Args:
+        roots: the directories that were searched; curves come from logs below them.
+        render: makes a page from a template, its path and values.
+        shared: a digest of what every page shows.
+    """
+
+    def __init__(
+        self,
+        writer: SiteWriter,
+        views: Sequence[TrackView],
+        roots: Sequence[str | os.PathLike[str]],
+        render: Callable[..., str],
+        shared: str,
+    ) -> None:
+        self.by_key: dict[str, Entry] = {}
+        self._homes: dict[str, list[TrackView]] = {}
+        for view in views:
+            for entry in view.board.entries:
+                self.by_key.setdefault(entry.key, entry)
+                self._homes.setdefault(entry.key, []).append(view)
+        self._writer, self._render, self._shared = writer, render, shared
+        self._roots = [pathlib.Path(root).resolve() for root in roots]
+        self._settings: Mapping[str, Mapping[str, str]] = {
+            key: settings_of(entry) for key, entry in self.by_key.items()
+        }
+        self._parents = find_parents(self.by_key.values(), self._settings)
+        self._verdict_texts: dict[int, str] = {}  # many entries share a verdict
+
+    def write(self, key: str) -> None:
+        """Writes the document and the page of an entry, unless they are there as they would be made."""
+        entry, homes = self.by_key[key], self._homes[key]
+        place = homes[0].places[key]
+        found = _curves(entry, self._roots)
+        stated = [(row.run_name, row.source, row.also_at, row.digest, row.details_json) for row in entry.rows]
+        verdict = self._verdict_text(entry.verdict)
+        path, document = f"data/entries/{key}.json", digest_of([homes[0].entries[place], verdict, stated, repr(found)])
+        if not self._writer.is_fresh(path, document):
+            made = api.entry_document(entry, homes[0].entries[place], found)
+            self._writer.write(path, api.to_text(made), document)
+        self._write_page(entry, found, document)
+
+    def _write_page(self, entry: Entry, found: Sequence[curves.Curve], document: str) -> None:
+        homes, parent = self._homes[entry.key], self._parents.get(entry.key)
+        first = homes[0]
+        neighbours = _neighbours(first, entry.key)
+        metric, cost = first.summary["metric"], first.summary["cost"]
+        standings = [
+            Standing(view.summary, view.entries[view.places[entry.key]], measures_of(view.board.track))
+            for view in homes
+        ]
+        shown = [
+            [(one["key"], one["rank"], one["values"][metric], one["values"][cost]) for one in neighbours],
+            [(one.track["key"], one.entry["rank"], one.entry["on_frontier"]) for one in standings],
+            None if parent is None else [parent.entry.key, parent.is_stated, sorted(self._settings[parent.entry.key].items())],
+            entry.details["evidence"],
+        ]  # fmt: skip
+        inputs = digest_of([self._shared, document, shown])
+        path = f"entries/{entry.key}.html"
+        if not self._writer.is_fresh(path, inputs):
+            context = EntryContext(standings, neighbours, parent, self._settings, found)
+            self._writer.write(path, self._render("entry.html.j2", path, **page_values(entry, context)), inputs)
+
+    def _verdict_text(self, verdict: Verdict) -> str:
+        found = self._verdict_texts.get(id(verdict))
+        if found is None:
+            found = self._verdict_texts[id(verdict)] = api.to_text(api.verdict_json(verdict))
+        return found
+
+
+def _curves(entry: Entry, roots: Sequence[pathlib.Path]) -> list[curves.Curve]:
+    """The curves of an entry's runs, those of the first run first; nothing where no log came with it."""
+    logs = [curves.find_log(roots, row) for row in entry.rows[:1] if not row.listed]
+    return [curve for log in logs if log is not None for curve in curves.read_curves(log)]
+
+
+def _neighbours(view: TrackView, key: str) -> list[EntrySummary]:
+    """The ranked entries around one, two on each side."""
+    place = view.places[key]
+    if view.entries[place]["rank"] is None:
+        return []
+    return [entry for entry in view.entries[max(0, place - 2) : place + 3] if entry["rank"] is not None]
