@@ -33,6 +33,17 @@ def clean(text: str, limit: int = 300) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def short_name(name: str, limit: int) -> str:
+    """The last parts of a run's name, as many as fit: the last one is often no more than a size."""
+    parts = clean(name, 200).split("/")
+    for keep in range(len(parts), 1, -1):
+        text = "/".join(parts[-keep:])
+        if len(text) <= limit:
+            return text if keep == len(parts) else f"…/{text}"
+    text = "/".join(parts[-2:]) if len(parts) > 1 else parts[0]
+    return text if len(text) <= limit else f"…{text[-(limit - 1) :]}"
+
+
 @functools.lru_cache(maxsize=4096)
 def breakable(text: str, limit: int = 160) -> markupsafe.Markup:
     """A name, escaped, that may break after a slash, and in long parts after a dash or underscore; the last part stands out."""

@@ -3,7 +3,7 @@
 A directory of our own holds one file of JSON lines; nothing that was submitted lies in it as it was. A row is taken from it only
 if every byte that verification reads is the same, by the same checks: the digest covers the submission's evidence, the names and
 sizes of its other files, the keys whose statements count, and the source of the checks themselves. What depends on today's date,
-such as a run that has not been completed yet, is not kept. Each line carries a digest of itself: one that was damaged is not there.
+such as a run that has not been completed yet, is not kept.
 """
 
 import dataclasses
@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from marin.speedrun import results
+from marin.speedrun.kept_lines import KeptLines, key_of
 from marin.speedrun.rows import Row, Unreadable
 from marin.speedrun.verdict import Finding, RungVerdict, Verdict
 from marin.storage import files
@@ -25,7 +26,6 @@ FILE_NAME = "rows.jsonl"
 _EVIDENCE = (results.FILE_NAME, "run.json", "metrics.jsonl", "evaluation.json", "challenge.json", "withdrawn.json")
 _MOST_FILES = 2_000
 _SMALL_FILE = 1 << 16  # bytes; read at once
-_BETWEEN = "\t"  # the parts of a line: JSON writes it otherwise
 _FIELDS = tuple(field.name for field in dataclasses.fields(Row))
 _FINDING = tuple(field.name for field in dataclasses.fields(Finding))
 _TUPLES = ("also_at",)
@@ -37,10 +37,8 @@ class RowStore:
     def __init__(
         self, directory: str | os.PathLike[str], allowed_signers: str | os.PathLike[str] | None = None
     ) -> None:
-        self._path = files.join(os.fspath(directory), FILE_NAME)
-        self._checks = _checks_digest() + _signers_digest(allowed_signers)
-        self._kept = self._read()
-        self._used: dict[str, str] = {}
+        path = files.join(os.fspath(directory), FILE_NAME)
+        self._lines = KeptLines(path, program_digest() + _signers_digest(allowed_signers))
 
     def key_of(self, directory: str, source: str, listing: Sequence[os.DirEntry[str]]) -> str | None:
         """What the rows of the submission in `directory` are kept under; None where it cannot be told.
@@ -50,7 +48,7 @@ class RowStore:
             listing: what the directory holds, from `list_directory`.
         """
         evidence = _evidence_digest(directory, listing)
-        return None if evidence is None else _key(f"{source}\0{evidence}".encode("utf-8", "surrogatepass"))
+        return None if evidence is None else key_of(f"{source}\0{evidence}".encode("utf-8", "surrogatepass"))
 
     def rows_of_list(
         self, path: str | os.PathLike[str], read: Callable[[], Sequence[Row | Unreadable]]
@@ -65,7 +63,7 @@ class RowStore:
 
     def rows_of(self, evidence: bytes, read: Callable[[], Sequence[Row | Unreadable]]) -> Sequence[Row | Unreadable]:
         """The rows that `evidence` alone decides: kept ones, or those that `read` gives."""
-        key = _key(evidence)
+        key = key_of(evidence)
         kept = self.kept(key)
         if kept is not None:
             return kept
@@ -75,41 +73,18 @@ class RowStore:
 
     def kept(self, key: str) -> list[Row] | None:
         """What is kept under a key; None where nothing is."""
-        line = self._kept.get(key)
-        if line is None or line != _line(key, text := line.rpartition(_BETWEEN)[0].partition(_BETWEEN)[2]):
-            return None
-        self._used[key] = line
-        return [_from_json(item) for item in json.loads(text)]
+        values = self._lines.get(key)
+        return None if values is None else [_from_json(value) for value in values]
 
     def keep(self, key: str, found: Sequence[Row | Unreadable]) -> None:
         """Keeps rows; not where one could not be read, or is of the future."""
         today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
         if all(isinstance(item, Row) and (item.date or "") <= f"{today} 99" for item in found):
-            self._used[key] = _line(key, json.dumps([_to_json(item) for item in found if isinstance(item, Row)]))
+            self._lines.put(key, [_to_json(item) for item in found if isinstance(item, Row)])
 
     def save(self) -> None:
-        """Writes what was used, whole or not at all; nothing where nothing changed."""
-        if self._used != self._kept:
-            lines = [json.dumps(self._checks), *(self._used[key] for key in sorted(self._used))]
-            files.write_bytes(self._path, ("\n".join(lines) + "\n").encode())
-
-    def _read(self) -> dict[str, str]:
-        """Lines by their digests; empty where there are none, or where the checks were others."""
-        if not files.exists(self._path):
-            return {}
-        first, *lines = files.read_bytes(self._path).decode("utf-8", "replace").splitlines() or [""]
-        if first != json.dumps(self._checks):
-            return {}
-        return {line.partition(_BETWEEN)[0]: line for line in lines}
-
-
-def _key(evidence: bytes) -> str:
-    return hashlib.sha256(evidence).hexdigest()
-
-
-def _line(key: str, text: str) -> str:
-    """A line of the store: a key, what is kept under it as JSON, and the digest of both."""
-    return f"{key}{_BETWEEN}{text}{_BETWEEN}{hashlib.sha256(f'{key}{text}'.encode()).hexdigest()}"
+        """Writes the rows that this build used; nothing where nothing changed."""
+        self._lines.save()
 
 
 def _to_json(row: Row) -> list[Any]:
@@ -211,8 +186,8 @@ def _signers_digest(allowed_signers: str | os.PathLike[str] | None) -> str:
 
 
 @functools.lru_cache(maxsize=1)
-def _checks_digest() -> str:
-    """Of the source of everything that decides what a row says."""
+def program_digest() -> str:
+    """Of the source of everything that decides what a row or a fit says."""
     here = pathlib.Path(__file__).parent
     state = hashlib.sha256()
     for path in sorted([*here.rglob("*.py"), here.parent / "hardware.py"]):

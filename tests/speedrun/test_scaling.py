@@ -1,6 +1,7 @@
 """Scaling fits: against SciPy, against known curves, and what is refused."""
 
 import dataclasses
+import pathlib
 
 import numpy as np
 import pytest
@@ -8,7 +9,10 @@ import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marin.speedrun.scaling import Point, fit_family, num_budgets, rank_families
+from marin.speedrun import scaling_fit
+from marin.speedrun.kept_fits import KeptFits
+from marin.speedrun.scaling import Point, ScalingFit, num_budgets, rank_families
+from marin.speedrun.scaling_fit import fit_family
 
 BUDGET = 1e22
 
@@ -111,3 +115,38 @@ def test_budgets_within_five_percent_count_once_and_bad_figures_are_refused() ->
     for bad in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="positive and finite"):
             fit_family("family", [Point("a", 1.0, bad), Point("b", 2.0, 1.0)], BUDGET)
+
+
+def test_kept_fits_are_those_made_anew_and_are_made_again_for_another_figure(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(
+        scaling_fit, "fit_family", lambda family, points, budget: made.append(family) or fit_family(family, points, budget)
+    )  # fmt: skip
+    families = {
+        "three": _curve(0.4, 0.2, 0.6, points=12, noise=2e-3, seed=1),
+        "two": _curve(0.4, 0.2, 0.6, points=4, noise=2e-3, seed=2),
+        "none": [Point("a", 1e18, 1.0)],
+    }
+
+    def kept() -> tuple[ScalingFit, ...]:
+        fits = KeptFits(tmp_path)
+        found = rank_families(families, BUDGET, fits.fit)
+        fits.save()
+        return found
+
+    assert kept() == rank_families(families, BUDGET)
+    made.clear()
+    families["two"] = [dataclasses.replace(point, key=f"{point.key}-renamed") for point in families["two"][::-1]]
+    assert kept() == rank_families(families, BUDGET)
+    assert made == ["three", "two", "none"]  # those of `rank_families` without a store alone
+    made.clear()
+    families["two"] = [dataclasses.replace(point, quality=point.quality * 1.001) for point in families["two"]]
+    kept()
+    assert made == ["two"]
+    lines = (tmp_path / "fits.jsonl").read_text()
+    (tmp_path / "fits.jsonl").write_text(lines.replace('"parameters": 3', '"parameters": 2'))
+    made.clear()
+    assert kept() == rank_families(families, BUDGET)
+    assert made == ["three", "three", "two", "none"]

@@ -23,8 +23,9 @@ from marin.site.leaderboard.measures import MEASURES, measures_of
 from marin.site.leaderboard.output import SiteWriter, digest, digest_of
 from marin.site.leaderboard.summary import EntrySummary
 from marin.site.leaderboard.track_view import TrackView, views_of
+from marin.speedrun.kept_fits import KeptFits
 from marin.speedrun.leaderboard import Board, collect, without_collecting
-from marin.speedrun.scaling import ScalingFit
+from marin.speedrun.scaling import Fitter, ScalingFit
 from marin.speedrun.verdict import DOES_NOT_PROVE, LADDER
 
 MOST_COMPARED = 8
@@ -70,7 +71,7 @@ def build_site(
     """Writes the site into the directory `output`.
 
     Args:
-        cache: where verified rows are kept, so that a site is built again sooner.
+        cache: where verified rows and fits are kept, so that a site is built again sooner.
         allowed_signers: whose signed statements lift a verdict.
     Raises:
         ResultsError: if a directory or list of rows does not exist.
@@ -78,19 +79,26 @@ def build_site(
     """
     writer = SiteWriter(os.fspath(output))
     board = collect(results_dirs, rows_files, cache=cache, allowed_signers=allowed_signers)
-    return write_site(board, writer, results_dirs)
+    return write_site(board, writer, results_dirs, None if cache is None else KeptFits(cache))
 
 
-def write_site(board: Board, writer: SiteWriter, results_dirs: Sequence[str | os.PathLike[str]] = ()) -> SiteSummary:
+def write_site(
+    board: Board,
+    writer: SiteWriter,
+    results_dirs: Sequence[str | os.PathLike[str]] = (),
+    kept_fits: KeptFits | None = None,
+) -> SiteSummary:
     """`build_site` for a board that is already collected; curves come from logs below `results_dirs`."""
     views = views_of(board)
-    site = _Site(writer, views)
+    site = _Site(writer, views, None if kept_fits is None else kept_fits.fit)
     site.write_shared()
     entries = EntryFiles(writer, views, results_dirs, site.render, site.digest)
     with WorkInParts(writer, list(entries.by_key), entries.write, site.write_downloads):
         for view in views:
             site.write_track(view)
         site.write_front(board)
+    if kept_fits is not None:
+        kept_fits.save()
     writer.finish()
     held = {entry["key"] for view in views for entry in view.entries if entry["state"] in ("held", "withdrawn")}
     return SiteSummary(
@@ -116,9 +124,10 @@ class _Drawn:
 class _Site:
     """The templates and what all pages share; each method writes one kind of page."""
 
-    def __init__(self, writer: SiteWriter, views: Sequence[TrackView]) -> None:
+    def __init__(self, writer: SiteWriter, views: Sequence[TrackView], fitted: Fitter | None) -> None:
         self._writer = writer
         self._views = views
+        self._fitted = fitted
         css = "".join(pages.static_text(name) for name in _STYLES) + _own("leaderboard.css")
         script = '"use strict";\nconst marin = {};\n' + "".join(f"(() => {{\n{_own(name)}}})();\n" for name in _SCRIPTS)
         self._files = {
@@ -188,7 +197,7 @@ class _Site:
 
     def _write_charts(self, view: TrackView) -> _Drawn:
         track = view.board.track
-        fits, num_unfitted = scaling_view.fits_of(track, view.entries)
+        fits, num_unfitted = scaling_view.fits_of(track, view.entries, self._fitted)
         axes = track_page.axes_of(track)
         points = track_page.points_of(track, view.entries)
         references = track_page.references_of(track, view.board.entries)

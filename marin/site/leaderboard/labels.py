@@ -5,8 +5,6 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from marin.site import wording
 from marin.site.leaderboard.drawing import CHARACTER_WIDTH, WIDE
 from marin.site.leaderboard.frame import Frame
@@ -33,17 +31,6 @@ class Label:
     box: Box
 
 
-def short_name(name: str, limit: int) -> str:
-    """The last parts of a run's name, as many as fit: the last one is often no more than a size."""
-    parts = wording.clean(name, 200).split("/")
-    for keep in range(len(parts), 1, -1):
-        text = "/".join(parts[-keep:])
-        if len(text) <= limit:
-            return text if keep == len(parts) else f"…/{text}"
-    text = "/".join(parts[-2:]) if len(parts) > 1 else parts[0]
-    return text if len(text) <= limit else f"…{text[-(limit - 1) :]}"
-
-
 def place(
     frontier: Sequence[Named], points: Sequence[tuple[float, float]], taken: Sequence[Box], frame: Frame
 ) -> list[Label]:
@@ -57,6 +44,8 @@ def place(
         points: all points, in pixels.
         taken: room that other text has.
     """
+    import numpy as np  # where a chart is drawn; most builds draw none
+
     filled = [*taken, *(_around(x, y, 5) for x, y in points)]
     for one, after in itertools.pairwise(frontier):
         low, high = sorted((one.y, after.y))
@@ -80,7 +69,9 @@ def _spread(points: Sequence[Named]) -> list[Named]:
 
 
 def _fit(one: Named, frame: Frame, taken_N4: Any) -> Label | None:
-    text = short_name(one.name, 34 if frame.shape is WIDE else 24)
+    import numpy as np
+
+    text = wording.short_name(one.name, 34 if frame.shape is WIDE else 24)
     width = CHARACTER_WIDTH * len(text)
     for distance, drop in itertools.product(frame.shape.label_distances, (0.5, 1.0, 1.6)):
         for align in ("right", "left"):

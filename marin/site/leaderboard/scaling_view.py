@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from marin.site import wording
@@ -11,7 +11,7 @@ from marin.site.leaderboard.drawing import LIGHT, SHAPES, WIDE, Shape, finish, r
 from marin.site.leaderboard.frame import cost_axis, make_frame, quality_axis
 from marin.site.leaderboard.measures import MEASURES
 from marin.site.leaderboard.summary import EntrySummary
-from marin.speedrun.scaling import Point, ScalingFit, rank_families
+from marin.speedrun.scaling import Fitter, Point, ScalingFit, rank_families
 from marin.speedrun.tracks import Track
 
 _FEWEST = 2
@@ -19,10 +19,15 @@ _MOST = 40  # families that are fitted: each takes about 20 ms, and a longer tab
 _SHOWN = len(LIGHT.families)
 
 
-def fits_of(track: Track, entries: Sequence[EntrySummary]) -> tuple[tuple[ScalingFit, ...], int]:
+def fits_of(
+    track: Track, entries: Sequence[EntrySummary], fitted: Fitter | None = None
+) -> tuple[tuple[ScalingFit, ...], int]:
     """The fits of a track's families to a budget of one to two orders beyond the largest, and how many families have none.
 
     Where there are very many families, those that reached the largest budgets are fitted. Nothing is where nothing scales.
+
+    Args:
+        fitted: as of `rank_families`.
     """
     if track.objective != "pareto" or track.higher_is_better:
         return (), 0
@@ -37,13 +42,13 @@ def fits_of(track: Track, entries: Sequence[EntrySummary]) -> tuple[tuple[Scalin
         (name for name, points in families.items() if len(points) >= _FEWEST),
         key=lambda name: (-max(point.cost for point in families[name]), name),
     )
-    fitted = {name: families[name] for name in sorted(large[:_MOST])}
-    if not fitted:
+    largest = {name: families[name] for name in sorted(large[:_MOST])}
+    if not largest:
         return (), 0
-    return rank_families(dict(fitted), target_of(points for points in fitted.values())), len(large) - len(fitted)
+    return rank_families(largest, target_of(largest.values()), fitted), len(large) - len(largest)
 
 
-def target_of(families: Any) -> float:
+def target_of(families: Iterable[Sequence[Point]]) -> float:
     """The budget that fits are read off at: the second power of ten beyond the largest."""
     return float(
         10.0 ** min(math.floor(math.log10(max(point.cost for points in families for point in points))) + 2, 300)

@@ -7,7 +7,6 @@ from typing import Any
 
 from marin.site import wording
 from marin.site.leaderboard.drawing import LABEL_SIZE, LIGHT, SHAPES, WIDE, Shape, finish, render, says
-from marin.site.leaderboard.labels import short_name
 from marin.site.leaderboard.measures import Measure
 
 
@@ -74,7 +73,7 @@ def _specification(records: Sequence[Record], measure: Measure, shape: Shape) ->
 
     def chart(group: Sequence[Record]) -> Any:
         values = [
-            {"x": one.date, "y": one.value / divisor, "text": short_name(one.name, 30),
+            {"x": one.date, "y": one.value / divisor, "text": wording.short_name(one.name, 30),
              "says": says(one.key, one.name, f"{measure.text(one.value)} · {one.date}")}
             for one in group
         ]  # fmt: skip
