@@ -2,12 +2,12 @@
 
     python -m benchmarks.leaderboard                          # 10,000 entries; some minutes on a slow machine
     python -m benchmarks.leaderboard --entries 1000 --only table
-    python -m benchmarks.leaderboard --only folders           # the command itself, from a folder an entry, with its cache
+    python -m benchmarks.leaderboard --only folders           # from a folder an entry instead of a list of rows
     python -m benchmarks.leaderboard --screenshot docs/images/leaderboard.png
 
 Prints one JSON line a figure: name, value, unit, n (repetitions), context. The entries are made here as rows of a list, with figures
-along a made-up curve: nothing of them is a result. Each build runs in a process of its own; `build_*` is the whole command, from the
-list of rows to the last file. The table is measured in Chromium with its processor slowed four times (`Emulation.setCPUThrottlingRate`):
+along a made-up curve: nothing of them is a result. `build_*` and `folders_*` are the whole command with its cache, from its start to
+its end. The table is measured in Chromium with its processor slowed four times (`Emulation.setCPUThrottlingRate`):
 `table_*_median` is from the click or the key to the layout of what is in sight, `table_*_whole_page_median` until every row of the page
 and the chart are there. `loop_seconds` in the context is what ten million additions in a Python loop take (0.5 s on a usual machine of
 2025).
@@ -74,55 +74,47 @@ def loop_seconds() -> float:
 
 # --- building -----------------------------------------------------------------------------------------------------
 
-_INSIDE = """
-import sys, time
-from marin.site.leaderboard import build
-from marin.site.leaderboard.output import SiteWriter
-from marin.speedrun.leaderboard import collect, without_collecting
-started = time.perf_counter(); processor = time.process_time()
-with without_collecting():  # as `build_site`, which does the same at once
-    board = collect([], [sys.argv[1]])
-    read = time.perf_counter() - started; read_processor = time.process_time() - processor
-    summary = build.write_site(board, SiteWriter(sys.argv[2]))
-print(read, time.perf_counter() - started - read, read_processor, time.process_time() - processor - read_processor, summary.num_written)
-"""
+
+class Builds:
+    """Times `marin leaderboard build --cache`, a process of its own, from its start to its end."""
+
+    def __init__(self, folder: pathlib.Path, source: list[str], context: dict[str, Any]) -> None:
+        self.site, self._context = folder / "site", context
+        options = [*source, "--output", str(self.site), "--cache", str(folder / "cache")]
+        self._command = [sys.executable, "-m", "marin", "leaderboard", "build", *options]
+
+    def once(self) -> tuple[float, list[str]]:
+        """The seconds that a build took, and what it said."""
+        started = time.perf_counter()
+        done = subprocess.run(self._command, cwd=_ROOT, capture_output=True, text=True, check=True)
+        return time.perf_counter() - started, done.stdout.splitlines()
+
+    def timed(self, name: str, change: Callable[[int], None], repetitions: int) -> None:
+        """Reports the median over builds, each after a change."""
+        took = []
+        for repetition in range(repetitions):
+            change(repetition)
+            seconds, said = self.once()
+            took.append(seconds)
+        span = [round(min(took), 2), round(max(took), 2)]
+        report(name, statistics.median(took), "s", repetitions, range=span, said=said[:-1], **self._context)
 
 
-def build_once(rows: pathlib.Path, site: pathlib.Path) -> dict[str, float]:
-    started = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-c", _INSIDE, str(rows), str(site)], capture_output=True, text=True, check=True
-    )
-    names = ("read", "write", "read_processor", "write_processor", "files_written")
-    return dict(zip(names, map(float, done.stdout.split()), strict=True)) | {"whole": time.perf_counter() - started}
-
-
-def measure_builds(folder: pathlib.Path, count: int, machine: dict[str, Any]) -> pathlib.Path:
-    rows, site, made = folder / "runs.json", folder / "site", make_rows(count)
-    rows.write_text(json.dumps(made))
-
-    def timed(name: str, changed: list[dict[str, Any]]) -> None:
-        rows.write_text(json.dumps(changed))
-        took = build_once(rows, site)
-        report(
-            name,
-            took.pop("whole"),
-            "s",
-            1,
-            entries=count,
-            **{key: round(value, 2) for key, value in took.items()},
-            **machine,
-        )
-
-    shutil.rmtree(site, ignore_errors=True)
-    timed("build_cold", made)
-    timed("build_nothing_changed", made)
+def measure_builds(folder: pathlib.Path, count: int, repetitions: int, machine: dict[str, Any]) -> pathlib.Path:
+    rows, made = folder / "runs.json", make_rows(count)
+    builds = Builds(folder, ["--rows", str(rows)], {"entries": count, **machine})
     middle = sorted(range(count), key=lambda k: made[k]["eval_paloma_c4_en_bpb"])[count // 2]
-    worded = [{**row, "description": "another description"} if k == middle else row for k, row in enumerate(made)]
-    timed("build_one_description_changed", worded)
-    moved = [{**row, "eval_paloma_c4_en_bpb": 1.9} if k == middle else row for k, row in enumerate(worded)]
-    timed("build_one_figure_changed_that_moves_ranks", moved)
-    return site
+
+    def change(**fields: Any) -> None:
+        made[middle] |= fields
+        rows.write_text(json.dumps(made))
+
+    builds.timed("build_cold", lambda _: change(), 1)
+    builds.timed("build_nothing_changed", lambda _: None, repetitions)
+    builds.timed("build_one_description_changed", lambda number: change(description=f"another, {number}"), repetitions)
+    worse = "build_one_figure_changed_that_moves_ranks"
+    builds.timed(worse, lambda number: change(eval_paloma_c4_en_bpb=1.9 + number / 100), repetitions)
+    return builds.site
 
 
 def make_folders(root: pathlib.Path, count: int) -> list[pathlib.Path]:
@@ -160,29 +152,16 @@ def make_folders(root: pathlib.Path, count: int) -> list[pathlib.Path]:
 
 
 def measure_folders(folder: pathlib.Path, count: int, repetitions: int, machine: dict[str, Any]) -> None:
-    """`marin leaderboard build --cache`, from its start to its end."""
     paths = make_folders(folder / "runs", count)
-    options = ["--results-dir", folder / "runs", "--output", folder / "site", "--cache", folder / "cache"]
-    command = [sys.executable, "-m", "marin", "leaderboard", "build", *map(str, options)]
-
-    def timed(name: str, change: Callable[[int], None], repetitions: int) -> None:
-        took = []
-        for repetition in range(repetitions):
-            change(repetition)
-            started = time.perf_counter()
-            done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True)
-            took.append(time.perf_counter() - started)
-        said = done.stdout.splitlines()
-        span = [round(min(took), 2), round(max(took), 2)]
-        report(name, statistics.median(took), "s", repetitions, entries=count, range=span, said=said[:-1], **machine)
+    builds = Builds(folder, ["--results-dir", str(folder / "runs")], {"entries": count, **machine})
 
     def reword(repetition: int) -> None:
         path = paths[count // 2 + repetition]
         path.write_text(path.read_text().replace("of a benchmark", "with another description"))
 
-    timed("folders_cold", lambda _: None, 1)
-    timed("folders_nothing_changed", lambda _: None, repetitions)
-    timed("folders_one_description_changed", reword, repetitions)
+    builds.timed("folders_cold", lambda _: None, 1)
+    builds.timed("folders_nothing_changed", lambda _: None, repetitions)
+    builds.timed("folders_one_description_changed", reword, repetitions)
 
 
 # --- the table ----------------------------------------------------------------------------------------------------
@@ -310,7 +289,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--entries", type=int, default=10_000)
     parser.add_argument("--only", choices=("build", "folders", "table"))
-    parser.add_argument("--repetitions", type=int, default=3, help="of a build again from folders")
+    parser.add_argument("--repetitions", type=int, default=3, help="of a build again")
     parser.add_argument("--screenshot", type=pathlib.Path, metavar="PATH")
     args = parser.parse_args()
     if args.screenshot:
@@ -322,11 +301,13 @@ def main() -> None:
             measure_folders(pathlib.Path(folder), args.entries, args.repetitions, machine)
             return
         if args.only == "table":
-            rows, site = pathlib.Path(folder, "runs.json"), pathlib.Path(folder, "site")
+            rows = pathlib.Path(folder, "runs.json")
             rows.write_text(json.dumps(make_rows(args.entries)))
-            build_once(rows, site)
+            builds = Builds(pathlib.Path(folder), ["--rows", str(rows)], {})
+            builds.once()
+            site = builds.site
         else:
-            site = measure_builds(pathlib.Path(folder), args.entries, machine)
+            site = measure_builds(pathlib.Path(folder), args.entries, args.repetitions, machine)
         measure_first_load(site, args.entries)
         if args.only != "build":
             measure_table(site, args.entries, machine)
