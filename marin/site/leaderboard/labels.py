@@ -80,7 +80,8 @@ def _fit(one: Named, frame: Frame, taken_N4: Any) -> Label | None:
             left = end[0] - width if align == "right" else end[0]
             label = Label(text, align, (one.x, one.y), end, (left - 5, end[1] - 8, left + width + 5, end[1] + 8))
             inside = left >= 0 and left + width <= frame.shape.width and label.box[3] <= frame.shape.height
-            if inside and not _overlaps_any(np.asarray((label.box, *_along(label))), taken_N4):
+            # Most places fail by the text itself, which is one box where its line is a dozen.
+            if inside and not any(_overlaps_any(np.asarray(boxes), taken_N4) for boxes in ([label.box], _along(label))):
                 return label
     return None
 
@@ -95,6 +96,8 @@ def _along(label: Label) -> list[Box]:
 
 def _overlaps_any(boxes_M4: Any, taken_N4: Any) -> bool:
     # Ten thousand points against some dozens of boxes a place that is tried: far too many for a loop in Python.
+    if not len(boxes_M4):
+        return False
     near = (boxes_M4[:, None, :2] < taken_N4[:, 2:]) & (taken_N4[:, :2] < boxes_M4[:, None, 2:])
     return bool(near.all(axis=2).any())
 

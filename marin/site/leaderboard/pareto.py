@@ -1,7 +1,6 @@
 """The Pareto chart of a track: cost against quality, the frontier, and the frontiers of earlier days behind it."""
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -11,6 +10,7 @@ from marin.site.leaderboard import labels
 from marin.site.leaderboard.drawing import CHARACTER_WIDTH, LABEL_SIZE, LIGHT, SHAPES, Shape, finish, render
 from marin.site.leaderboard.frame import Frame, cost_axis, make_frame, quality_axis
 from marin.site.leaderboard.measures import Measure
+from marin.speedrun.pareto import frontier_history
 
 _EARLIER_FRONTIERS = 5
 _CELL = 3.5  # pixels: points that are nearer than this are drawn once
@@ -39,8 +39,9 @@ class Axes:
 def draw(points: Sequence[Point], axes: Axes, references: Mapping[str, float] | None = None) -> dict[str, str]:
     """SVG text by shape and scheme, such as "wide-light"; `references` are named levels of quality, such as a compressor's."""
     drawn: dict[str, str] = {}
+    earlier = [line for _, line in earlier_frontiers(points, axes.quality)]
     for shape in SHAPES:
-        for scheme, svg in render(_specification(points, axes, shape, dict(references or {}))).items():
+        for scheme, svg in render(_specification(points, axes, shape, dict(references or {}), earlier)).items():
             drawn[f"{shape.name}-{scheme}"] = svg
     return drawn
 
@@ -67,31 +68,30 @@ def earlier_frontiers(points: Sequence[Point], quality: Measure) -> list[tuple[s
     """The frontier as it was on up to five earlier days on which it changed, oldest first, the present one left out."""
     sign = -1.0 if quality.higher_is_better else 1.0
     dated = [one for one in points if one.date is not None and one.state != "held"]
+    history = frontier_history([
+        ((one.date or "")[:10], str(number), one.cost, sign * one.quality) for number, one in enumerate(dated)
+    ])  # fmt: skip
     changes: list[tuple[str, list[Point]]] = []
-    line: list[Point] = []
-    for day, arrived in itertools.groupby(
-        sorted(dated, key=lambda one: (one.date, one.cost, sign * one.quality, one.name)),
-        lambda one: (one.date or "")[:10],
-    ):
-        kept = line
-        for new in arrived:
-            if not any(one.cost <= new.cost and sign * one.quality <= sign * new.quality for one in kept):
-                kept = [one for one in kept if one.cost < new.cost or sign * one.quality < sign * new.quality] + [new]
-        if kept is not line:
-            line = sorted(kept, key=lambda one: one.cost)
-            changes.append((day, line))
+    last: list[tuple[float, float]] = []
+    for change in history:
+        corners = {(one.cost, one.quality): one for one in (dated[int(number)] for number in change.members)}
+        if list(corners) != last:  # who joins an equal point changes nothing that is drawn
+            changes.append((change.date, list(corners.values())))
+            last = list(corners)
     before = changes[:-1]
     if len(before) <= _EARLIER_FRONTIERS:
         return before
-    last = len(before) - 1
-    return [before[round(k * last / (_EARLIER_FRONTIERS - 1))] for k in range(_EARLIER_FRONTIERS)]
+    end = len(before) - 1
+    return [before[round(k * end / (_EARLIER_FRONTIERS - 1))] for k in range(_EARLIER_FRONTIERS)]
 
 
 def _frontier(points: Sequence[Point]) -> list[Point]:
     return sorted((one for one in points if one.state == "frontier"), key=lambda one: one.cost)
 
 
-def _specification(points: Sequence[Point], axes: Axes, shape: Shape, references: dict[str, float]) -> dict[str, Any]:
+def _specification(
+    points: Sequence[Point], axes: Axes, shape: Shape, references: dict[str, float], earlier: Sequence[Sequence[Point]]
+) -> dict[str, Any]:
     import altair as alt
 
     scheme = LIGHT
@@ -128,7 +128,7 @@ def _specification(points: Sequence[Point], axes: Axes, shape: Shape, references
     )
     placed = labels.place(named, positions, _reference_boxes(levels, frame), frame)
     layers = _reference_layers(levels, frame, chart)
-    layers += [line(group, scheme.earlier, 1) for _, group in earlier_frontiers(points, axes.quality)]
+    layers += [line(group, scheme.earlier, 1) for group in earlier]
     layers += [
         marks(shown["other"]).mark_point(filled=True, size=shape.point_size, color=scheme.point, opacity=0.5),
         marks(shown["held"]).mark_point(shape="cross", angle=45, filled=True, size=shape.point_size, color=scheme.held),
