@@ -73,30 +73,39 @@ class RowStore:
 
     def kept(self, key: str) -> list[Row] | None:
         """What is kept under a key; None where nothing is."""
-        values = self._lines.get(key)
-        return None if values is None else [_from_json(value) for value in values]
+        kept = self._lines.get(key)
+        return None if kept is None else _from_json(kept)
 
     def keep(self, key: str, found: Sequence[Row | Unreadable]) -> None:
         """Keeps rows; not where one could not be read, or is of the future."""
         today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
         if all(isinstance(item, Row) and (item.date or "") <= f"{today} 99" for item in found):
-            self._lines.put(key, [_to_json(item) for item in found if isinstance(item, Row)])
+            self._lines.put(key, _to_json([item for item in found if isinstance(item, Row)]))
 
     def save(self) -> None:
         """Writes the rows that this build used; nothing where nothing changed."""
         self._lines.save()
 
 
-def _to_json(row: Row) -> list[Any]:
-    # A list: with the names of its fields a row would be twice as long.
-    value = vars(row)
-    rungs = [[rung.rung, rung.outcome, _findings_json(rung.findings)] for rung in row.verdict.rungs]
-    # Each as a text of its own, which few rows have to themselves: see `_findings` and `_verdict`.
-    texts = {
-        "findings": json.dumps(_findings_json(row.findings)),
-        "verdict": json.dumps([rungs, row.verdict.challenged, row.verdict.withdrawn]),
-    }
-    return [texts.get(name, value[name]) for name in _FIELDS]
+def _to_json(rows: Sequence[Row]) -> list[Any]:
+    """Rows as lists in the order of their fields: with names they would be twice as long.
+
+    What was found of many rows is the same. It comes first, each as a text of its own, and rows say which is theirs.
+    """
+    texts: dict[str, int] = {}
+
+    def place(value: object) -> int:
+        return texts.setdefault(json.dumps(value), len(texts))
+
+    written = []
+    for row in rows:
+        rungs = [[rung.rung, rung.outcome, _findings_json(rung.findings)] for rung in row.verdict.rungs]
+        places = {
+            "findings": place(_findings_json(row.findings)),
+            "verdict": place([rungs, row.verdict.challenged, row.verdict.withdrawn]),
+        }
+        written.append([places.get(name, value) for name, value in ((name, getattr(row, name)) for name in _FIELDS)])
+    return [list(texts), written]
 
 
 def _findings_json(findings: tuple[Finding, ...]) -> list[tuple[Any, ...]]:
@@ -104,16 +113,20 @@ def _findings_json(findings: tuple[Finding, ...]) -> list[tuple[Any, ...]]:
     return [tuple([getattr(finding, name) for name in _FINDING]) for finding in findings]
 
 
-def _from_json(values: list[Any]) -> Row:
-    row = object.__new__(Row)
-    # What `Row(*values)` comes to, which takes ten times as long for a frozen class of so many fields.
-    fields = row.__dict__
-    fields.update(zip(_FIELDS, values, strict=True))
-    fields["verdict"] = _verdict(fields["verdict"])
-    fields["findings"] = _findings(fields["findings"])
-    for name in _TUPLES:
-        fields[name] = tuple(fields[name])
-    return row
+def _from_json(kept: list[Any]) -> list[Row]:
+    texts, written = kept
+    rows = []
+    for values in written:
+        row = object.__new__(Row)
+        # What `Row(*values)` comes to, which takes ten times as long for a frozen class of so many fields.
+        fields = row.__dict__
+        fields.update(zip(_FIELDS, values, strict=True))
+        fields["verdict"] = _verdict(texts[fields["verdict"]])
+        fields["findings"] = _findings(texts[fields["findings"]])
+        for name in _TUPLES:
+            fields[name] = tuple(fields[name])
+        rows.append(row)
+    return rows
 
 
 @functools.lru_cache(maxsize=4096)
