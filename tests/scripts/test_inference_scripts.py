@@ -102,7 +102,7 @@ def test_infer_bench_ends_with_a_line_of_json(base, plain_environment, repositor
     assert found["ttft_ms"] > 0 and 0 < found["mbu"] and 0 < found["mfu"] < 1
 
 
-@pytest.mark.parametrize("way", ["marin", pytest.param("chat_web", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", ["marin", "chat_web"])
 def test_the_server_starts_answers_and_ends_on_sigterm(base, plain_environment, repository, way):
     run = base / "chatsft_checkpoints" / "d2"
     arguments = (
