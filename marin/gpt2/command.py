@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from marin.errors import ConfigError, clean_exit
+from marin.main_module import module_of
 
 NO_LOGGING = "dummy"
 """The `--run` that is not logged on W&B."""
@@ -25,7 +26,8 @@ def parse_flags(kind: type[Flags], description: str | None, arguments: Sequence[
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["--"]:
         given = given[1:]
-    return tyro.cli(kind, args=given, description=description)
+    # By default tyro names the script's file, which cannot be run as it asks people to.
+    return tyro.cli(kind, args=given, description=description, prog=f"python -m {module_of(kind)}")
 
 
 def check_numbers(flags: Any, above_zero: Iterable[str] = (), or_minus_one: Iterable[str] = ()) -> None:

@@ -2,6 +2,8 @@
 
 import importlib
 import re
+import subprocess
+import sys
 
 import pytest
 import tyro
@@ -262,3 +264,14 @@ def test_flags_that_are_wrong_are_refused_by_name(places):
         _config(places, "--device-batch-size=7")
     with pytest.raises(SystemExit):
         _parse("--depht=12")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(["--help"], "usage: python -m scripts.tok_train"), (["--depht"], "run python -m scripts.tok_train --help")],
+)
+def test_script_says_how_it_is_run_and_not_where_it_lies(given, said, plain_environment, repository):
+    command = [sys.executable, "-m", "scripts.tok_train", *given]
+    environment = plain_environment | {"COLUMNS": "200"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=repository, env=environment, timeout=120)
+    assert said in done.stdout + done.stderr and str(repository) not in done.stdout + done.stderr
