@@ -205,10 +205,10 @@ def final_metrics(report: Report) -> dict[str, dict[str, Any]]:
         column = _COLUMNS.get(section.slug)
         if column is None:
             continue
-        partial = [name for name in section.figures if name.startswith("partial CORE")]
-        for name in ("core_metric", "partial_core_metric", *partial, "val_bpb"):
+        partial = [name for name in section.figures if name.startswith("partial CORE")]  # says itself of how many items
+        for name in ("core_metric", *partial, "val_bpb"):
             if isinstance(section.figures.get(name), float):
-                label = name + (limit_of_core(section.figures) if name != "val_bpb" else "")
+                label = name + (limit_of_core(section.figures) if name == "core_metric" else "")
                 found.setdefault(label, {})[column] = section.figures[name]
         if isinstance(section.figures.get("chatcore_metric"), float):
             label = f"ChatCORE{limit_of_chat(section.figures)}"

@@ -67,7 +67,7 @@ def slug_of(name: str) -> str:
 def section_markdown(name: str, figures: Figures, text: str = "") -> str:
     """A section as Markdown, with the heading at the second level."""
     plain = {key: value for key, value in figures.items() if not isinstance(value, Mapping)}
-    lines = [f"## {name}", ""]
+    lines = [f"## {name}", *([""] if plain else [])]
     lines += [f"- {markdown_cell(key)}: {markdown_cell(shown(value))}" for key, value in plain.items()]
     for key, value in figures.items():
         if isinstance(value, Mapping) and value:

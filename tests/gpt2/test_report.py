@@ -69,6 +69,13 @@ def test_core_of_some_items_or_of_another_model_is_not_shown_as_the_trained_mode
     assert "<dt>CORE</dt>" not in page and "Validation, bits per byte" in page
 
 
+def test_partial_core_of_some_items_says_so_once(places):
+    name = "partial CORE (18 of 22 tasks), at most 12 items a task"
+    figures = {"model": "d4_000009", "core_metric": None, name: 0.1, "max_per_task": 12}
+    report_section(places, "Base model evaluation", figures)
+    assert name in final_metrics(collect(places))
+
+
 def test_chat_scores_say_how_they_were_asked(places):
     tasks = {
         "ARC-Easy": {"accuracy": 0.3, "low": 0.24, "baseline": 0.25},
