@@ -12,6 +12,12 @@ from marin.storage import files
 from marin.tracking.run_record import RunRecord
 
 PAGE_FILE = "report.html"
+# (event of the log, its field, the picture's title), beside what the steps of every run have.
+_MEASURED = (
+    ("evaluation", "val_bpb", "Validation, bits per byte"),
+    ("evaluation", "pass@1", "Held-out questions answered right"),
+    ("step", "reward", "Mean reward"),
+)
 
 
 def write_page(places: Places, report: Report) -> Path:
@@ -32,11 +38,14 @@ def write_page(places: Places, report: Report) -> Path:
 
 
 def _curves(log: Path) -> list[Curve]:
-    """What was validated on the way, and what each step measured."""
-    found = RunRecord.open(log.parent).of("evaluation")
-    series = [(entry["step"], entry["val_bpb"]) for entry in found if "val_bpb" in entry]
-    validated = [draw_curve("Validation, bits per byte", series)] if len(dict(series)) > 1 else []
-    return validated + read_curves(log)
+    """What was measured on the way, and what each step measured; of a step that was done again, what it was the last time."""
+    record = RunRecord.open(log.parent)
+    drawn = []
+    for event, key, title in _MEASURED:
+        series = sorted({entry["step"]: entry[key] for entry in record.of(event) if key in entry}.items())
+        if len({value for _, value in series}) > 1:
+            drawn.append(draw_curve(title, series))
+    return drawn + read_curves(log)
 
 
 def _stats(report: Report) -> list[tuple[str, str]]:
@@ -79,10 +88,16 @@ def _sections(report: Report) -> list[dict[str, Any]]:
             "name": name,
             "figures": [(key, shown(value)) for key, value in figures.items() if not isinstance(value, dict)],
             "tables": [_table(key, value) for key, value in figures.items() if isinstance(value, dict) and value],
-            "text": text.strip("\n"),
+            "text": _plain(text),
         }
         for name, figures, text in listed
     ]
+
+
+def _plain(text: str) -> str:
+    """A section's Markdown without the marks of its headings and the indentation of its blocks: what a `pre` shows."""
+    lines = text.strip("\n").splitlines()
+    return "\n".join(line[4:] if line.startswith("    ") else line.lstrip("# ") for line in lines)
 
 
 def _table(name: str, rows: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,15 @@ from marin.gpt2.report import collect
 from marin.gpt2.sections import note_time, report_section
 from marin.site.gpt2_report import write_page
 
+_HEADERS_OFF_THEIR_COLUMNS = """[...document.querySelectorAll('table')].flatMap(table =>
+  [...table.tHead.rows[0].cells].filter((head, i) =>
+    getComputedStyle(head).paddingLeft !== getComputedStyle(table.tBodies[0].rows[0].cells[i]).paddingLeft
+  ).map(head => head.innerText))"""
+_FIGURES_OUT_OF_THEIR_LINE = """[...document.querySelectorAll('.figures div')].filter(line =>
+  line.scrollWidth > line.clientWidth).map(line => line.innerText)"""
+
+_NUM_LINES = "element => { const text = document.createRange(); text.selectNodeContents(element); return text.getClientRects().length }"
+
 
 @pytest.fixture(scope="module")
 def page_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -23,15 +32,32 @@ def page_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     events += [{"event": "evaluation", "step": step, "val_bpb": 3 - step / 20} for step in (5, 10, 15)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    tuned = places.checkpoints("rl", "d4")
+    (tuned / "checkpoints" / "step-00000020").mkdir(parents=True)
+    (tuned / "run.json").write_text("{}")
+    rewards: list[dict[str, Any]] = [{"event": "step", "step": i, "reward": i / 20} for i in range(20)]
+    # Of a run that went back to step 5, what was measured the last time counts.
+    asked = [{"event": "evaluation", "step": step, "pass@1": step / 40} for step in (0, 5, 10, 5, 10)]
+    (tuned / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in rewards + asked))
     flags = {f"--flag-{i}": i for i in range(20)}
     report_section(
         places,
         "Base model training",
-        {"parameters": 4_915_306, "total_training_time": 93.4, "val_bpb": 1.9, "flags": flags},
+        {
+            "parameters": 4_915_306,
+            "total_training_time": 93.4,
+            "val_bpb": 1.9,
+            "partial CORE (18 of 22 tasks), at most 12 items a task": -0.00059042,
+            "total_training_time_after_10_steps": 80.4321,
+            "flags": flags,
+        },
         "    The capital of France is " + "x" * 300,
     )
     report_section(
-        places, "Chat evaluation sft", {"tasks": {"Spelling": {"accuracy": 0.5, "low": 0.4, "baseline": 0.01}}}
+        places,
+        "Chat evaluation sft",
+        {"tasks": {"Spelling": {"accuracy": 0.5, "low": 0.4, "baseline": 0.01}}},
+        "### Replies\n\n    Spelling: right\n    ### in a reply",
     )
     note_time(places, "gpt2/base_train", 93.0)
     return write_page(places, collect(places, 24.0))
@@ -62,3 +88,24 @@ def test_report_page_shows_curves_and_figures_fits_and_has_no_axe_violation(
     found = axe.Axe().run(page).response["violations"]
     assert [violation["id"] for violation in found] == [] and complaints == []
     context.close()
+
+
+@pytest.mark.parametrize("width", [360, 1440])
+def test_report_page_shows_what_rl_reached_and_figures_that_can_be_read(
+    page_path: Path, browser: Any, width: int
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto(page_path.as_uri())
+    captions = page.locator("figure figcaption").all_inner_texts()
+    assert captions[-2:] == ["Held-out questions answered right", "Mean reward"]
+    steps = [float(point.split(",")[0]) for point in page.locator("polyline").nth(-2).get_attribute("points").split()]
+    assert len(steps) == 3 and steps == sorted(steps)
+    # Pictures of a section with few of them are as large as those of one with many.
+    assert len({round(box["width"]) for box in map(lambda f: f.bounding_box(), page.locator("figure").all())}) == 1
+    replies = page.get_by_role("region", name="Chat evaluation sft: samples and notes").inner_text()
+    assert replies == "Replies\n\nSpelling: right\n### in a reply"
+    assert page.get_by_role("heading", name="tasks", exact=True).is_visible()
+    assert page.evaluate(_HEADERS_OFF_THEIR_COLUMNS) == []
+    assert page.evaluate(_FIGURES_OUT_OF_THEIR_LINE) == []
+    assert page.get_by_text("-0.0005904", exact=True).evaluate(_NUM_LINES) == 1
+    page.close()
