@@ -166,7 +166,10 @@ def _bundle(flags: Flags, places: Places) -> Path | None:
     """
     bundle = Path(flags.eval_bundle) if flags.eval_bundle else places.eval_bundle
     if flags.eval_bundle is None and flags.parts() != ["core"] and not (bundle / CONFIG_FILE).is_file():
-        print(f"note: CORE is not measured, as its data is not in {bundle}", flush=True)
+        print(
+            f"note: CORE is not measured, as its data is not in {bundle}: `python -m scripts.eval_bundle` fetches it",
+            flush=True,
+        )
         return None
     check_core(bundle, flags.max_per_task)
     return bundle

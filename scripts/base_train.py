@@ -229,7 +229,9 @@ def main() -> None:
     if config.core_every and config.core_bundle is not None:
         check_core(config.core_bundle, config.core_max_per_task)
     elif config.core_every:
-        say(f"note: CORE is not measured, as its data is not in {places.eval_bundle}")
+        say(
+            f"note: CORE is not measured, as its data is not in {places.eval_bundle}: `python -m scripts.eval_bundle` fetches it"
+        )
     step = stage("base_train", train_base, config, places, run)
     if flags.resume_from_step >= 0 and process_index() == 0:
         refuse_other_settings(places, step)  # before anything is removed

@@ -15,7 +15,7 @@ from typing import Annotated
 import tyro
 
 from marin.errors import MarinError
-from marin.gpt2.command import parse_flags, run_command
+from marin.gpt2.command import parse_flags, run_command, top_k_of
 from marin.gpt2.opening import ModelFlags, open_model
 from marin.inference import Engine, SamplingOptions
 from marin.inference.prompting import chat_prompt, stop_strings
@@ -30,7 +30,7 @@ class Flags(ModelFlags):
     Args:
         prompt: ask this, print the answer, and end.
         temperature: 0 takes the likeliest token each time.
-        top_k: how many likeliest tokens are chosen among.
+        top_k: how many likeliest tokens are chosen among; 0 for all.
         max_tokens: of an answer.
         seed: of the answers; by default another one each time.
     """
@@ -96,7 +96,7 @@ def sampling_options(flags: Flags) -> SamplingOptions:
         ConfigError: a flag is out of its range.
     """
     seed = time.time_ns() % 2**32 if flags.seed is None else flags.seed
-    return SamplingOptions(flags.max_tokens, temperature=flags.temperature, top_k=flags.top_k, seed=seed)
+    return SamplingOptions(flags.max_tokens, temperature=flags.temperature, top_k=top_k_of(flags.top_k), seed=seed)
 
 
 def answer(engine: Engine, flags: Flags, messages: list[dict[str, str]]) -> Iterator[str]:

@@ -24,7 +24,7 @@ from marin.evaluation.chat.datasets import download
 from marin.evaluation.records import RecordFolder
 from marin.finetuning.chat_scores import ChatEvalOptions, available_tasks, chat_scores, open_task
 from marin.finetuning.origin import Origin
-from marin.gpt2.command import parse_flags, run_command
+from marin.gpt2.command import parse_flags, run_command, top_k_of
 from marin.gpt2.devices import resources_of
 from marin.gpt2.opening import precision_for
 from marin.gpt2.places import Places
@@ -46,7 +46,7 @@ class Flags:
         temperature: of generated answers; 0 takes the likeliest token.
         max_new_tokens: of an answer.
         num_samples: answers to a question, of which one must be right.
-        top_k: how many likeliest tokens are chosen among.
+        top_k: how many likeliest tokens are chosen among; 0 for all.
         batch_size: questions, or answers, at once.
         model_tag: the run; the deepest by default.
         step: its checkpoint; the newest by default.
@@ -127,9 +127,10 @@ def main() -> None:
     flags = parse_flags(Flags, __doc__)
     if flags.max_problems is not None and flags.max_problems < 1:
         raise ConfigError(f"`--max-problems` is {flags.max_problems}: use at least 1, or leave it out for all")
-    for name in ("num_samples", "batch_size", "max_new_tokens", "top_k"):
+    for name in ("num_samples", "batch_size", "max_new_tokens"):
         if getattr(flags, name) < 1:
             raise ConfigError(f"`--{name.replace('_', '-')}` is {getattr(flags, name)}: use at least 1")
+    top_k = top_k_of(flags.top_k)
     if process_index() > 0:  # one process asks; the others, which a launcher started, have nothing to do
         return
     places = Places.of(flags.base_dir)
@@ -146,7 +147,7 @@ def main() -> None:
         max_replies=limit,
         max_new_tokens=flags.max_new_tokens,
         temperature=flags.temperature,
-        top_k=flags.top_k,
+        top_k=top_k,
         num_samples=flags.num_samples,
         batch_size=flags.batch_size,
     )

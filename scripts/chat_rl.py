@@ -9,7 +9,6 @@ Run again, it continues where it was, or says that there is nothing to do.
 import dataclasses
 from typing import Literal
 
-from marin.errors import ConfigError
 from marin.evaluation.chat.datasets import GSM8K_TEST, GSM8K_TRAIN, download
 from marin.finetuning.origin import FinetuneRates, Origin
 from marin.finetuning.rl import RlConfig, read_figures, train_rl
@@ -20,6 +19,7 @@ from marin.gpt2.command import (
     parse_flags,
     run_command,
     run_name,
+    top_k_of,
 )
 from marin.gpt2.devices import resources_of
 from marin.gpt2.places import Places
@@ -36,7 +36,7 @@ class Flags:
         source: the run to begin from: sft, or base.
         model_tag: its tag, and the name of this run; the deepest by default.
         model_step: its checkpoint; the newest by default.
-        task: gsm8k, or made questions: arithmetic, counting, spelling.
+        task: GSM8K, or questions that the project makes.
         num_questions: questions to learn from, where they are made.
         num_epochs: how often each question is asked.
         device_batch_size: samples that the gradient is computed of at once, and those of a question in an evaluation.
@@ -63,7 +63,7 @@ class Flags:
     source: Literal["sft", "base"] = "sft"
     model_tag: str | None = None
     model_step: int | None = None
-    task: str = "gsm8k"
+    task: Literal["gsm8k", "arithmetic", "counting", "spelling"] = "gsm8k"
     num_questions: int = 2048
     num_epochs: int = 1
     device_batch_size: int = 8
@@ -87,8 +87,7 @@ class Flags:
 
 def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> RlConfig:
     """The stage's config."""
-    if flags.top_k < 0:
-        raise ConfigError(f"`--top-k` is {flags.top_k}: use at least 1, or 0 for all tokens")
+    top_k = top_k_of(flags.top_k)
     return RlConfig(
         resources_of(flags.device_type),
         origin.digest,
@@ -102,7 +101,7 @@ def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> RlCon
         flags.num_samples,
         flags.max_new_tokens,
         flags.temperature,
-        flags.top_k or None,
+        top_k,
         flags.seed,
         origin=str(origin.checkpoint.path),
         device_batch_size=flags.device_batch_size,

@@ -15,7 +15,7 @@ import jax
 import tyro
 
 from marin import hardware
-from marin.gpt2.command import parse_flags, run_command
+from marin.gpt2.command import check_numbers, parse_flags, run_command
 from marin.gpt2.opening import ModelFlags, open_model
 from marin.inference import Engine
 from marin.inference.measure import measure_speed, measured_bandwidth
@@ -43,6 +43,7 @@ class Flags(ModelFlags):
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
+    check_numbers(flags, ("batch_size", "prompt_tokens", "num_tokens", "repetitions"))
     use_compile_cache()
     loaded, precision = open_model(flags)
     config = loaded.config

@@ -44,6 +44,17 @@ def check_numbers(flags: Any, above_zero: Iterable[str] = (), or_minus_one: Iter
                 raise ConfigError(f"`--{name.replace('_', '-')}` is {value}: {ends}")
 
 
+def top_k_of(asked: int) -> int | None:
+    """What `--top-k` asks of sampling: 0 stands for all tokens.
+
+    Raises:
+        ConfigError: it is below 0.
+    """
+    if asked < 0:
+        raise ConfigError(f"`--top-k` is {asked}: use at least 1, or 0 for all tokens")
+    return asked or None
+
+
 def flags_table(flags: Any) -> dict[str, Any]:
     """The flags of a command that have a value, defaults too, for its section of the report: `--depth` with 12."""
     values = dataclasses.asdict(flags)

@@ -37,6 +37,8 @@ class Shape:
         for field in ("depth", "vocab_size", "aspect_ratio", "head_dim", "max_seq_len"):
             if getattr(self, field) < 1:
                 raise ConfigError(f"`--{field.replace('_', '-')}` is {getattr(self, field)}: use at least 1")
+        if self.max_seq_len < 2:
+            raise ConfigError(f"`--max-seq-len` is {self.max_seq_len}: use at least 2, as a row begins with `<|bos|>`")
         if self.head_dim % 2:
             raise ConfigError(f"`--head-dim` is {self.head_dim}: rotary embeddings need an even number")
 

@@ -250,4 +250,5 @@ def test_damaged_bundle_is_refused_before_anything_is_measured(base, made_bundle
 
 def test_absent_bundle_is_noted_where_other_parts_are_asked_for_too(base, capsys):
     run_script(base_eval, *where(base), "--eval=core,sample")
-    assert "note: CORE is not measured" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "note: CORE is not measured" in said and "`python -m scripts.eval_bundle` fetches it" in said

@@ -7,6 +7,7 @@ import pytest
 
 from marin.errors import ConfigError
 from marin.evaluation.chat import TaskScore, source_of
+from marin.finetuning.rl_tasks import RL_TASKS
 from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.places import Places
 from marin.models import GptConfig
@@ -156,3 +157,7 @@ def test_seconds_between_checkpoints_reach_the_config_or_are_refused(script, tmp
 def test_rl_flags_become_its_config(tmp_path):
     with pytest.raises(ConfigError, match="--top-k"):
         chat_rl.make_config(chat_rl.Flags(top_k=-1), None, None, "d1")
+    for task in RL_TASKS:
+        assert parse_flags(chat_rl.Flags, None, ["--task", task]).task == task
+    with pytest.raises(SystemExit):  # before a directory of the run is made
+        parse_flags(chat_rl.Flags, None, ["--task", "algebra"])

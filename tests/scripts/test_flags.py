@@ -254,7 +254,7 @@ def test_flags_that_are_wrong_are_refused_by_name(places):
     for flag, value in (
         ("num-iterations", "0"), ("num-iterations", "-5"), ("target-flops", "inf"), ("target-flops", "nan"),
         ("target-param-data-ratio", "0"), ("total-batch-size", "0"), ("eval-tokens", "-1"), ("checkpoint-interval", "nan"),
-        ("resume-from-step", "-7"),
+        ("resume-from-step", "-7"), ("max-seq-len", "1"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=f"`--{flag}` is {value}"):
             _config(places, f"--{flag}={value}")

@@ -72,13 +72,27 @@ def test_chat_cli_says_which_command_makes_the_model_that_is_missing(base, plain
 
 
 @pytest.mark.parametrize(
-    ("flag", "message"), [("-k", "`top_k` is 0"), ("-m", "`max_tokens` is 0"), ("--seed", "`seed` is -1")]
+    ("given", "message"),
+    [("-k=-1", "`--top-k` is -1"), ("-m=0", "`max_tokens` is 0"), ("--seed=-1", "`seed` is -1")],
 )
-def test_chat_cli_refuses_flags_before_it_opens_a_model(flag, message, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["chat_cli", flag, "-1" if flag == "--seed" else "0", "--base-dir", "absent"])
+def test_chat_cli_refuses_flags_before_it_opens_a_model(given, message, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["chat_cli", given, "--base-dir", "absent"])
     with pytest.raises(SystemExit) as ended:
         run_command(chat_cli.main)
     assert ended.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_chat_cli_takes_a_top_k_of_0_for_all_tokens():
+    options = chat_cli.sampling_options(parse_flags(chat_cli.Flags, None, ["-k", "0"]))
+    assert options.top_k is None
+
+
+@pytest.mark.parametrize("flag", ["--batch-size", "--prompt-tokens", "--num-tokens", "--repetitions"])
+def test_infer_bench_refuses_flags_by_name_before_it_opens_a_model(flag, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["infer_bench", f"{flag}=0", "--base-dir", "absent"])
+    with pytest.raises(SystemExit) as ended:
+        run_command(infer_bench.main)
+    assert ended.value.code == 2 and f"`{flag}` is 0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("script", [chat_cli, chat_web, infer_bench])

@@ -131,7 +131,7 @@ def _entries(path: Path) -> dict[str, dict[str, Any]]:
     except OSError:
         raise DataError(
             f"{path} is not there: give the folder of an unpacked eval bundle (from {ARCHIVE}), which holds {CONFIG_FILE},"
-            f" {BASELINE_FILE} and {DATA_FOLDER}"
+            f" {BASELINE_FILE} and {DATA_FOLDER}, or fetch one with `python -m scripts.eval_bundle`"
         ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not YAML ({' '.join(str(error).split())}): unpack the bundle again") from None

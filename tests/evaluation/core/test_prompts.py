@@ -161,7 +161,8 @@ def test_bad_bundle_is_refused_where_it_is_bad(small_bundle, tmp_path, name, cha
 
 
 def test_folder_that_is_no_bundle_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"core.yaml is not there: give the folder of an unpacked eval bundle"):
+    message = r"core.yaml is not there: give the folder of an unpacked eval bundle .* `python -m scripts.eval_bundle`"
+    with pytest.raises(DataError, match=message):
         Bundle.open(tmp_path)
 
 
