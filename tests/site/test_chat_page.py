@@ -108,6 +108,32 @@ def test_markdown_is_drawn_and_markup_stays_text(browser, served):
         assert page.title() == f"Chat with {NAME}" and not complaints
 
 
+def test_products_in_an_answer_keep_their_stars(browser, served):
+    products = "7*8 is 56 and 3*4 is 12, 2 *3 * 4 is 24"
+    with opened(browser, served) as (page, _):
+        scripted(page, f"{products}, said *softly*.")
+        _send(page, "count")
+        page.get_by_role("button", name="Retry").wait_for()
+        body = page.locator(".message.assistant .body")
+        assert body.inner_text() == f"{products}, said softly." and body.locator("em").all_inner_texts() == ["softly"]
+
+
+def test_an_answer_that_reached_its_longest_says_so(browser, served):
+    with opened(browser, served) as (page, _):
+        page.get_by_text("Settings").click()
+        page.get_by_label("Longest answer, in tokens").fill("5")
+        _send(page, "hello")
+        page.locator(".message.assistant").get_by_text("Cut off here").wait_for()
+        page.get_by_role("button", name="Retry").click()
+        page.locator(".message.assistant").get_by_text("Cut off here").wait_for()
+        assert page.get_by_text("Cut off here").count() == 1
+    with opened(browser, served) as (page, _):
+        scripted(page, "It ends by itself.")
+        _send(page, "hello")
+        page.get_by_role("button", name="Retry").wait_for()
+        assert page.get_by_text("Cut off here").count() == 0
+
+
 def test_a_server_that_refuses_or_is_gone_is_said_and_can_be_retried(browser, served):
     with opened(browser, served) as (page, _):
         page.get_by_label("Message").fill("zq " * 9000)

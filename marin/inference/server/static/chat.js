@@ -15,7 +15,8 @@ const make = (tag, ...children) => {
   return node;
 };
 
-const INLINE = /`([^`]+)`|\*\*([^*]+(?:\*[^*]+)*)\*\*|\*([^*\s][^*]*)\*|\[([^\]]+)\]\(([^)\s]+)\)/;
+// A star between two signs of a word or a number, or with a space inside of it, is a product: 2*3*4, 2 *3 * 4.
+const INLINE = /`([^`]+)`|\*\*([^*]+(?:\*[^*]+)*)\*\*|(?<!\w)\*([^*\s](?:[^*]*[^*\s])?)\*(?!\w)|\[([^\]]+)\]\(([^)\s]+)\)/;
 
 function inline(text) {
   const nodes = [];
@@ -121,6 +122,13 @@ function offerRetry() {
   last.append(actions);
 }
 
+// The model would have gone on; what a person can do about it depends on which limit it was.
+function cutOff() {
+  const note = make("p", "Cut off here: the answer has reached its longest, or the model's context is full.");
+  note.className = "cut";
+  return note;
+}
+
 function retry() {
   if (running) return;
   if (conversation.at(-1)?.role === "assistant") {
@@ -142,7 +150,7 @@ async function answer() {
   const stopper = new AbortController();
   running = stopper;
   setRunning(true);
-  let item = null, frame = 0;
+  let item = null, frame = 0, isCut = false;
   const drawSoon = () => { frame ||= requestAnimationFrame(() => { frame = 0; if (item) draw(item, reply); }); };
   try {
     const response = await fetch("/v1/chat/completions", {
@@ -167,6 +175,7 @@ async function answer() {
       if (event.error) throw new Error(event.error.message);
       const text = event.choices?.[0]?.delta?.content;
       if (text) { reply.content += text; drawSoon(); }
+      isCut ||= event.choices?.[0]?.finish_reason === "length";
     }
     status.textContent = COMPLETE;
   } catch (error) {
@@ -181,6 +190,7 @@ async function answer() {
   if (item) {
     item.classList.remove("writing");
     if (reply.content) { chat.push(reply); draw(item, reply); } else item.remove();
+    if (reply.content && isCut) { item.append(cutOff()); status.textContent = "The answer is cut off."; }
     if (!reply.content && status.textContent === COMPLETE) problem.textContent = "The model had nothing to say. Retry, or write more.";
   }
   if (running === stopper) running = null;
