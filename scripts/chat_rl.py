@@ -45,7 +45,7 @@ class Flags:
         max_new_tokens: of a sample.
         temperature: of sampling.
         top_k: how many likeliest tokens are chosen among; 0 for all.
-        embedding_lr: of token embeddings, before init_lr_frac; by default the base run's, as the next two.
+        embedding_lr: of token embeddings, times init_lr_frac but scaled by no width or batch, unlike that of base_train; so are the next two.
         unembedding_lr: of the head.
         matrix_lr: of the matrices.
         init_lr_frac: share of these rates to begin with; they fall to 0 over the run.

@@ -45,9 +45,9 @@ class Flags:
         max_seq_len: tokens of a row; a conversation is cut there.
         device_batch_size: rows that a device takes at once.
         total_batch_size: tokens a step.
-        embedding_lr: of token embeddings, before init_lr_frac.
-        unembedding_lr: of the head, before init_lr_frac.
-        matrix_lr: of the matrices, before init_lr_frac.
+        embedding_lr: of token embeddings, times init_lr_frac but scaled by no width or batch, unlike that of base_train; so are the next two.
+        unembedding_lr: of the head.
+        matrix_lr: of the matrices.
         init_lr_frac: share of the base run's rates to begin with.
         warmup_ratio: share of the steps over which rates rise.
         warmdown_ratio: share of the steps at the end over which they fall.

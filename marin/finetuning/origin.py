@@ -157,7 +157,8 @@ def finetuning_optimizer(
     Of a run of another kind than the pipeline's, Adam takes the place, with that run's peak rate.
 
     Args:
-        batch_scale: inherited rates are multiplied by it; the root of what the batch has grown by.
+        batch_scale: inherited rates are multiplied by it, but for that of smear and backout, which goes by no batch
+            (`marin.gpt2.depth`); the root of what the batch has grown by.
         momentum: of the matrices: at first, later, and the steps in between.
     """
     schedule: dict[str, Any] = {
@@ -172,7 +173,7 @@ def finetuning_optimizer(
         return AdamConfig(learning_rate=rate * rates.init_lr_frac, max_grad_norm=1.0, **schedule)
     base = config_of_class("marin.optim.gpt_muon:GptMuonConfig", origin.optimizer)
     assert isinstance(base, GptMuonConfig)
-    found = {name: getattr(base, name) * batch_scale for name in _RATES}
+    found = {name: getattr(base, name) * (1.0 if name == "mixing_lr" else batch_scale) for name in _RATES}
     if rates.matrix_lr is not None:
         found["learning_rate"] = rates.matrix_lr
     if rates.embedding_lr is not None:

@@ -264,6 +264,8 @@ def test_rates_and_batch_are_inherited_or_given(base, made, tmp_path):
     rows = open_batches(config.data, 64, base.tokenizer.bos_id).components[0].rows.num_rows
     assert (config.train.train_batch_size, config.train.num_train_steps) == (32, rows // 32)
     assert config.train.learning_rate == pytest.approx(2 * 0.008)
+    # As in pretraining, that of smear and backout goes by no batch.
+    assert config.train.optimizer_config.mixing_lr == pytest.approx(plain.mixing_lr)
     plain_rows = training_config(config_for(base, made, tmp_path), origin).train.train_batch_size
     of_half = dataclasses.replace(origin, seq_len=origin.model.max_seq_len // 2)  # trained on rows of half the context
     halved = training_config(config_for(base, made, tmp_path), of_half).train
