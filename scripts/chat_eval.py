@@ -115,7 +115,7 @@ def show(scores: list[TaskScore], task_data: Path, limit: int) -> str:
         else f"{name} is not there: https://huggingface.co/datasets/{source_of(name).repository}"
         for name in core.missing
     )
-    return f"{core.name}{limit_words(limit)} {core.value:.4f}" + (f" ({missing})" if missing else "")
+    return f"{core.name}{limit_words(limit)}: {core.value:.4f}" + (f" ({missing})" if missing else "")
 
 
 def limit_words(limit: int) -> str:

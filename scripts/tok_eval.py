@@ -9,7 +9,7 @@ import dataclasses
 from pathlib import Path
 
 from marin.errors import ConfigError
-from marin.gpt2.command import parse_flags, run_command
+from marin.gpt2.command import check_numbers, parse_flags, run_command
 from marin.gpt2.datasets import open_dataset
 from marin.gpt2.places import Places
 from marin.gpt2.stages import report_section, run_stage
@@ -38,6 +38,7 @@ class Flags:
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
+    check_numbers(flags, (), ("max_files",))
     places = Places.of(flags.base_dir)
     if flags.others is not None and not Path(flags.others).is_dir():
         raise ConfigError(f"`--others` is {flags.others}, which is no folder: give one with files of other tokenizers")

@@ -7,7 +7,7 @@ Run again, it says that there is nothing to do.
 
 import dataclasses
 
-from marin.gpt2.command import parse_flags, run_command
+from marin.gpt2.command import check_numbers, parse_flags, run_command
 from marin.gpt2.datasets import open_dataset
 from marin.gpt2.places import Places
 from marin.gpt2.stages import report_section, run_stage, stage
@@ -40,6 +40,7 @@ class Flags:
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
+    check_numbers(flags, (), ("max_files",))
     places = Places.of(flags.base_dir)
     dataset = open_dataset(places, flags.dataset, flags.text_key, flags.max_files)
     config = TrainGptTokenizerConfig(dataset.train, flags.text_key, flags.max_chars, flags.doc_cap, flags.vocab_size)

@@ -122,7 +122,10 @@ def read_file_documents(path: str, text_key: str) -> Iterator[Document]:
     Raises:
         DataError: it is damaged, or a row has no such key.
     """
-    yield from imported_documents(ImportConfig([path], source_name=Path(path).stem, text_key=text_key))
+    try:
+        yield from imported_documents(ImportConfig([path], source_name=Path(path).stem, text_key=text_key))
+    except DataError as error:
+        raise DataError(f"{error} (text is read from `{text_key}`; `--text-key` names another field)") from None
 
 
 # ---- tokens ----------------------------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def test_task_that_was_not_asked_is_told_from_one_that_is_not_there(tmp_path, ca
     folder.mkdir(parents=True)
     (folder / "rows.jsonl").write_text("")
     said = chat_eval.show([TaskScore("MMLU", 3, 10, 0.25)], tmp_path, 10)
-    assert said.startswith("partial ChatCORE (1 of 5 tasks), at most 10 questions a task 0.0667")
+    assert said.startswith("partial ChatCORE (1 of 5 tasks), at most 10 questions a task: 0.0667")
     assert "GSM8K was not asked" in said and "ARC-Easy is not there: https://" in said
 
 

@@ -151,6 +151,8 @@ def test_commands_name_what_must_be_made_first(tmp_path, base):
 @pytest.mark.parametrize(
     ("command", "arguments", "message"),
     [
+        (tok_train, ["--max-files=0"], "`--max-files` is 0"),
+        (tok_eval, ["--max-files=-2"], "`--max-files` is -2"),
         (tok_eval, ["--others=nowhere"], "`--others` is nowhere, which is no folder"),
         (series, ["../x", "--tags", "d2"], "`name` is '../x'"),
         (series, ["x", "--tags"], "names no run"),
@@ -161,6 +163,15 @@ def test_commands_name_what_must_be_made_first(tmp_path, base):
 def test_flags_that_cannot_be_are_refused_before_anything_is_done(base, command, arguments, message):
     with pytest.raises(ConfigError, match=message):
         run_script(command, *arguments, f"--base-dir={base}")
+
+
+def test_text_under_another_field_is_found_by_the_flag_that_the_message_names(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"content": "some text " * 50}) + "\n")
+    given = [f"--base-dir={tmp_path}", f"--dataset={tmp_path}/a.jsonl,{tmp_path}/b.jsonl", "--vocab-size=266"]
+    with pytest.raises(StepFailedError, match=r"a.jsonl:1: .* \(fields: content\).* `--text-key` names another field"):
+        run_script(tok_train, *given)
+    run_script(tok_train, *given, "--text-key=content")
 
 
 def test_report_begins_anew_and_keeps_no_section(base, tmp_path):
