@@ -4,7 +4,8 @@
     python -m scripts.infer_bench --checkpoint RUN -b 16
 
 TTFT is the time to the first token, TPOT the time between two tokens of a sample. MBU is the share of the memory bandwidth
-measured here that reading weights, keys and values takes; MFU the share of the device's FLOP/s.
+measured here that reading weights, keys and values takes, which is above 1 where they fit into a processor's cache; MFU the share
+of the device's FLOP/s.
 """
 
 import dataclasses

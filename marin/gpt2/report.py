@@ -30,6 +30,7 @@ ORDER = (
     "tokenizer-evaluation",
     "base-model-training",
     "base-model-evaluation",
+    "chat-evaluation-base",
     "sft",
     "chat-sft",
     "chat-evaluation-sft",

@@ -69,6 +69,16 @@ def test_core_of_some_items_or_of_another_model_is_not_shown_as_the_trained_mode
     assert "<dt>CORE</dt>" not in page and "Validation, bits per byte" in page
 
 
+def test_questions_to_the_base_model_stand_before_finetuning(places):
+    report_section(places, "Chat evaluation base", {"tasks": {"Spelling": {"accuracy": 0.25}}})
+    report = collect(places)
+    slugs = [section.slug for section in report.sections]
+    assert (
+        slugs.index("base-model-evaluation") < slugs.index("chat-evaluation-base") < slugs.index("chat-evaluation-sft")
+    )
+    assert list(final_metrics(report)["Spelling"]) == ["BASE, chat", "SFT"]
+
+
 def test_partial_core_of_some_items_says_so_once(places):
     name = "partial CORE (18 of 22 tasks), at most 12 items a task"
     figures = {"model": "d4_000009", "core_metric": None, name: 0.1, "max_per_task": 12}
