@@ -9,8 +9,8 @@
 import dataclasses
 import sys
 import time
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import tyro
 
@@ -20,7 +20,10 @@ from marin.gpt2.opening import ModelFlags, open_model
 from marin.inference import Engine, SamplingOptions
 from marin.inference.prompting import chat_prompt, stop_strings
 from marin.inference.text_stream import TextStream
+from marin.inference.tools import message_parts
 from marin.training.compile_cache import use_compile_cache
+
+Message = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,10 +54,10 @@ def main() -> None:
         loaded.model, loaded.tokenizer, max_length=loaded.config.max_seq_len, max_rows=1, precision=precision
     )
     if flags.prompt:
-        print("".join(answer(engine, flags, [{"role": "user", "content": flags.prompt}])).strip())
+        print("".join(answer(engine, flags, [{"role": "user", "content": flags.prompt}], [])).strip())
         return
     print(f"{loaded.name}. `clear` begins a new conversation, `quit` ends.")
-    messages: list[dict[str, str]] = []
+    messages: list[Message] = []
     while True:
         try:
             text = input("\nYou: ").strip()
@@ -68,25 +71,27 @@ def main() -> None:
             print("A new conversation.")
         elif text:
             messages.append({"role": "user", "content": text})
-            said = talk(engine, flags, messages)
-            messages = [*messages, {"role": "assistant", "content": said}] if said else messages[:-1]
+            reply = talk(engine, flags, messages)
+            messages = messages[:-1] if reply is None else [*messages, reply]
 
 
-def talk(engine: Engine, flags: Flags, messages: list[dict[str, str]]) -> str:
-    """Prints an answer as it comes, and returns it; empty if there was none."""
-    said = ""
+def talk(engine: Engine, flags: Flags, messages: list[Message]) -> Message | None:
+    """Prints an answer as it comes, and returns it as the conversation goes on with it; None if there was none."""
+    said, tokens = "", list[int]()
     print("\nModel: ", end="", flush=True)
     try:
-        for piece in answer(engine, flags, messages):
+        for piece in answer(engine, flags, messages, tokens):
             said += piece
             print(piece, end="", flush=True)
     except KeyboardInterrupt:
         print(" (stopped)", end="")
     except MarinError as error:
         print(f"\nerror: {error}; `clear` begins a new conversation", file=sys.stderr)
-        return ""
+        return None
     print()
-    return said
+    parts = message_parts(tokens, engine.tokenizer)
+    has_calls = any(part["type"] != "text" for part in parts)
+    return {"role": "assistant", "content": parts if has_calls else said} if said else None
 
 
 def sampling_options(flags: Flags) -> SamplingOptions:
@@ -99,11 +104,12 @@ def sampling_options(flags: Flags) -> SamplingOptions:
     return SamplingOptions(flags.max_tokens, temperature=flags.temperature, top_k=top_k_of(flags.top_k), seed=seed)
 
 
-def answer(engine: Engine, flags: Flags, messages: list[dict[str, str]]) -> Iterator[str]:
-    """The pieces of an answer's text."""
+def answer(engine: Engine, flags: Flags, messages: list[Message], tokens: list[int]) -> Iterator[str]:
+    """The pieces of an answer's text; what they were made of is added to `tokens`."""
     prompt = chat_prompt(messages, engine.tokenizer)
     text = TextStream(engine.tokenizer, stop_strings(engine.tokenizer))
     for token in engine.stream(prompt, sampling_options(flags)):
+        tokens.append(token)
         yield text.push([token])
         if text.stopped:
             return

@@ -5,6 +5,7 @@ plain text with `User:` and `Assistant:`. A message's text never becomes a speci
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from marin.data.chat import CHATML, LLAMA3, PLAIN, ChatTemplate, Turn, TurnEncoder
 from marin.data.conversation import SPECIAL_TOKENS, render_for_completion
@@ -12,7 +13,7 @@ from marin.data.tokenizer import Tokenizer
 from marin.errors import DataError
 
 _ROLES = ("system", "user", "assistant")
-Messages = Sequence[Mapping[str, str]]
+Messages = Sequence[Mapping[str, Any]]
 
 
 def chat_prompt(messages: Messages, tokenizer: Tokenizer) -> list[int]:

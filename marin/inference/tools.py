@@ -3,6 +3,7 @@ calculated, and the result, between `<|output_start|>` and `<|output_end|>`, is 
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 from marin.data.tokenizer import Tokenizer
 from marin.inference.calculator import calculate
@@ -47,3 +48,20 @@ class ToolUse:
         elif self._call is not None:
             self._call.append(token)
         return []
+
+
+def message_parts(tokens: Sequence[int], tokenizer: Tokenizer) -> list[dict[str, str]]:
+    """An answer as the parts of a message (see `marin.data.conversation`): its texts, its calls and what they gave back.
+
+    So a conversation goes on with the tokens that calls were made of, and not with what they look like to people.
+    """
+    known = ToolTokens.of(tokenizer)
+    begins = {} if known is None else {known.python_start: "python", known.output_start: "python_output"}
+    ends = () if known is None else (known.python_end, known.output_end)
+    parts: list[tuple[str, list[int]]] = [("text", [])]
+    for token in tokens:
+        if token in begins or token in ends:
+            parts.append((begins.get(token, "text"), []))
+        else:
+            parts[-1][1].append(token)
+    return [{"type": kind, "text": tokenizer.decode(held)} for kind, held in parts if held]

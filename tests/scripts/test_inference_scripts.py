@@ -1,6 +1,7 @@
 """The scripts that talk to a model, as a person runs them, and `marin serve`."""
 
 import dataclasses
+import io
 import json
 import pathlib
 import re
@@ -12,14 +13,15 @@ import urllib.error
 import urllib.request
 from concurrent import futures
 from typing import Any
+from unittest import mock
 
 import equinox as eqx
 import jax
 import pytest
 
-from marin.data.conversation import SPECIAL_TOKENS
+from marin.data.conversation import SPECIAL_TOKENS, render, render_for_completion
 from marin.data.documents import Document, write_documents
-from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
+from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenizer
 from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.opening import ModelFlags
 from marin.models import GptConfig
@@ -80,6 +82,41 @@ def test_chat_cli_refuses_flags_before_it_opens_a_model(given, message, monkeypa
     with pytest.raises(SystemExit) as ended:
         run_command(chat_cli.main)
     assert ended.value.code == 2 and message in capsys.readouterr().err
+
+
+class _Scripted:
+    """Stands in for an engine: answers with what it is given, and keeps the prompts."""
+
+    def __init__(self, tokenizer: Tokenizer, answers: list[list[int]]) -> None:
+        self.tokenizer, self.prompts, self._answers = tokenizer, [], iter(answers)
+
+    def stream(self, prompt, options):
+        self.prompts.append(list(prompt))
+        return iter(next(self._answers))
+
+
+def test_chat_cli_goes_on_with_the_tokens_that_a_call_was_made_of(base, monkeypatch, capsys):
+    tokenizer = Tokenizer.load(str(base / "tokenizer"))
+    call = [
+        {"type": "python", "text": "2+2"},
+        {"type": "python_output", "text": "4"},
+        {"type": "text", "text": "#### 4"},
+    ]
+    first = [{"role": "user", "content": "what is 2+2"}, {"role": "assistant", "content": call}]
+    whole = render({"messages": first}, tokenizer)[0]
+    asked = render_for_completion({"messages": first}, tokenizer)
+    engine = _Scripted(tokenizer, [whole[len(asked) : -1], tokenizer.encode("yes")])
+    monkeypatch.setattr(chat_cli, "open_model", lambda flags: (mock.MagicMock(), None))
+    monkeypatch.setattr(chat_cli, "Engine", lambda *args, **options: engine)
+    monkeypatch.setattr("sys.argv", ["chat_cli"])
+    monkeypatch.setattr("sys.stdin", io.StringIO("what is 2+2\nsure?\n"))
+    chat_cli.main()
+    assert "Model: `2+2` = 4 #### 4" in capsys.readouterr().out
+    assert engine.prompts[0] == asked
+    assert engine.prompts[1] == render_for_completion(
+        {"messages": [*first, {"role": "user", "content": "sure?"}]}, tokenizer
+    )
+    assert engine.prompts[1][: len(whole)] == whole
 
 
 def test_chat_cli_takes_a_top_k_of_0_for_all_tokens():
