@@ -134,6 +134,13 @@ def download_repo_files(
         raise DataError(f"{_named(asked)}: {error}{also}") from error
 
 
+def missing_files(target: str) -> list[str]:
+    """Files of a download into `target` that has begun and not ended; none where files were put there by hand."""
+    path = files.join(target, LISTING)
+    listed = files.read_json(path)["files"] if files.exists(path) else []
+    return [entry["path"] for entry in listed if not files.exists(files.join(target, entry["path"]))]
+
+
 def _ask_hub(target: str, asked: dict[str, Any]) -> dict[str, Any] | None:
     """What the hub says of the repository; None where it cannot be asked and files were put at the target by hand."""
     from huggingface_hub import HfApi

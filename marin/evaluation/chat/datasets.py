@@ -28,7 +28,11 @@ class Source:
         return task_data / self.repository / self.subset / self.split
 
     def is_there(self, task_data: Path) -> bool:
-        return bool(data_files(self.folder(task_data)))
+        """Whether there are files of it; those of a download that has not ended are none."""
+        from marin.data.hub import missing_files
+
+        folder = self.folder(task_data)
+        return bool(data_files(folder)) and not missing_files(str(folder))
 
 
 ARC_EASY = Source("allenai/ai2_arc", "ARC-Easy", "test")
@@ -96,8 +100,15 @@ def read_source(source: Source, task_data: Path) -> Iterator[PlacedRow]:
     """The rows of a split.
 
     Raises:
-        DataError: it is not there; the message says where it is to be had.
+        DataError: it is not there, or not all of it; the message says where it is to be had.
     """
+    from marin.data.hub import missing_files
+
+    if missing := missing_files(str(source.folder(task_data))):
+        raise DataError(
+            f"{source.folder(task_data)} lacks {len(missing)} files of a download that was interrupted, such as {missing[0]}:"
+            " run the command that fetches them again (`--download` does)"
+        )
     return read_rows(
         source.folder(task_data),
         f"fetch the split `{source.split}` of `{source.subset}` from https://huggingface.co/datasets/{source.repository}"
@@ -106,7 +117,7 @@ def read_source(source: Source, task_data: Path) -> Iterator[PlacedRow]:
 
 
 def download(source: Source, task_data: Path) -> None:
-    """Fetches the Parquet files of a split from the hub, unless they are there; an interrupted download continues.
+    """Fetches the Parquet files of a split from the hub, unless all are there; an interrupted download continues.
 
     Raises:
         DataError: it cannot be fetched.

@@ -1,15 +1,17 @@
 """The public tasks' rows as questions and conversations, from local files as the hub has them."""
 
 import json
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from marin.data import hub
 from marin.data.conversation import render
 from marin.errors import DataError
 from marin.evaluation.chat import public_task, source_of
-from marin.evaluation.chat.datasets import GSM8K_TRAIN, PlacedRow, read_rows, read_source
+from marin.evaluation.chat.datasets import GSM8K_TRAIN, PlacedRow, download, read_rows, read_source
 from marin.evaluation.chat.tasks import chat_conversation, gsm8k_conversation, mmlu_question
 
 ARC = {"question": "Hot?", "choices": {"text": ["ice", "fire"], "label": ["1", "2"]}, "answerKey": "2", "id": "x"}
@@ -25,6 +27,22 @@ def put(task_data, name, rows, file="part/0000.parquet"):
         pq.write_table(pa.Table.from_pylist(rows), path)
     else:
         path.write_text("".join(json.dumps(row) + "\n\n" for row in rows))
+
+
+def test_download_that_was_interrupted_is_taken_for_no_data_and_goes_on(tmp_path, monkeypatch):
+    put(tmp_path, "GSM8K", [GSM], "main/test/0000.parquet")
+    source = source_of("GSM8K")
+    folder = source.folder(tmp_path)
+    (folder / hub.LISTING).write_text(
+        json.dumps({"files": [{"path": "main/test/0000.parquet"}, {"path": "main/test/0001.parquet"}]})
+    )
+    assert not source.is_there(tmp_path)
+    with pytest.raises(DataError, match=r"lacks 1 files .* such as main/test/0001\.parquet: .*`--download`"):
+        public_task("GSM8K", tmp_path)
+    first, second = folder / "main/test/0000.parquet", folder / "main/test/0001.parquet"
+    monkeypatch.setattr(hub, "download_repo_files", lambda *args, **more: shutil.copyfile(first, second))
+    download(source, tmp_path)
+    assert source.is_there(tmp_path) and len(public_task("GSM8K", tmp_path).questions) == 2
 
 
 @pytest.mark.parametrize("file", ["part/0000.parquet", "rows.jsonl"])
