@@ -10,7 +10,7 @@ Run again, it continues where it was, or says that there is nothing to do.
 import dataclasses
 
 from marin.data.tokenizer import Tokenizer
-from marin.errors import ConfigError
+from marin.errors import ConfigError, DataError
 from marin.evaluation.chat.datasets import download
 from marin.execution.step import ExecutorStep
 from marin.finetuning.chat_scores import ChatEvalOptions
@@ -104,10 +104,18 @@ def takes_public(flags: Flags) -> bool:
 
 
 def fetch_public(places: Places) -> None:
-    """Fetches the public data where it is not there; of several processes the first does so, as all write to one place."""
+    """Fetches the public data where it is not there; of several processes the first does so, as all write to one place.
+
+    Raises:
+        DataError: it cannot be fetched.
+    """
     for splits in PUBLIC.values() if process_index() == 0 else ():
         for source in splits.values():
-            download(source, places.task_data)
+            try:
+                download(source, places.task_data)
+            except DataError as error:
+                made = "or finetune on conversations that the project makes, which need no network: `--made 20000`"
+                raise DataError(f"{error}; {made}") from None
 
 
 def conversations_step(flags: Flags, places: Places, origin: Origin, tag: str) -> ExecutorStep:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from marin.errors import ConfigError
+from marin.errors import ConfigError, DataError
 from marin.evaluation.chat import TaskScore, source_of
 from marin.finetuning.rl_tasks import RL_TASKS
 from marin.gpt2.command import parse_flags, run_command
@@ -136,6 +136,15 @@ def test_public_data_is_fetched_by_the_first_process_alone(tmp_path, monkeypatch
     monkeypatch.setattr(chat_sft, "download", lambda source, folder: sources.append(source))
     chat_sft.fetch_public(Places(str(tmp_path)))
     assert len(set(sources)) == fetched
+
+
+def test_public_data_that_cannot_be_fetched_is_not_the_only_way_to_finetune(tmp_path, monkeypatch):
+    def refused(source, folder):
+        raise DataError("the hub cannot be reached")
+
+    monkeypatch.setattr(chat_sft, "download", refused)
+    with pytest.raises(DataError, match="the hub cannot be reached; or .* `--made 20000`"):
+        chat_sft.fetch_public(Places(str(tmp_path)))
 
 
 @pytest.mark.parametrize("script", [chat_sft, chat_rl])
