@@ -93,11 +93,15 @@ fp8_product.defvjp(_fp8_forward, _fp8_backward)
 
 
 def _to_fp8(tensor: Array, dtype: Any) -> _Fp8:
-    """The tensor in 8 bits, scaled by the least power of two for which its largest value is in range."""
+    """The tensor in 8 bits, scaled by the least power of two for which its largest value is in range.
+
+    The scale of a tensor that holds an infinity is NaN: clipped to the range it would be a number like any other, and a step
+    that overflowed would pass for a good one.
+    """
     largest = jnp.maximum(jnp.max(jnp.abs(tensor)).astype(jnp.float32), _TINY)
     limit = float(jnp.finfo(dtype).max)
     _, exponent = jnp.frexp(largest / limit)
-    scale = jnp.ldexp(jnp.ones((), jnp.float32), exponent)
+    scale = jnp.where(jnp.isfinite(largest), jnp.ldexp(jnp.ones((), jnp.float32), exponent), jnp.nan)
     # The quotient may have been rounded down; past the end of the range is not-a-number in e4m3.
     return _Fp8(jnp.clip(tensor.astype(jnp.float32) / scale, -limit, limit).astype(dtype), scale)
 

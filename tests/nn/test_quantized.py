@@ -65,6 +65,19 @@ def test_a_nan_reaches_what_it_is_multiplied_into(products, place):
 
 
 @pytest.mark.parametrize("products", ["fp8", "int8"])
+@pytest.mark.parametrize("infinity", [np.inf, -np.inf])
+def test_an_infinity_does_not_come_out_as_a_number(products, infinity):
+    x, weight, grad = (jax.random.normal(key, (128, 128)) for key in jax.random.split(jax.random.key(0), 3))
+    product = _PRODUCT[products]
+    assert not bool(jnp.any(jnp.isfinite(product(x.at[5, 7].set(infinity), weight)[5])))
+    assert not bool(jnp.any(jnp.isfinite(product(x, weight.at[5, 7].set(infinity))[:, 7])))
+    _, backward = jax.vjp(product, x, weight)
+    grad_x, grad_weight = backward(grad.at[5, 7].set(infinity))
+    assert not bool(jnp.any(jnp.isfinite(grad_x[5])))
+    assert not bool(jnp.any(jnp.isfinite(grad_weight[:, 7])))
+
+
+@pytest.mark.parametrize("products", ["fp8", "int8"])
 def test_product_of_zeros_is_zero(products):
     y, backward = jax.vjp(_PRODUCT[products], jnp.zeros((16, 128)), jnp.zeros((128, 128)))
     assert float(jnp.max(jnp.abs(y))) == 0.0
