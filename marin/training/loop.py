@@ -15,7 +15,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
+import optax
 
 from marin.data.loader import BatchRow, open_batches
 from marin.data.prefetch import Prefetcher
@@ -43,7 +43,7 @@ from marin.training.compile_cache import use_compile_cache
 from marin.training.config import TrainLmConfig
 from marin.training.hf_exports import HfExporter
 from marin.training.host_memory import keep_freed_memory
-from marin.training.placement import initial_state, parameter_shapes
+from marin.training.placement import initial_state, parameter_shapes, with_weights
 from marin.training.preflight import (
     check_data,
     check_devices,
@@ -133,7 +133,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
     optimizer = optimizer_config.build(shapes, train.num_train_steps)
     optimizer = skip_bad_steps(optimizer) if train.skip_bad_steps else optimizer
     state = initial_state(config.model, config.vocab_size, optimizer, mesh, seed=train.seed, ema_beta=train.ema_beta)
-    state, restored, data_offset = _starting_point(config, directory, state, tokenizer)
+    state, restored, data_offset = _starting_point(config, directory, state, optimizer, tokenizer)
     first_step = 0 if restored is None else restored.step
     exporter = HfExporter(config, directory, state)
     exporter.make_up(state, first_step)
@@ -345,7 +345,11 @@ def _budget_is_spent(config: TrainLmConfig, directory: Path, first_step: int) ->
 
 
 def _starting_point(
-    config: TrainLmConfig, directory: Path, state: TrainState, tokenizer: Tokenizer
+    config: TrainLmConfig,
+    directory: Path,
+    state: TrainState,
+    optimizer: optax.GradientTransformation,
+    tokenizer: Tokenizer,
 ) -> tuple[TrainState, Checkpoint | None, int]:
     """The state to begin from, the run's checkpoint that holds it, and how far into the data step 0 lies."""
     train = config.train
@@ -367,17 +371,16 @@ def _starting_point(
             print(note)
         print(f"continuing from the checkpoint of step {found.step:,} of {train.num_train_steps:,}")
         return state, found, offset
-    params, static = eqx.partition(state.model, eqx.is_array)
+    params = eqx.filter(state.model, eqx.is_array)
     if origin is not None:
         params = weights_from(origin, params, config, tokenizer)
-        if train.initialize_optimizer:
-            state = dataclasses.replace(state, opt_state=optimizer_state_from(origin, state.opt_state))
     elif train.initialize_from_hf is not None:
         folder = hf_folder(train.initialize_from_hf)
         check_hf_tokenizer(folder, config, tokenizer)
         params = initialize_from_hf(folder, params, config.model, partial=train.allow_partial_checkpoint)
     else:
         return state, None, offset
-    average = None if state.average is None else jax.tree.map(jnp.copy, params)
-    state = dataclasses.replace(state, model=eqx.combine(params, static), average=average)
+    state = with_weights(state, params, optimizer)
+    if origin is not None and train.initialize_optimizer:
+        state = dataclasses.replace(state, opt_state=optimizer_state_from(origin, state.opt_state))
     return state, None, offset

@@ -4,6 +4,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import optax
 
 from marin.models.lm import LmConfig
@@ -50,3 +51,17 @@ def initial_state(
     shardings = state_shardings(shapes, shapes.model, mesh)
     arrays = jax.jit(lambda: eqx.filter(make(), eqx.is_array), out_shardings=shardings)()
     return eqx.combine(arrays, static)
+
+
+def with_weights(state: TrainState, params: Any, optimizer: optax.GradientTransformation) -> TrainState:
+    """A new state that begins from these weights, and with it the average and what the optimizer takes from the weights.
+
+    The optimizer state of `state` is given up.
+    """
+    static = eqx.filter(state.model, eqx.is_array, inverse=True)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, state.opt_state)
+    jax.tree.map(lambda leaf: leaf.delete(), state.opt_state)  # memory must not have to hold two
+    # Copies: no two leaves of a state may share a buffer.
+    begin = jax.jit(lambda params: jax.tree.map(jnp.copy, optimizer.init(params)), out_shardings=shardings)
+    average = None if state.average is None else jax.tree.map(jnp.copy, params)
+    return TrainState(eqx.combine(params, static), begin(params), state.step, average)

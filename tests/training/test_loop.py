@@ -21,6 +21,7 @@ from marin.errors import CheckpointError, ConfigError, HardwareError, NonFiniteL
 from marin.nn import Precision
 from marin.nn.rotary import RotaryConfig
 from marin.optim import AdamConfig
+from marin.optim.hyperball import MuonHConfig
 from marin.parallel import Parallelism
 from marin.resources import GpuConfig
 from marin.tracking import RunRecord
@@ -368,6 +369,24 @@ def test_training_from_a_checkpoint_names_settings_that_shapes_do_not_show(make_
     said = capsys.readouterr().err
     assert "the weights were trained with `rope.theta`" in said and "here 77000.0" in said
     assert "kept an average of its weights: the weights themselves are taken" in said
+
+
+@pytest.mark.parametrize("layout", ["checkpoint", "hf"])
+def test_optimizer_begins_from_the_weights_that_training_begins_from(layout, make_config):
+    """Hyperball keeps each matrix at the norm that it begins with, which is not that of the weights it would have drawn."""
+    origin = make_config("origin", num_train_steps=4, steps_per_hf_export=4)
+    trained = train_lm(origin)
+    if layout == "hf":
+        options = {"initialize_from_hf": f"{origin.output_path}/hf/step-4"}
+    else:
+        options = {"initialize_from_checkpoint_path": origin.output_path}
+    hyperball = MuonHConfig(learning_rate=0.02, adam_lr=0.01, warmup=0)
+    state = train_lm(make_config("again", num_train_steps=2, optimizer_config=hyperball, **options))
+
+    def norm(state) -> float:
+        return float(jnp.linalg.norm(state.model.blocks[0].mlp.up.weight_IO))
+
+    assert norm(state) == pytest.approx(norm(trained), rel=1e-5)
 
 
 @pytest.mark.parametrize("layout", ["checkpoint", "hf"])
