@@ -161,10 +161,10 @@ def at_step(run_directory: Path, step: int) -> Checkpoint:
     return checkpoint
 
 
-def find(path: str) -> Checkpoint:
+def find(path: str, step: int | None = None) -> Checkpoint:
     """The checkpoint that a path means: a checkpoint, a `checkpoints` folder, or a run's output directory.
 
-    Of several the newest that is whole; a newer one that is damaged is named on standard error.
+    Of several the newest that is whole, or that of `step`; a newer one that is damaged is named on standard error.
 
     Raises:
         CheckpointError: if there is none, or the one that is named is damaged.
@@ -178,6 +178,9 @@ def find(path: str) -> Checkpoint:
         found, problems = latest_valid(directory)
         for problem in problems:
             print(f"warning: {problem}", file=sys.stderr)
+        if found and step not in (None, found.step):
+            found = Checkpoint.of_step(found.path.parent, step)
+            verify(found)
         if found:
             return found
     raise CheckpointError(

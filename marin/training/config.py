@@ -88,7 +88,8 @@ class SimpleTrainConfig:
             of a run with `ema_beta` they are the weights themselves, not their average.
         initialize_from_hf: start from the weights of this folder in Hugging Face's layout, or of `owner/name[@revision]` on
             the hub.
-        reset_data_loader_on_init: with weights to start from, begin the data anew (True) or where their training stopped.
+        reset_data_loader_on_init: with weights to start from, begin the data anew (True) or where their training stopped,
+            by the record of their run; in steps of this run's batches where they lie without it.
         allow_partial_checkpoint: parameters that the checkpoint lacks keep their initial values, those that only it has are
             left out, and it may be of another tokenizer.
         initialize_optimizer: with `initialize_from_checkpoint_path`, take the moments of its optimizer too, which must be of

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -63,6 +63,7 @@ from marin.training.run_info import (
     note_of_other_parts,
     opening,
     read_run_info,
+    samples_taken,
     warning_of_larger,
     write_run_info,
 )
@@ -133,7 +134,8 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
     optimizer = optimizer_config.build(shapes, train.num_train_steps)
     optimizer = skip_bad_steps(optimizer) if train.skip_bad_steps else optimizer
     state = initial_state(config.model, config.vocab_size, optimizer, mesh, seed=train.seed, ema_beta=train.ema_beta)
-    state, restored, data_offset = _starting_point(config, directory, state, optimizer, tokenizer)
+    start = _starting_point(config, directory, state, optimizer, tokenizer)
+    state, restored = start.state, start.restored
     first_step = 0 if restored is None else restored.step
     exporter = HfExporter(config, directory, state)
     exporter.make_up(state, first_step)
@@ -145,7 +147,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
         if distributed.is_main():
             ensure_finished(directory, train.num_train_steps)
         return state
-    first_sample = schedule.offset_at(data_offset)
+    first_sample = start.first_sample
     last_sample = first_sample + train.num_train_sequences
     check_data(source, last_sample)
 
@@ -205,6 +207,8 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
         "data": data,
         "model_flops_per_token": model_flops,
         "traced_flops_per_token": traced.result().as_json() if traced else None,
+        "first_sample": first_sample,
+        "origin_step": start.origin_step,
     }
     info = write_run_info(config, directory, writer, source, tokenizer, described, compilation)
     writer.append(
@@ -344,22 +348,30 @@ def _budget_is_spent(config: TrainLmConfig, directory: Path, first_step: int) ->
     return watch.reached(in_flight=0)
 
 
+class _Start(NamedTuple):
+    """Where a run begins or goes on.
+
+    Args:
+        restored: the run's checkpoint that holds the state, if one does.
+        first_sample: the sample of the data that step 0 begins with.
+        origin_step: that of the checkpoint whose weights the run began with, if it began with such.
+    """
+
+    state: TrainState
+    restored: Checkpoint | None
+    first_sample: int
+    origin_step: int | None
+
+
 def _starting_point(
     config: TrainLmConfig,
     directory: Path,
     state: TrainState,
     optimizer: optax.GradientTransformation,
     tokenizer: Tokenizer,
-) -> tuple[TrainState, Checkpoint | None, int]:
-    """The state to begin from, the run's checkpoint that holds it, and how far into the data step 0 lies."""
-    train = config.train
-    offset = 0
-    origin = None
-    if train.initialize_from_checkpoint_path is not None:
-        origin = checkpoints.find(train.initialize_from_checkpoint_path)
-        offset = 0 if train.reset_data_loader_on_init else origin.step
-    elif train.initialize_from_hf is not None and not train.reset_data_loader_on_init:
-        offset = trained_steps(hf_folder(train.initialize_from_hf))
+) -> _Start:
+    """From the run's own checkpoint, from the weights of another run, or anew."""
+    train, begun = config.train, read_run_info(directory) or {}
     found, problems = checkpoints.latest_valid(directory / "checkpoints")
     for problem in problems:
         print(f"warning: {problem}", file=sys.stderr)
@@ -367,20 +379,28 @@ def _starting_point(
         if note := checkpoints.moved(found, state):
             print(note)
         state = checkpoints.restore(found, state)
-        if (begun := read_run_info(directory)) and (note := note_of_other_parts(begun, config)):
+        if begun and (note := note_of_other_parts(begun, config)):
             print(note)
         print(f"continuing from the checkpoint of step {found.step:,} of {train.num_train_steps:,}")
-        return state, found, offset
+        # The run that this one began from may have gone on since, or be gone.
+        return _Start(state, found, begun.get("first_sample", 0), begun.get("origin_step"))
     params = eqx.filter(state.model, eqx.is_array)
-    if origin is not None:
+    first_sample, origin = 0, None
+    if train.initialize_from_checkpoint_path is not None:
+        origin = checkpoints.find(train.initialize_from_checkpoint_path, begun.get("origin_step"))
+        if not train.reset_data_loader_on_init:
+            first_sample = samples_taken(origin.path.parents[1], origin.step, train.batch_schedule)
         params = weights_from(origin, params, config, tokenizer)
     elif train.initialize_from_hf is not None:
         folder = hf_folder(train.initialize_from_hf)
+        if not train.reset_data_loader_on_init:
+            run = folder.resolve().parent.parent  # of an export that lies where it was written
+            first_sample = samples_taken(run, trained_steps(folder), train.batch_schedule)
         check_hf_tokenizer(folder, config, tokenizer)
         params = initialize_from_hf(folder, params, config.model, partial=train.allow_partial_checkpoint)
     else:
-        return state, None, offset
+        return _Start(state, None, 0, None)
     state = with_weights(state, params, optimizer)
     if origin is not None and train.initialize_optimizer:
         state = dataclasses.replace(state, opt_state=optimizer_state_from(origin, state.opt_state))
-    return state, None, offset
+    return _Start(state, None, first_sample, None if origin is None else origin.step)

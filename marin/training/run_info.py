@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from marin.data.batch_schedule import BatchSchedule
 from marin.data.loader import BatchSource
 from marin.data.tokenizer import Tokenizer
 from marin.errors import CheckpointError, ConfigError, ResultsError
@@ -21,7 +22,7 @@ from marin.tracking import RunRecord, RunWriter, capture_environment, log_chain
 from marin.tracking.console import duration
 from marin.tracking.goodput import wall_time
 from marin.tracking.machines import is_larger
-from marin.tracking.run_record import METRICS_FILE, RUN_FILE, read_info
+from marin.tracking.run_record import METRICS_FILE, RUN_FILE, read_info, require_fields
 from marin.training.checkpoint import Checkpoint
 from marin.training.checkpoint_manifest import seal_of
 from marin.training.config import TrainLmConfig
@@ -40,6 +41,22 @@ def read_run_info(directory: Path) -> dict[str, Any] | None:
     """
     path = directory / RUN_FILE
     return read_info(path) if path.exists() else None
+
+
+def samples_taken(run: Path, step: int, otherwise: BatchSchedule) -> int:
+    """Samples of its data that a run had taken after `step` steps, those of earlier runs that it went on from among them.
+
+    Args:
+        otherwise: the batch sizes to count by where weights were copied without their run.
+    Raises:
+        ResultsError: its `run.json` does not say its batch sizes.
+    """
+    info = read_run_info(run)
+    if info is None:
+        return otherwise.offset_at(step)
+    require_fields(info, run / RUN_FILE, "config.train.train_batch_size")
+    schedule = BatchSchedule.of(info["config"]["train"]["train_batch_size"])
+    return int(info.get("first_sample", 0)) + schedule.offset_at(step)
 
 
 def write_run_info(

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from marin.data.cache import TokenizeConfig, tokenize
+from marin.data.loader import BatchSource
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
 from marin.errors import CheckpointError, ConfigError, HardwareError, NonFiniteLossError, ResultsError
 from marin.nn import Precision
@@ -39,6 +40,21 @@ def _assert_equal(one, other) -> None:
     assert one.keys() == other.keys()
     for name in one:
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def _samples_taken(config, monkeypatch) -> list[int]:
+    """Trains, and returns the samples of its steps in order."""
+    found: dict[int, int] = {}
+    original = BatchSource.batch_from
+
+    def batch_from(self, seed, first_sample, batch_size, host=(0, 1)):
+        found[first_sample] = batch_size
+        return original(self, seed, first_sample, batch_size, host)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchSource, "batch_from", batch_from)
+        train_lm(config)
+    return [sample for first, size in sorted(found.items()) for sample in range(first, first + size)]
 
 
 def _stop_after(config, step, monkeypatch, *measures):
@@ -292,6 +308,37 @@ def test_training_from_a_checkpoint_takes_its_weights_and_may_go_on_in_its_data(
     assert losses[True] < fresh[0]["loss"] - 0.3
     assert losses[True] != losses[False]
     assert int(trained.step) == 5
+
+
+def test_run_that_goes_on_in_the_data_takes_no_row_that_the_runs_before_it_took(make_config, monkeypatch):
+    first = make_config("first", num_train_steps=4)
+    train_lm(first)
+    goes_on = {"reset_data_loader_on_init": False, "train_batch_size": 4}
+    second = make_config("second", num_train_steps=3, initialize_from_checkpoint_path=first.output_path, **goes_on)
+    taken = _samples_taken(second, monkeypatch)
+    assert taken == list(range(4 * 8, 4 * 8 + 3 * 4))
+    goes_on["train_batch_size"] = 16
+    third = make_config("third", num_train_steps=1, initialize_from_checkpoint_path=second.output_path, **goes_on)
+    assert _samples_taken(third, monkeypatch) == list(range(taken[-1] + 1, taken[-1] + 17))
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_run_that_began_from_another_goes_on_as_it_began_though_that_one_trained_further(
+    saved, make_config, monkeypatch
+):
+    options = {"num_train_steps": 8, "steps_per_export": 4, "steps_per_hf_export": -1}
+    origin = make_config("origin", **options)
+    _stop_after(origin, 3, monkeypatch)
+    goes_on = {"initialize_from_checkpoint_path": origin.output_path, "reset_data_loader_on_init": False}
+    alone = train_lm(make_config("alone", num_train_steps=4, **goes_on))
+    config = make_config("stopped", num_train_steps=4, **goes_on)
+    _stop_after(config, 1, monkeypatch)
+    train_lm(origin)
+    if saved:
+        shutil.rmtree(origin.output_path)  # what the run needs of it is in its own checkpoint
+    else:  # as a kill before the first checkpoint leaves it
+        shutil.rmtree(Path(config.output_path) / "checkpoints")
+    _assert_equal(alone, train_lm(config))
 
 
 def test_resuming_with_a_line_of_the_log_changed_is_refused_before_training(make_config, monkeypatch):
