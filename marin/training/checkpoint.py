@@ -23,7 +23,7 @@ from marin.execution.attempts import usual_path
 from marin.parallel import distributed
 from marin.training.checkpoint_manifest import Layout, Manifest, read_manifest, verify_files
 
-_STEP = re.compile(r"step-(\d{8})")
+_STEP = re.compile(r"step-(\d{8,})")
 STATE = "state"
 
 

@@ -198,3 +198,11 @@ def test_step_that_was_never_saved_is_told_from_a_damaged_one(tmp_path):
         checkpoints.at_step(tmp_path, 7)
     with pytest.raises(CheckpointError, match="cannot be used.*\n.*move"):
         checkpoints.at_step(tmp_path, 4)
+
+
+def test_checkpoint_of_the_last_step_that_can_be_counted_is_found_after_all_others(tmp_path: Path) -> None:
+    with CheckpointWriter(tmp_path, keep_every=1) as writer:
+        for step in (99_999_999, 2**31 - 1):
+            writer.save(_state((1, 1)), step)
+    assert [found.step for found in checkpoints.list_checkpoints(tmp_path)] == [99_999_999, 2**31 - 1]
+    assert checkpoints.find(str(tmp_path / f"step-{2**31 - 1}")).step == 2**31 - 1
