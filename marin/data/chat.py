@@ -134,10 +134,15 @@ def _chat_turns(row: Row, format: ChatFormat) -> list[Turn] | BadRow:
             )
             return BadRow(row.number, "bad_message", detail)
         if role == "system" and role not in template.roles and not turns:
-            waiting = text + "\n\n"
+            waiting += text + "\n\n"
         elif role not in template.roles:
             detail = f"message {number} is of the role {role!r}, the template has {', '.join(template.roles)}"
             return BadRow(row.number, "unknown_role", detail)
+        elif waiting and role in template.learned:
+            detail = (
+                f"message {number} is an answer right after the system's text, which has no place but before a question"
+            )
+            return BadRow(row.number, "no_question", detail)
         else:
             turns.append(
                 Turn(template.roles[role][0], waiting + text, template.roles[role][1], role in template.learned)

@@ -84,6 +84,13 @@ def test_chat_system_message_goes_before_the_first_user_where_the_template_has_n
     assert learned_text(tokenizer, plain) == "Hi\n\n"
 
 
+def test_chat_keeps_all_system_messages_before_the_first_user(tokenizer):
+    rows = [chat(("system", "Be short."), ("system", "Be kind."), ("user", "Hi"), ("assistant", "Hi"))]
+    merged = documents_of(tokenizer, rows, ChatFormat(TURNS))
+    same = [chat(("user", "Be short.\n\nBe kind.\n\nHi"), ("assistant", "Hi"))]
+    assert merged == documents_of(tokenizer, same, ChatFormat(TURNS))
+
+
 def test_chat_content_in_parts_is_their_text(tokenizer):
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     one, other = (documents_of(tokenizer, [chat(("user", c), ("assistant", "x"))], ChatFormat()) for c in (parts, "ab"))
@@ -150,6 +157,12 @@ def test_row_that_is_no_chat_says_why(fields, reason, detail):
     assert isinstance(found, BadRow)
     assert (found.number, found.reason) == (7, reason)
     assert detail in found.detail
+
+
+def test_system_text_is_never_learned_as_part_of_an_answer():
+    found = turns_of(Row(7, chat(("system", "Be short."), ("assistant", "Hello"), ("user", "Hi"))), ChatFormat(TURNS))
+    assert isinstance(found, BadRow)
+    assert (found.number, found.reason) == (7, "no_question") and "message 2" in found.detail
 
 
 def test_row_without_a_prompt_says_what_it_has():
