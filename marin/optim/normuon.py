@@ -85,8 +85,8 @@ def normalize_neurons(beta: float, epsilon: float, use_kimi_scaling: bool) -> op
     def normalize(update_IO: Float[Array, "I O"], variance_O: Float[Array, " O"]) -> Float[Array, "I O"]:
         scaled_IO = update_IO / (jnp.sqrt(variance_O) + epsilon)[None, :]
         size = shape_scale(scaled_IO.shape, use_kimi_scaling) * min(scaled_IO.shape) ** 0.5
-        # The smallest normal number: a gradient of zero stays an update of zero.
-        return scaled_IO * (size / jnp.maximum(jnp.linalg.norm(scaled_IO), jnp.finfo(scaled_IO.dtype).tiny))
+        norm = jnp.linalg.norm(scaled_IO)
+        return scaled_IO * jnp.where(norm > 0, size / norm, 0.0)  # a gradient of zero stays an update of zero
 
     def update(
         updates: optax.Updates, state: NeuronVarianceState, params: optax.Params | None = None

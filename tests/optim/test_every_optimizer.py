@@ -9,7 +9,9 @@ from pathlib import Path
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import marin.optim
@@ -133,6 +135,25 @@ def test_optimizer_lowers_the_loss_of_a_tiny_model_and_keeps_the_types_of_its_st
     assert np.all(np.isfinite(losses))
     assert losses[-1] < losses[0] - 0.05
     assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), state) == types
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_gradient_of_zero_moves_no_hidden_matrix(name: str):
+    """As that of what stands before a projection that begins at zero, which is how `Gpt` begins."""
+    options = {"lr_schedule": "constant", "warmup": 0, "weight_decay": 0.0}
+    config = CONFIGS["AdamConfig"](**options) if name in NEEDED else _make(name, **options)
+    if name in NEEDED:
+        config = CONFIGS[name](learning_rate=config.learning_rate, groups=[ParameterGroup("*", config)])
+    matrix = np.random.default_rng(0).normal(size=(48, 96)).astype(np.float32)
+    start = jax.tree.map(jnp.asarray, {"up": matrix, "down": matrix.T, "zero": np.zeros_like(matrix)})
+    optimizer = optax.with_extra_args_support(config.build(start, 4))
+    params, state, gradients = start, optimizer.init(start), jax.tree.map(jnp.zeros_like, start)
+    for _ in range(3):
+        with jax.numpy_dtype_promotion("standard"):
+            updates, state = optimizer.update(gradients, state, params, obj_fn=lambda params: jnp.zeros(()))
+        params = optax.apply_updates(params, updates)
+    for before, after in zip(start.values(), params.values(), strict=True):
+        np.testing.assert_allclose(after, before, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
