@@ -56,6 +56,7 @@ from marin.training.programs import Compilation, choose_compilation, compile_pro
 from marin.training.recorder import StepRecorder
 from marin.training.run_info import (
     check_log,
+    check_same_data,
     check_same_run,
     ensure_finished,
     finish,
@@ -128,6 +129,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
     tokenizer = Tokenizer.load(config.tokenizer)
     source = open_batches(config.data, config.seq_len, tokenizer.bos_id, schedule.offset_at)
     check_tokenizer(config, source, tokenizer)
+    check_same_data(directory, source, tokenizer)
 
     optimizer_config = train.build_optimizer()
     shapes = parameter_shapes(config.model, config.vocab_size)

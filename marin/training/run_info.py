@@ -135,6 +135,29 @@ def check_same_run(config: TrainLmConfig, directory: Path) -> None:
         )
 
 
+def check_same_data(directory: Path, source: BatchSource, tokenizer: Tokenizer) -> None:
+    """Looks whether the run that was begun in the directory, if any, is of this data and tokenizer.
+
+    Raises:
+        ConfigError: they are others, wherever they lie. Rows of a cache that states no digest are not looked at: to make
+            one takes reading all of it.
+    """
+    saved = read_run_info(directory)
+    digests = saved.get("digests") if saved is not None else None
+    if not isinstance(digests, dict):
+        return
+    found = {"tokenizer": tokenizer.digest}
+    if all(component.cache.states_digest for component in source.components):
+        found["data"] = source.digest
+    for name, digest in found.items():
+        if digests.get(name) not in (None, digest):
+            raise ConfigError(
+                f"{directory} holds a run that began with {'another tokenizer' if name == 'tokenizer' else 'other data'}: put"
+                " back what it began with, or give another output path, with `initialize_from_checkpoint_path` to begin from"
+                " its weights"
+            )
+
+
 def check_log(directory: Path) -> None:
     """Reads the log of the run that was begun in the directory, if any; a torn last line is what a kill leaves.
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from marin.data.cache import TokenizeConfig, tokenize
+from marin.data.documents import Document, write_documents
 from marin.data.loader import BatchSource
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
 from marin.errors import CheckpointError, ConfigError, HardwareError, NonFiniteLossError, ResultsError
@@ -339,6 +340,25 @@ def test_run_that_began_from_another_goes_on_as_it_began_though_that_one_trained
     else:  # as a kill before the first checkpoint leaves it
         shutil.rmtree(Path(config.output_path) / "checkpoints")
     _assert_equal(alone, train_lm(config))
+
+
+@pytest.mark.parametrize("other", ["other data", "another tokenizer"])
+def test_resuming_on_other_data_is_refused_before_training(other, make_config, data, tmp_path, monkeypatch):
+    config = make_config(num_train_steps=4)
+    _stop_after(config, 1, monkeypatch)
+    documents, folder = str(tmp_path / "docs.jsonl.zst"), tmp_path / "other"
+    write_documents(documents, [Document(str(i), f"a path of {i} nodes " * 40, "test") for i in range(60)])
+    if other == "other data":
+        folder = data
+    else:  # of the data that it began with
+        documents = str(data / "docs.jsonl.zst")
+        train_tokenizer(TrainTokenizerConfig(documents=documents, vocab_size=290, output_path=str(folder)))
+    tokenize(TokenizeConfig(documents=documents, tokenizer=str(folder), output_path=str(tmp_path / "tokens")))
+    changed = dataclasses.replace(config, data=str(tmp_path / "tokens"), tokenizer=str(folder))
+    with pytest.raises(ConfigError, match=f"holds a run that began with {other}: put back"):
+        train_lm(changed)
+    shutil.copytree(data / "tokens", tmp_path / "moved")
+    assert int(train_lm(dataclasses.replace(config, data=str(tmp_path / "moved"))).step) == 4
 
 
 def test_resuming_with_a_line_of_the_log_changed_is_refused_before_training(make_config, monkeypatch):

@@ -85,6 +85,11 @@ class TokenCache:
         """SHA-256 of the `tokenizer.json` that made the cache; None if the cache does not say."""
         return recorded(self.ledger, "tokenizer_digest")
 
+    @property
+    def states_digest(self) -> bool:
+        """Whether `digest` is known without reading all tokens."""
+        return recorded(self.ledger, "digest") is not None
+
     @functools.cached_property
     def digest(self) -> str:
         """The SHA-256 that names the content: as recorded, or for a cache from elsewhere computed by reading it all."""
