@@ -33,12 +33,20 @@ LOSS_MASK = "loss_mask"
 
 @dataclass(frozen=True)
 class Component:
-    """An opened cache and its rows; `limited` where its epochs are."""
+    """An opened cache, its loss mask if it has one, and its rows; `limited` where its epochs are."""
 
     name: str
     cache: TokenCache
     rows: Rows
     limited: bool = False
+    mask: TokenCache | None = None
+
+    @property
+    def digest(self) -> str:
+        """Names the tokens, and which of them are learned."""
+        if self.mask is None:
+            return self.cache.digest
+        return hashlib.sha256(f"tokens {self.cache.digest} mask {self.mask.digest}".encode()).hexdigest()
 
 
 class ComponentUse(NamedTuple):
@@ -89,12 +97,13 @@ class BatchSource:
             ConfigError: the cache is shorter than one row.
         """
         rows = ConcatenatedRows(cache, context_length, bos_id, mask)
-        return BatchSource([Component("train", cache, rows)], MixtureOrder([rows.num_rows], [Stage(0, (1.0,))]))
+        component = Component("train", cache, rows, mask=mask)
+        return BatchSource([component], MixtureOrder([rows.num_rows], [Stage(0, (1.0,))]))
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 of the cache's content; of a mixture, over its settings and the digests of all caches."""
-        return self._digest or self.components[0].cache.digest
+        """SHA-256 of the cache's content and its loss mask; of a mixture, over its settings and those of all caches."""
+        return self._digest or self.components[0].digest
 
     def batch_at(self, seed: int, step: int, batch_size: int, host: tuple[int, int] = (0, 1)) -> Batch:
         """Batch number `step` of the order that `seed` names, where all batches have one size.
@@ -182,13 +191,13 @@ def open_batches(
     for name, path in data.components.items():
         cache, mask = _open_cache(str(path))
         rows = pack(cache, context_length, bos_id, data.packing, mask)
-        components.append(Component(name, cache, rows, name in data.max_epochs))
+        components.append(Component(name, cache, rows, name in data.max_epochs, mask))
     order = MixtureOrder(
         [component.rows.num_rows for component in components],
         data.stages(sample_at),
         [data.max_epochs.get(component.name) for component in components],
     )
-    described = data.as_json() | {"digests": [component.cache.digest for component in components]}
+    described = data.as_json() | {"digests": [component.digest for component in components]}
     return BatchSource(components, order, hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest())
 
 

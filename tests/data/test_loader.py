@@ -198,6 +198,21 @@ def test_mixture_says_how_often_components_repeat_and_when_their_limits_end_the_
         limited.batch_at(0, total, 1)
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+def test_digest_of_batches_tells_loss_masks_apart_and_is_the_cache_s_without_one(mixed, tmp_path):
+    digests = set()
+    for name, mask in (("plain", None), ("one", [0, 0, 1, 1]), ("other", [0, 1, 1, 1])):
+        path = tmp_path / name
+        write_cache(str(path / "train"), [[BOS, 5, 6, 7]] * 4, tokenizer_digest="t", vocab_size=9)
+        if mask is not None:
+            write_cache(str(path / "loss_mask"), [mask] * 4, tokenizer_digest="t", vocab_size=2)
+        data = Mixture({"chats": str(path)}, {"chats": 1}) if mixed else str(path)
+        digests.add(open_batches(data, 4, BOS).digest)
+        if not mixed and mask is None:
+            assert digests == {TokenCache.open(str(path)).digest}
+    assert len(digests) == 3
+
+
 def test_loss_mask_beside_a_cache_weights_the_targets(tmp_path):
     rows = [[BOS, 11, 12, 13], [BOS, 21, 22, 23, 24]]
     masks = [[0, 0, 1, 1], [0, 1, 0, 1, 0]]  # the first document ends with a token that counts, and so does its end
