@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 from browser_pages import CACHE, CORPUS, links_of, open_page, words_of
@@ -150,6 +152,32 @@ def test_parquet_is_paged_by_row_group_and_searched(client: Any) -> None:
     found = words_of(open_page(client, f"{CORPUS}/rows.parquet?q=CAF%C3%89+number+413"))
     assert "1 found" in found and "Document 59 is" in found
     assert client.get(f"{CORPUS}/rows.parquet?group=99999&row=99999").status == 200
+
+
+def test_parquet_of_times_that_python_cannot_hold_is_shown_and_searched(
+    tmp_path: pathlib.Path, serve: Callable[..., Any]
+) -> None:
+    instant = 1_700_000_000_000_000_001
+    table = {
+        "at": pa.array([instant, None], pa.timestamp("ns")),
+        "far": pa.array([2**60, 0], pa.timestamp("us", "UTC")),
+        "within": pa.array([[{"at": instant}], []], pa.list_(pa.struct([("at", pa.timestamp("ns"))]))),
+    }
+    pq.write_table(pa.table(table), tmp_path / "times.parquet")
+    with serve(tmp_path) as client:
+        shown = words_of(open_page(client, "/files/0/times.parquet"))
+        assert (
+            "Rows 1 to 2" in shown and shown.count("2023-11-14 22:13:20.000000001") == 3
+        )  # in its cell and twice in its row
+        assert "1 found" in words_of(open_page(client, "/files/0/times.parquet?q=22:13:20.000000001"))
+
+
+def test_parquet_columns_of_one_name_keep_their_own_values(tmp_path: pathlib.Path, serve: Callable[..., Any]) -> None:
+    pq.write_table(pa.table([pa.array([17]), pa.array([23])], names=["x", "x"]), tmp_path / "twice.parquet")
+    with serve(tmp_path) as client:
+        page = open_page(client, "/files/0/twice.parquet")
+        assert re.findall(r"<td><bdi>(\d+)</bdi></td>", page) == ["17", "23"]
+        assert "x : 17 x (2) : 23" in words_of(page)
 
 
 def test_text_is_paged_by_bytes_at_line_ends_and_searched(tmp_path: pathlib.Path, serve: Callable[..., Any]) -> None:

@@ -86,7 +86,7 @@ def _page(table: Any, group: int, first: int, wanted: str) -> TablePage:
                 position += batch.num_rows
                 continue
             skip = max(0, start - position)
-            for index, value in enumerate(batch.slice(skip).to_pylist(), start=position + skip):
+            for index, value in enumerate(_values(batch.slice(skip)), start=position + skip):
                 if len(rows) == PAGE:
                     following = number, index
                     break
@@ -107,6 +107,39 @@ def _page(table: Any, group: int, first: int, wanted: str) -> TablePage:
     return TablePage(
         columns, meta.num_rows, sizes, group, first, tuple(rows), following, shown.name(meta.created_by or "", 80)
     )
+
+
+def _values(batch: Any) -> list[dict[str, Any]]:
+    """The rows as Python values, by the columns' names; of columns with one name the later ones are numbered."""
+    names: dict[str, None] = {}
+    for name in batch.schema.names:
+        unique, number = name, 2
+        while unique in names:
+            unique, number = f"{name} ({number})", number + 1
+        names[unique] = None
+    columns = [_column_values(column) for column in batch.columns]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _column_values(column: Any) -> list[Any]:
+    """Times that Python cannot hold, such as nanoseconds and the year 40000, are given as text."""
+    try:
+        values = column.to_pylist()
+    except (ValueError, OverflowError):
+        values = column.cast(_with_times_as_text(column.type)).to_pylist()
+    return list(values)
+
+
+def _with_times_as_text(kind: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_temporal(kind):
+        return pa.string()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_times_as_text(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_with_times_as_text(kind.value_type))
+    return kind
 
 
 def plain(value: Any) -> Any:
