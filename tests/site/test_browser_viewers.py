@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import time
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -127,6 +128,28 @@ def test_rows_that_are_broken_say_what_is_wrong_and_the_others_are_shown(
             assert "damaged or cut off after row" in words_of(open_page(client, f"/files/0/{name}?q=nothing"))
         assert "damaged or cut off after row 0" in words_of(open_page(client, "/files/0/none.jsonl.gz"))
         assert "1 row found" in words_of(open_page(client, "/files/0/two.jsonl.zst?q=second+frame"))
+
+
+def test_gzip_rows_before_a_damage_are_shown_and_its_place_is_told_from_every_page(
+    tmp_path: pathlib.Path, serve: Callable[..., Any]
+) -> None:
+    def rows(first: int, last: int) -> bytes:
+        return b"".join(b'{"n": %d, "noise": "%s"}\n' % (n, os.urandom(20).hex().encode()) for n in range(first, last))
+
+    compressor = zlib.compressobj(wbits=31)
+    half = compressor.compress(rows(1, 501)) + compressor.flush(zlib.Z_FULL_FLUSH)  # a block ends after row 500
+    (tmp_path / "cut.jsonl.gz").write_bytes(half)
+    (tmp_path / "flipped.jsonl.gz").write_bytes(half + b"\xff" * 1000)  # of no type that a block can have
+    (tmp_path / "padded.jsonl.gz").write_bytes(gzip.compress(rows(1, 2)) + bytes(6000) + gzip.compress(rows(2, 3)))
+    with serve(tmp_path) as client:
+        for name, least in (("cut", 500), ("flipped", 400)):  # 2 kB in which a damage lies are not unpacked
+            assert "Rows 1 to 50" in words_of(open_page(client, f"/files/0/{name}.jsonl.gz"))
+            beyond = words_of(open_page(client, f"/files/0/{name}.jsonl.gz?row=990"))
+            (last,) = re.findall(r"damaged or cut off after row (\d+):", beyond)
+            assert least <= int(last) <= 500
+            at_it = words_of(open_page(client, f"/files/0/{name}.jsonl.gz?row={last}"))
+            assert f"n: {last}," in at_it and f"after row {last}:" in at_it
+        assert "Rows 1 to 2 of 2" in words_of(open_page(client, "/files/0/padded.jsonl.gz"))
 
 
 def test_packed_bomb_is_answered_in_bounded_time(tmp_path: pathlib.Path, serve: Callable[..., Any]) -> None:

@@ -9,13 +9,13 @@ with a link to go on. Only the first MB of a row is kept.
 import bisect
 import collections
 import dataclasses
-import gzip
 import io
 import json
 import os
 import threading
 import time
-from collections.abc import Generator
+import zlib
+from collections.abc import Callable, Generator
 from typing import Any
 
 import zstandard
@@ -74,8 +74,8 @@ def read_rows(file: io.FileIO, name: str, first: int = 1, query: str = "") -> Ro
             kept += len(line)
     except _TooFar as error:
         problem = str(error)
-    except (OSError, EOFError, zstandard.ZstdError, ValueError) as error:
-        problem = f"The file is damaged or cut off after row {number}: {str(error) or type(error).__name__}."
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError, ValueError) as error:
+        problem = f"The file is damaged or cut off after row {limit.rows_passed}: {str(error) or type(error).__name__}."
     finally:
         lines.close()
     return RowPage(tuple(rows), first, None, None if problem else number, problem)
@@ -87,6 +87,7 @@ class _TooFar(Exception):
 
 class _Limit:
     def __init__(self) -> None:
+        self.rows_passed = 0  # also those before the page
         self._bytes = 0
         self._deadline = time.monotonic() + _SEARCH_SECONDS
 
@@ -116,6 +117,7 @@ def _lines(file: io.FileIO, name: str, first: int, limit: _Limit) -> Generator[t
             if not packed and number % _MARK_EVERY == 0:
                 _mark(key, number // _MARK_EVERY, offset)
             number, offset = number + 1, offset + length
+            limit.rows_passed = number
             if number >= first:
                 yield number, line.rstrip(b"\r\n"), length
             elif number % 256 == 0 and time.monotonic() > deadline:
@@ -127,22 +129,32 @@ def _lines(file: io.FileIO, name: str, first: int, limit: _Limit) -> Generator[t
 
 def _unpacked(file: io.FileIO, lower: str) -> io.BufferedReader:
     if lower.endswith(".gz"):
-        return io.BufferedReader(gzip.GzipFile(fileobj=file), 1 << 16)
+        return io.BufferedReader(_Unpacked(file, lambda: zlib.decompressobj(wbits=31), "gzip"), 1 << 16)
     if lower.endswith((".zst", ".zstd")):
-        return io.BufferedReader(_Unzstd(file), 1 << 16)
+        window = 1 << 27
+        return io.BufferedReader(
+            _Unpacked(file, lambda: zstandard.ZstdDecompressor(max_window_size=window).decompressobj(), "zstd"), 1 << 16
+        )
     return io.BufferedReader(file, 1 << 16)
 
 
-class _Unzstd(io.RawIOBase):
-    """Frames one after the other. The library's own reader takes a frame that is cut off for one that has ended."""
+class _Unpacked(io.RawIOBase):
+    """Frames one after the other, up to the 2 kB, as packed, in which a damage lies.
+
+    The libraries' own readers take a zstd frame that is cut off for one that has ended, and give nothing of the 64 kB of a gzip
+    file before its damage.
+    """
 
     _PIECE = 2048  # at most 64 MB come out of one piece, however it was packed
 
-    def __init__(self, file: io.FileIO) -> None:
+    def __init__(self, file: io.FileIO, new_frame: Callable[[], Any], packing: str) -> None:
         self._file = file
+        self._new_frame = new_frame
+        self._packing = packing
         self._pending = b""
         self._ready = memoryview(b"")
         self._frame: Any = None
+        self._has_ended = False
 
     def readable(self) -> bool:
         return True
@@ -152,13 +164,16 @@ class _Unzstd(io.RawIOBase):
             data = self._pending or self._file.read(self._PIECE)
             if not data:
                 if self._frame is not None:
-                    raise EOFError("its last zstd frame has no end")
+                    raise EOFError(f"its last {self._packing} frame has no end")
                 return 0
             if self._frame is None:
-                self._frame = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+                if self._has_ended and not (data := data.lstrip(b"\0")):  # gzip files may be padded with zeros
+                    self._pending = b""
+                    continue
+                self._frame = self._new_frame()
             self._ready, self._pending = memoryview(self._frame.decompress(data)), b""
             if self._frame.eof:
-                self._pending, self._frame = self._frame.unused_data, None
+                self._pending, self._frame, self._has_ended = self._frame.unused_data, None, True
         count = min(len(buffer), len(self._ready))
         buffer[:count] = self._ready[:count]
         self._ready = self._ready[count:]
