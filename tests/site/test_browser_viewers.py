@@ -78,6 +78,15 @@ def test_json_is_shown_as_a_tree_in_parts_and_searched(tmp_path: pathlib.Path, s
         assert client.get("/files/0/a.json?at=/none").status == 404
 
 
+def test_json_of_wide_items_names_every_item_of_its_page(tmp_path: pathlib.Path, serve: Callable[..., Any]) -> None:
+    # More parts than a page has room for: items may be folded into links, and none may be left out.
+    (tmp_path / "wide.json").write_text(json.dumps([{f"key{k}": k for k in range(30)} for _ in range(190)]))
+    with serve(tmp_path) as client:
+        shown = words_of(open_page(client, "/files/0/wide.json"))
+        assert "Page" not in shown
+        assert all(f" {number} : " in shown for number in range(190))
+
+
 @pytest.mark.parametrize("name", ["train.jsonl", "train.jsonl.gz", "train.jsonl.zst"])
 def test_rows_are_paged_searched_and_folded(client: Any, name: str) -> None:
     first = open_page(client, f"{CORPUS}/{name}")

@@ -55,7 +55,7 @@ class _Tree:
                 continue
             if index >= first + count:
                 break
-            if self._left <= 0:
+            if self._left <= 0 and depth >= 0:  # the page's own children have no other place
                 count = index - first
                 break
             parts.append(self.node(key, child, f"{pointer}/{escape_pointer(str(key))}", depth + 1))
