@@ -235,6 +235,22 @@ def test_text_is_paged_by_bytes_at_line_ends_and_searched(tmp_path: pathlib.Path
         assert "text without an ending" in open_page(client, "/files/0/unnamed")
 
 
+def test_text_search_in_lines_longer_than_a_block_finds_each_place(
+    tmp_path: pathlib.Path, serve: Callable[..., Any]
+) -> None:
+    border = 1 << 20  # at which the file is read in blocks
+    line = bytearray(b"x" * 3_500_000)
+    for place in (border - 3, 3 * border - 100):
+        line[place : place + 6] = b"needle"
+    (tmp_path / "long.txt").write_bytes(bytes(line) + b"\nanother needle\n")
+    with serve(tmp_path) as client:
+        found = open_page(client, "/files/0/long.txt?q=NEEDLE")
+        assert "3 lines found" in words_of(found)
+        links = [link for link in links_of(found) if "at=" in link]
+        assert links[-1].endswith(f"at={len(line) + 1}")
+        assert all("needle" in open_page(client, link) for link in links)
+
+
 def test_token_cache_is_decoded_paged_and_searched(client: Any, browser_prefix: Any) -> None:
     folder = open_page(client, CACHE)
     assert f"{CACHE}?view=tokens" in links_of(folder)

@@ -32,9 +32,8 @@ class TextPage:
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """A line with the query: its number, the byte at which it starts, and its beginning."""
+    """A line with the query: the byte at which it starts, or where it is long the one at which the query stands."""
 
-    number: int
     offset: int
     text: str
 
@@ -69,28 +68,34 @@ def tail(file: io.FileIO, limit: int) -> str:
 def search(file: io.FileIO, query: str, start: int = 0) -> tuple[list[Match], int | None]:
     """Lines that hold `query`, whatever the case, from byte `start` on, and where to search on; None at the end.
 
-    It stops at `MATCHES` lines, 4 seconds or 512 MB. Line numbers count from `start`.
+    It stops at `MATCHES` lines, 4 seconds or 512 MB. A line longer than a block is searched in pieces, so memory stays bounded;
+    each piece counts as a line.
     """
     wanted = query.casefold()
     found: list[Match] = []
     deadline = time.monotonic() + _SEARCH_SECONDS
     file.seek(start)
-    offset, number, carry = start, 0, b""
+    offset, carry = start, b""
+    overlap = 4 * len(query)  # the most bytes that the query can have
     while len(found) < MATCHES:
         block = file.read(1 << 20)
         if not block and not carry:
             return found, None
         lines = (carry + (block or b"")).split(b"\n")
-        # A line longer than a block is searched in pieces, so memory stays bounded.
-        carry = lines.pop() if block and len(lines) > 1 else b""
+        is_piece = bool(block) and len(lines) == 1
+        carry = lines.pop() if block and not is_piece else b""
         for line in lines:
-            number += 1
             text = line.decode(errors="replace")
-            if wanted in text.casefold():
-                found.append(Match(number, offset, _around(text, wanted)))
-                if len(found) == MATCHES:
-                    return found, offset + len(line) + 1
-            offset += len(line) + 1
+            is_found = wanted in text.casefold()
+            if is_found:
+                found.append(_match(text, wanted, offset))
+            if is_piece:  # what begins at its end and goes on in the next piece is looked for there again
+                carry = b"" if is_found else line[-overlap:]
+                offset += len(line) - len(carry)
+            else:
+                offset += len(line) + 1
+            if len(found) == MATCHES:
+                return found, offset
         if not block:
             return found, None
         if time.monotonic() > deadline or offset - start > _SEARCH_BYTES:
@@ -98,11 +103,12 @@ def search(file: io.FileIO, query: str, start: int = 0) -> tuple[list[Match], in
     return found, offset
 
 
-def _around(text: str, wanted: str) -> str:
+def _match(text: str, wanted: str, offset: int) -> Match:
     if len(text) <= _LINE:
-        return text
+        return Match(offset, text)
     place = max(0, text.casefold().find(wanted) - _LINE // 2)
-    return ("…" if place else "") + text[place : place + _LINE] + "…"
+    cut = ("…" if place else "") + text[place : place + _LINE] + ("…" if place + _LINE < len(text) else "")
+    return Match(offset + len(text[:place].encode()), cut)
 
 
 def _line_start(file: io.FileIO, begin: int) -> int:
