@@ -167,6 +167,26 @@ def test_curves_leave_out_superseded_steps_and_draw_odd_values(
         assert "1 value not finite" in words and "bits_per_byte, evaluated 1.5" in words
 
 
+def test_records_with_figures_that_cannot_be_are_shown_without_them(
+    tmp_path: pathlib.Path, serve: Callable[..., Any]
+) -> None:
+    for name, figure in {"whole": 10**400, "real": 1e308, "nan": float("nan")}.items():
+        output = tmp_path / name
+        output.mkdir()
+        (output / ".executor_info").write_text(
+            json.dumps({"seconds": figure, "output_bytes": figure, "output_files": 1})
+        )
+        (output / "metrics.jsonl").write_text(
+            '{"event": "step", "step": 3, "loss": 2.5}\n{"event": "step", "step": "nan", "loss": 1}\n'
+            '{"event": "step", "step": 1e999, "loss": 1}\n'
+        )
+    with serve(tmp_path) as client:
+        for name in ("whole", "real", "nan"):
+            words = words_of(open_page(client, f"/step/0/{name}"))
+            assert "Steps 4 Loss 2.5" in words and "2 line(s) of the metrics could not be read" in words
+            assert "Took" not in words and "Output" not in words
+
+
 @pytest.mark.parametrize(
     ("low", "high"),
     [(0, 1), (3.9, 9.1), (-5, 5), (1e-9, 2e-9), (0, 1e15), (2, 2), (-1e-300, 1e-300), (0.999999, 1.000001)],

@@ -131,7 +131,8 @@ def _take(run: Run, line: bytes) -> None:
 
 def _take_step(run: Run, entry: dict[str, Any]) -> None:
     step = _number(entry.get("step"))
-    if step is None:
+    if step is None or not math.isfinite(step):
+        run.bad_lines += 1
         return
     run.last_step = int(step)
     tokens, seconds = _number(entry.get("tokens")), _number(entry.get("step_time"))

@@ -2,7 +2,7 @@
 
 import json
 import time
-from typing import Any
+from typing import Any, TypeGuard
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -252,13 +252,13 @@ def _facts(found: Step, is_live: bool) -> list[tuple[str, str]]:
     if end is not None:
         facts.append(("Ended", f"{shown.clock(end)} UTC"))
     seconds = info.get("seconds")
-    if isinstance(seconds, int | float) and not isinstance(seconds, bool):
+    if _is_sane(seconds):
         facts.append(("Took", wording.duration(seconds) or ""))
     elif is_live and start is not None:
         facts.append(("Running for", wording.duration(max(0.0, time.time() - start)) or ""))
     for key, title in (("host", "Host"), ("output_bytes", "Output"), ("git_commit", "Commit")):
         value = info.get(key)
-        if key == "output_bytes" and isinstance(value, int):
+        if key == "output_bytes" and _is_sane(value):
             files = info.get("output_files")
             facts.append((title, f"{shown.size(value)}" + (f" in {files:,} files" if isinstance(files, int) else "")))
         elif key == "git_commit" and isinstance(value, str):
@@ -266,6 +266,11 @@ def _facts(found: Step, is_live: bool) -> list[tuple[str, str]]:
         elif key == "host" and isinstance(value, str):
             facts.append((title, shown.name(value, 60)))
     return facts
+
+
+def _is_sane(value: Any) -> TypeGuard[float]:
+    """Whether a recorded figure can be one of seconds or bytes; a record may hold anything."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e18
 
 
 def _run_facts(run: metrics.Run, place: Place) -> list[tuple[str, str]]:
