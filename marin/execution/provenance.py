@@ -38,7 +38,7 @@ class RunContext:
     git_dirty: bool | None
     lock_digest: str | None
     host: str
-    diff: str = dataclasses.field(default="", repr=False)
+    diff: bytes = dataclasses.field(default=b"", repr=False)
 
     def record(self) -> dict[str, Any]:
         return {
@@ -62,7 +62,7 @@ def run_context() -> RunContext:
         git_dirty=None if changes is None else bool(changes),
         lock_digest=_lock_digest(directory),
         host=socket.gethostname(),
-        diff=_diff(directory) if changes else "",
+        diff=_diff(directory) if changes else b"",
     )
 
 
@@ -204,12 +204,17 @@ def _user() -> str | None:
 
 
 def _git(directory: pathlib.Path, *arguments: str) -> str | None:
+    output = _git_output(directory, *arguments)
+    return None if output is None else output.decode(errors="replace").strip()
+
+
+def _git_output(directory: pathlib.Path, *arguments: str) -> bytes | None:
     command = ["git", "-C", str(directory), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return done.stdout if done.returncode == 0 else None
 
 
 def _lock_digest(directory: pathlib.Path) -> str | None:
@@ -223,9 +228,9 @@ def _lock_digest(directory: pathlib.Path) -> str | None:
     return None
 
 
-def _diff(directory: pathlib.Path) -> str:
-    """The changes to tracked files since the commit, shortened if they are huge."""
-    text = _git(directory, "diff", "HEAD", "--no-ext-diff", "--no-color") or ""
-    if len(text) > _LONGEST_DIFF:
-        text = f"{text[:_LONGEST_DIFF]}\n... {len(text) - _LONGEST_DIFF:,} more characters were left out\n"
-    return text + "\n" if text else ""
+def _diff(directory: pathlib.Path) -> bytes:
+    """The changes to tracked files since the commit, byte for byte as `git apply` takes them, shortened if they are huge."""
+    patch = _git_output(directory, "diff", "HEAD", "--no-ext-diff", "--no-color") or b""
+    if len(patch) > _LONGEST_DIFF:
+        patch = patch[:_LONGEST_DIFF] + f"\n... {len(patch) - _LONGEST_DIFF:,} more bytes were left out\n".encode()
+    return patch

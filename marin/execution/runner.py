@@ -114,7 +114,7 @@ def _attempt(
     files.remove_file(files.join(own, ERROR_NAME))
     write_info(own, info, durable=False)
     if context.diff:
-        files.write_bytes(files.join(own, DIFF_NAME), context.diff.encode(errors="replace"), durable=False)
+        files.write_bytes(files.join(own, DIFF_NAME), context.diff, durable=False)
     write_status(own, Status.RUNNING, durable=False)
     announce(f"RUN {task.name} -> {task.output_path} ({decision.reason})")
     log: contextlib.AbstractContextManager[None] = contextlib.nullcontext()

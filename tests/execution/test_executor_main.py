@@ -210,6 +210,27 @@ def test_main_with_a_prefix_that_cannot_be_written_exits_2_with_the_next_step(ex
     assert "Traceback" not in err
 
 
+def test_recorded_diff_restores_the_tree_whatever_the_changed_files_hold(experiment: Experiment) -> None:
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "core.autocrlf=false"]
+        subprocess.run(["git", *identity, *arguments], cwd=experiment.directory, check=True, capture_output=True)
+
+    before = {"latin.txt": b"caf\xe9\n", "crlf.txt": b"one\r\ntwo\r\n", "blank.txt": b"one\ntwo\n\n\n\n"}
+    after = {"latin.txt": b"cr\xe8me\n", "crlf.txt": b"one\r\nTWO\r\n", "blank.txt": b"ONE\ntwo\n\n\n\n"}
+    for name, content in before.items():
+        (experiment.directory / name).write_bytes(content)
+    git("init", "--quiet")
+    git("add", *before)
+    git("commit", "--quiet", "--message", "begin")
+    for name, content in after.items():
+        (experiment.directory / name).write_bytes(content)
+    code, _, err = experiment.run()
+    assert code == 0, err
+    git("checkout", "--quiet", ".")
+    git("apply", str(experiment.only("make-*/.executor_diff.patch")))
+    assert {name: (experiment.directory / name).read_bytes() for name in after} == after
+
+
 def test_main_writes_its_record_where_it_is_told(experiment: Experiment) -> None:
     assert experiment.run("--executor_info_base_path", str(experiment.directory / "records"))[0] == 0
     (record,) = (experiment.directory / "records").glob("main-*.json")
