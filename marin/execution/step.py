@@ -44,7 +44,7 @@ class ExecutorStep:
 
     def __post_init__(self) -> None:
         parts = self.name.split("/") if isinstance(self.name, str) else [""]
-        if any(part in ("", ".", "..") or "\n" in part for part in parts) or "://" in self.name:
+        if any(part in ("", ".", "..") or not part.isprintable() for part in parts) or "://" in self.name:
             raise ConfigError(f"the step name {self.name!r} is no relative path: use one such as 'corpora/python_docs'")
         if not callable(self.fn):
             raise ConfigError(f"step `{self.name}`: `fn` is {self.fn!r}: give a function of one argument, the config")

@@ -237,8 +237,12 @@ def writing(path: str) -> Iterator[IO[bytes]]:
 
 
 def write_json(path: str, value: Any) -> None:
-    """`write_bytes` of indented JSON; NaN and infinities are refused, as other readers refuse them."""
-    write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    """`write_bytes` of indented JSON; NaN and infinities are refused, as other readers refuse them.
+
+    A lone surrogate, such as one of a file name that is no UTF-8, is written as JSON's escape `\\udcff`.
+    """
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def create_exclusive(path: str, data: bytes, *, make_parents: bool = True, durable: bool = True) -> bool:

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
 import shutil
 import socket
@@ -356,6 +357,14 @@ def test_records_say_what_ran_and_hide_secrets(executor: Any, tmp_path: pathlib.
     assert {"worker_id", "git_commit", "git_dirty", "caller_path", "created_date", "user", "prefix"} <= set(record)
     assert [item["name"] for item in record["steps"]] == ["a", "steps/b"]
     assert not any(b"hf_abc" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_text_that_is_no_utf_8_is_recorded_by_its_escape(executor: Any, tmp_path: pathlib.Path) -> None:
+    name = os.fsdecode(b"caf\xe9")  # of a file that was named under another encoding
+    (outcome,) = executor().run([ExecutorStep("odd", chat, Config(name))])
+    assert outcome.kind == "ran"
+    records = [*tmp_path.glob("store/odd-*/.executor_info"), *tmp_path.glob("store/experiments/*.json")]
+    assert all("caf\\udce9" in record.read_text(encoding="utf-8") for record in records) and len(records) == 2
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_inputs_are_found_in_order_and_hardcoded_ones_are_none() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["", "/a", "a//b", "../a", "a/../b", "gs://a", "a/", "a\nb", 3])
+@pytest.mark.parametrize("name", ["", "/a", "a//b", "../a", "a/../b", "gs://a", "a/", "a\nb", "a\0b", "a\ud800", 3])
 def test_step_with_a_name_that_is_no_relative_path_is_refused(name: Any) -> None:
     with pytest.raises(ConfigError, match="step name"):
         ExecutorStep(name, work, None)
