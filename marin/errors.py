@@ -25,11 +25,13 @@ Bugs of ours stay `assert`s and keep their traceback.
 """
 
 import contextlib
+import io
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from types import FrameType, TracebackType
+from typing import TextIO
 
 
 class MarinError(Exception):
@@ -121,10 +123,15 @@ def clean_exit(advice: str = _GOES_ON) -> Iterator[None]:
 
     Exit status 2 for a `MarinError`, 130 for Ctrl-C, 143 for SIGTERM. Anything else is our bug and keeps its traceback.
 
+    Characters that the terminal cannot show are printed as escapes.
+
     Args:
         advice: what to do after a stop; a command that begins anew must not promise to continue.
     """
     asked_to_stop = False
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
     def terminate(signum: int, frame: FrameType | None) -> None:
         nonlocal asked_to_stop
@@ -163,7 +170,13 @@ def reader_may_leave() -> Iterator[None]:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        send_nowhere(sys.stdout)
+
+
+def send_nowhere(stream: TextIO) -> None:
+    """From now on what is written to the stream is lost: for one whose reader has left, so that no later write fails."""
+    with contextlib.suppress(OSError, ValueError):  # a stream in memory has no descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _report_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from marin import errors
 from marin.errors import ConfigError, StepFailedError
-from marin.execution import checking, provenance, report
+from marin.execution import checking, logs, provenance, report
 from marin.execution.flags import ExecutorMainConfig, parse_flags
 from marin.execution.graph import Graph, Node
 from marin.execution.plan import Action, Decision, plan
@@ -142,7 +142,7 @@ class Executor:
         """
         graph = Graph(steps, self.prefix)
         nodes = self._targets(graph) if self._config.run_only else graph.nodes
-        checked = [checking.check_again(make_task(node, graph), _announce) for node in nodes]
+        checked = [checking.check_again(make_task(node, graph), logs.announce) for node in nodes]
         differing = [result.name for result in checked if result.difference is not None]
         if differing:
             raise StepFailedError(
@@ -176,7 +176,7 @@ class Executor:
         if self._config.max_concurrent == 1 or nothing_to_run:
 
             def run_here(task: StepTask, wait: bool) -> Result:
-                return run_step(task, context(), force_run_failed=force, announce=_announce, wait=wait)
+                return run_step(task, context(), force_run_failed=force, announce=logs.announce, wait=wait)
 
             return _run_in_order(graph, decisions, run_here)
         children = ChildProcesses(context(), force_run_failed=force)
@@ -280,9 +280,9 @@ def _settle(node: Node, decision: Decision, graph: Graph, outcomes: Mapping[Node
 def _announce_skips(decisions: Mapping[Node, Decision]) -> None:
     skipped = [(node, decision) for node, decision in decisions.items() if decision.action is Action.SKIP]
     for node, decision in skipped[:_SKIPS_SHOWN]:
-        _announce(f"skip {node.name}: {decision.reason} -> {node.output_path}")
+        logs.announce(f"skip {node.name}: {decision.reason} -> {node.output_path}")
     if len(skipped) > _SKIPS_SHOWN:
-        _announce(f"skip {len(skipped) - _SKIPS_SHOWN:,} more steps that are done or not needed")
+        logs.announce(f"skip {len(skipped) - _SKIPS_SHOWN:,} more steps that are done or not needed")
 
 
 def _check_before_run(decisions: Mapping[Node, Decision], *, on_this_machine: bool) -> None:
@@ -290,10 +290,6 @@ def _check_before_run(decisions: Mapping[Node, Decision], *, on_this_machine: bo
         check = getattr(node.step.config, "check_before_run", None)
         if decision.action is not Action.SKIP and callable(check):
             check(on_this_machine=on_this_machine)
-
-
-def _announce(message: str) -> None:
-    print(message, flush=True)
 
 
 def _raise_if_failed(outcomes: Sequence[Outcome]) -> None:

@@ -1,4 +1,7 @@
-"""What a step prints is shown and kept: in this process by a stream that writes twice, in another by its own log file."""
+"""What a step prints is shown and kept: in this process by a stream that writes twice, in another by its own log file.
+
+Neither a log on a full disk nor a terminal that nobody reads any more, such as a pipe whose reader has ended, stops the step.
+"""
 
 import contextlib
 import io
@@ -7,6 +10,8 @@ import re
 import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
+
+from marin.errors import send_nowhere
 
 # Colours, and what progress bars use to redraw their line.
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\n]*\r(?!\n)")
@@ -19,17 +24,19 @@ class _Tee(io.TextIOBase):
         self._shown, self._log = shown, log
 
     def write(self, text: str) -> int:
-        with contextlib.suppress(OSError, ValueError):  # a full disk must not stop the step for its log's sake
+        with contextlib.suppress(OSError, ValueError):
             self._log.write(_CONTROL.sub("", text))
-        written = self._shown.write(text)
-        if "\n" in text:  # whoever watches through a pipe sees each line at once, and a kill loses none
-            self._shown.flush()
-        return written
+        with _may_be_unread(self._shown):
+            self._shown.write(text)
+            if "\n" in text:  # whoever watches through a pipe sees each line at once, and a kill loses none
+                self._shown.flush()
+        return len(text)
 
     def flush(self) -> None:
         with contextlib.suppress(OSError, ValueError):
             self._log.flush()
-        self._shown.flush()
+        with _may_be_unread(self._shown):
+            self._shown.flush()
 
     def isatty(self) -> bool:
         return self._shown.isatty()
@@ -46,6 +53,21 @@ class _Tee(io.TextIOBase):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._shown, name)
+
+
+def announce(message: str, terminal: TextIO | None = None) -> None:
+    """A line of the executor's own on `terminal`, or on what is standard output at the moment."""
+    stream = sys.stdout if terminal is None else terminal
+    with _may_be_unread(stream):
+        print(message, file=stream, flush=True)
+
+
+@contextlib.contextmanager
+def _may_be_unread(stream: TextIO) -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        send_nowhere(stream)
 
 
 @contextlib.contextmanager

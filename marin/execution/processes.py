@@ -26,6 +26,7 @@ from typing import Any
 from marin import errors
 from marin.children import child_environment, end_with_parent
 from marin.errors import ConfigError, ExecutionError
+from marin.execution import logs
 from marin.execution.following import follow_task
 from marin.execution.provenance import RunContext
 from marin.execution.runner import Result, run_step
@@ -191,10 +192,10 @@ def main(task_file: str, result_file: str) -> None:
         search_path, content = pickle.loads(pathlib.Path(task_file).read_bytes())
         sys.path[:] = search_path
         told: StepContent = pickle.loads(content)
-        terminal = os.fdopen(os.dup(1), "w", buffering=1)
+        terminal = os.fdopen(os.dup(1), "w", buffering=1, errors="backslashreplace")
 
         def announce(message: str) -> None:
-            print(message, file=terminal, flush=True)
+            logs.announce(message, terminal)
 
         try:
             record = dataclasses.asdict(_run(told, announce))

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from marin.execution import ray_cluster
+from marin.execution import logs, ray_cluster
 from marin.execution.following import runs_together
 from marin.execution.processes import ChildEnd, StepChild, StepContent, pickled, result_of
 from marin.execution.provenance import RunContext
@@ -72,7 +72,7 @@ class RayTasks:
                 return result_of(task, end)
             if self._stopped:
                 return Result("not run", "interrupted; run the same command again to continue")
-            print(f"{task.name}: its node was lost; it starts again on what is left of the cluster", flush=True)
+            logs.announce(f"{task.name}: its node was lost; it starts again on what is left of the cluster")
         return Result("failed", f"its node was lost {RESTARTS + 1} times; run the same command again to go on")
 
     def stop(self) -> None:
@@ -127,7 +127,7 @@ class RayTasks:
                 return True
             if not announced:
                 announced = True
-                print(f"{task.name}: waits for {request.num_hosts} hosts that are free at once", flush=True)
+                logs.announce(f"{task.name}: waits for {request.num_hosts} hosts that are free at once")
         return False
 
     def _end_of_gang(self, members: Sequence[Any]) -> ChildEnd | None:

@@ -4,6 +4,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from marin.execution import logs
 from marin.execution.graph import Node
 from marin.execution.plan import Action, Decision
 from marin.execution.runner import Result
@@ -57,7 +58,7 @@ def print_dry_run(decisions: Mapping[Node, Decision], prefix: str) -> None:
 def print_summary(outcomes: Sequence[Outcome]) -> None:
     """One line when there was nothing to do, else a table with a row a step."""
     if all(outcome.kind == "skipped" for outcome in outcomes):
-        print(f"nothing to do: all {len(outcomes)} steps are done")
+        logs.announce(f"nothing to do: all {len(outcomes)} steps are done")
         return
     from rich.console import Console
     from rich.table import Table
@@ -74,9 +75,11 @@ def print_summary(outcomes: Sequence[Outcome]) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = _WIDTH_WITHOUT_TERMINAL
-    console.print(table)
+    with console.capture() as printed:  # its own printing exits where nobody reads any more
+        console.print(table)
+    logs.announce(printed.get().removesuffix("\n"))
     if len(shown) < len(outcomes):
-        console.print(f"and {len(outcomes) - len(shown):,} steps that were skipped, as they are done or not needed")
+        logs.announce(f"and {len(outcomes) - len(shown):,} steps that were skipped, as they are done or not needed")
 
 
 def _plain_text(text: str) -> str:

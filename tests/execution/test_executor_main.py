@@ -34,6 +34,7 @@ def make(config):
         log.write("make\\n")
     while "MAKE_UNTIL" in os.environ and not os.path.exists(os.environ["MAKE_UNTIL"]):
         time.sleep(0.02)
+    print("made")
     pathlib.Path(config.output_path, "data").write_text("whole")
 
 def slow(config):
@@ -45,6 +46,7 @@ def slow(config):
     for index in range(start, 10):
         with open(done, "a") as stream:
             stream.write(str(index))
+        print(index, "\u2260")
         time.sleep(float(os.environ.get("SLOW_SECONDS", "0")))
 
 MAKE = ExecutorStep("make", make, Config())
@@ -109,6 +111,23 @@ def test_dry_run_whose_reader_leaves_ends_in_silence(experiment: Experiment) -> 
     with experiment.start("--dry_run", "true") as process:
         process.stdout.close()  # as `| head` does
         assert process.stderr.read() == "" and process.wait(60) == 0
+
+
+@pytest.mark.parametrize("concurrent", ["1", "2"])
+def test_run_whose_reader_leaves_goes_on_to_its_end(experiment: Experiment, concurrent: str) -> None:
+    with experiment.start("--max_concurrent", concurrent, SLOW_SECONDS="0.02") as process:
+        process.stdout.close()  # as `| tee` does when it is killed
+        assert process.stderr.read() == "" and process.wait(60) == 0
+    output = experiment.only("slow-*")
+    assert (output / ".executor_status").read_text() == "SUCCESS\n"
+    assert (output / ".executor_log.txt").read_text().count("\u2260") == 10
+
+
+def test_run_on_a_terminal_of_few_characters_prints_the_others_as_escapes(experiment: Experiment) -> None:
+    code, out, err = experiment.run(PYTHONIOENCODING="ascii")
+    assert code == 0, err
+    assert "9 \\u2260" in out
+    assert "9 \u2260" in (experiment.only("slow-*") / ".executor_log.txt").read_text()
 
 
 def test_run_killed_in_a_step_continues_where_it_was(experiment: Experiment) -> None:
