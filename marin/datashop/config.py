@@ -29,10 +29,10 @@ class AblationConfig:
 
     Args:
         eval_set: documents that stand in no part of the pool and are close to what is wanted; or several such sets by name.
-    tokens: that each arm trains on.
-    seeds: a pair of models for each.
-    kept_weight: the share of the filtered arm's tokens that comes from what was kept; the rest comes from the pool.
-    recipe: an `AblationModel` of `marin.datashop.ablation`; None is the smallest one.
+        tokens: that each arm trains on.
+        seeds: a pair of models for each.
+        kept_weight: the share of the filtered arm's tokens that comes from what was kept; the rest comes from the pool.
+        recipe: an `AblationModel` of `marin.datashop.ablation`; None is the smallest one.
     """
 
     eval_set: Path | Mapping[str, Path]
@@ -138,6 +138,8 @@ class DatashopRunnerConfig:
         for name in ("sample_size", "concurrency", "vocab_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"config field `{name}` is {getattr(self, name)}: use at least 1")
+        if self.seed < 0:
+            raise ConfigError(f"config field `seed` is {self.seed}: use a whole number of at least 0")
         if not self.negatives_per_positive > 0:
             raise ConfigError(
                 f"config field `negatives_per_positive` is {self.negatives_per_positive}: use a number above 0, such as 5"
@@ -178,8 +180,12 @@ class DatashopRunnerConfig:
             raise ConfigError(
                 f"config fields `threshold` is {threshold} and `keep_fraction` is {keep_fraction}: set at most one of them"
             )
-        if threshold is not None and not isinstance(threshold, int | float):
-            raise ConfigError(f"config field `threshold` is {threshold!r}: use a number, or None with `keep_fraction`")
+        for name, limit, other in (
+            ("threshold", threshold, "keep_fraction"),
+            ("keep_fraction", keep_fraction, "threshold"),
+        ):
+            if limit is not None and not isinstance(limit, int | float):
+                raise ConfigError(f"config field `{name}` is {limit!r}: use a number, or None with `{other}`")
         low, high = self.label_scale
         if threshold is not None and not low < threshold <= high:
             raise ConfigError(

@@ -165,5 +165,15 @@ def _check_both_sides(found: LabelledSample, threshold: float, path: str) -> Non
         if wanted in (0, len(labels)):
             raise DataError(
                 f"{path}: of the {len(labels):,} labels {what}, {wanted:,} are at least the threshold of {threshold:g}: both "
-                f"sides are needed; label more documents, or set another `threshold`"
+                f"sides are needed; {_more_labels(found.documents)}"
             )
+
+
+def _more_labels(documents: Sequence[Document]) -> str:
+    """What to do where one side is missing. Documents of one id are held out together, or not at all."""
+    num_ids = len({document.id for document in documents})
+    if num_ids < len(documents):
+        return (
+            f"the {len(documents):,} labelled documents have only {num_ids:,} different ids: give each an id of its own"
+        )
+    return "label more documents, give more examples, or set another `threshold`"

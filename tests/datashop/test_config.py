@@ -154,10 +154,13 @@ def test_threshold_off_the_scale_of_the_labels_is_refused(wish: dict[str, Any], 
             configured(filter_config_kwargs={"threshold": outside}, **wish)
 
 
-@pytest.mark.parametrize("threshold", ["3", [3]])
-def test_threshold_that_is_no_number_is_refused(threshold: Any) -> None:
-    with pytest.raises(ConfigError, match="`threshold` is .*use a number"):
-        configured(threshold=threshold)
+@pytest.mark.parametrize("field", ["threshold", "keep_fraction"])
+@pytest.mark.parametrize("limit", ["3", [3]])
+def test_limit_that_is_no_number_is_refused(field: str, limit: Any) -> None:
+    with pytest.raises(ConfigError, match=f"`{field}` is .*use a number"):
+        configured(**{field: limit})
+    with pytest.raises(ConfigError, match=f"`{field}` is .*use a number"):
+        configured(filter_config_kwargs={field: limit})
 
 
 @pytest.mark.parametrize(
@@ -172,6 +175,7 @@ def test_threshold_that_is_no_number_is_refused(threshold: Any) -> None:
         ({"filter_config_kwargs": {"type": "classify"}}, "has 'type'"),
         ({"deduplicate": "twice"}, "`deduplicate` is 'twice'"),
         ({"sample_size": 0}, "`sample_size` is 0"),
+        ({"seed": -1}, "`seed` is -1"),
         ({"negatives_per_positive": 0.0}, "`negatives_per_positive`"),
     ],
 )

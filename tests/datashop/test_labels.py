@@ -1,5 +1,6 @@
 """Labels are read with the documents that they belong to, and refused where they do not fit."""
 
+import dataclasses
 import json
 import pathlib
 from collections.abc import Callable
@@ -88,6 +89,12 @@ def test_labels_that_do_not_fit_are_refused_with_their_place(
 def test_labels_on_one_side_of_the_threshold_cannot_be_learned(labelled: Labelled, label: float) -> None:
     with pytest.raises(DataError, match="both sides are needed"):
         read(*labelled(made_documents(60), [label] * 60))
+
+
+def test_labels_of_documents_with_one_id_are_refused_for_their_ids(labelled: Labelled) -> None:
+    documents = [dataclasses.replace(document, id="same") for document in made_documents(60)]
+    with pytest.raises(DataError, match="60 labelled documents have only 1 different ids"):
+        read(*labelled(documents, [0.0, 1.0] * 30))
 
 
 def test_histogram_counts_every_label_at_the_nearest_whole_number() -> None:
