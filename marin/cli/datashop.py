@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run = verbs.add_parser("run", usage=f"{parser.prog} run CONFIG [FLAGS]", help="run a config file instead of showing the page", description=HELP,
                            formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     run.add_argument("config", metavar="CONFIG", help=f"such as {_EXAMPLE}")
-    run.add_argument("flags", nargs=argparse.REMAINDER, metavar="FLAGS", help="see above")
+    run.add_argument("flags", nargs=argparse.REMAINDER, metavar="FLAGS", help="see above").required = False
 
 
 def run(args: argparse.Namespace) -> int:
@@ -118,12 +118,15 @@ def _imported(name: str) -> Any:
 
     sys.path.insert(0, os.getcwd())
     if not name.endswith(".py"):
+        refusal = ConfigError(f"{name!r} is no .py file and no module: give a file such as {_EXAMPLE}")
+        if name.startswith("."):  # the folder itself, or one above
+            raise refusal
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is not None and not f"{name}.".startswith(f"{error.name}."):
                 raise
-            raise ConfigError(f"{name!r} is no .py file and no module: give a file such as {_EXAMPLE}") from None
+            raise refusal from None
     if not os.path.isfile(name):
         raise ConfigError(f"{name} is not there: give a file such as {_EXAMPLE}")
     relative = os.path.relpath(name)
