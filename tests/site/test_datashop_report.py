@@ -149,6 +149,11 @@ def test_page_shows_all_fits_its_width_runs_nothing_and_has_no_axe_violation(
     assert len(shown) == 6 and all(loaded and alt for loaded, _, alt in shown)
     assert all(f"{'wide' if width > 640 else 'narrow'}-{scheme}.svg" in source for _, source, _ in shown)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    names = (
+        "[...document.querySelectorAll('.stages .name')].map(name => [name.innerText, name.getClientRects().length])"
+    )
+    # The table scrolls, so no word is broken for its sake.
+    assert {lines for name, lines in page.evaluate(names) if " " not in name} == {1}
     words = page.locator("main").inner_text()
     assert "Tokens of each arm" in words and "Weighted kappa" in words
     assert "-0.1100 (-0.1500 to -0.0700)" in " ".join(words.split()) and "1.25 dollars" in words
