@@ -50,6 +50,7 @@ def _files(folder: pathlib.Path) -> dict[str, str]:
     found = {
         "pool": ("pool.jsonl", rows(40, f"pool {HOSTILE}")),
         "examples": ("<img src=x onerror=document.title='hit'>.jsonl", rows(25, HOSTILE)),
+        "mixed": ("mixed.jsonl", rows(1, "one") + b'{"text": 1}\n{"text": ""}\n'),
         "picture": ("picture.jsonl", b"\x89PNG\r\n\x1a\n" + bytes(99)),
         "text": ("notes.txt", b"one\ntwo\n\n\xff\n"),
     }
@@ -71,7 +72,11 @@ def test_person_uploads_starts_watches_stops_resumes_looks_and_downloads(
         assert page.url == f"{client.url}/"  # the key is in no address that stays
         page.get_by_role("button", name="New dataset").click()
         page.get_by_label("Name of the dataset").fill("Math docs")
+        page.get_by_label("Upload files of the pool").set_input_files([files["mixed"], files["picture"]])
+        page.get_by_text("picture.jsonl was refused: it holds no document").wait_for(timeout=60_000)
+        assert "mixed.jsonl: 1 document, 2 rows left out\n" in page.locator(".reports").first.inner_text()
         page.get_by_label("Upload files of the pool").set_input_files([files["pool"], files["picture"]])
+        page.get_by_text("pool.jsonl: 40 documents").wait_for(timeout=60_000)
         page.get_by_text("picture.jsonl was refused: it holds no document").wait_for(timeout=60_000)
         page.get_by_role("button", name="Go on with the 1 that were taken in").click()
         _option(page, "The pool of documents", "pool.jsonl").wait_for()

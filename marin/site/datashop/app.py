@@ -140,7 +140,9 @@ async def _upload(shop: Shop, request: Request) -> Response:
         return JSONResponse({"problem": problem}, 507, {"connection": "close"})
     except ClientDisconnect:
         return Response(status_code=499)
-    return JSONResponse({"id": upload.id, "name": upload.name, "documents": upload.documents})
+    return JSONResponse(
+        {"id": upload.id, "name": upload.name, "documents": upload.documents, "left_out": upload.num_left_out}
+    )
 
 
 async def _form(request: Request) -> dict[str, list[str]]:

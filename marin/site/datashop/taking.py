@@ -155,7 +155,7 @@ class _Found:
 def _limited(file: InputFile) -> Iterator[io.BufferedReader]:
     """The unpacked file, which refuses to go on beyond the limits."""
     with open(file.path, "rb") as stream:
-        blocks = decompressed(stream, file.compression, lambda: "it", "upload it again")
+        blocks = decompressed(stream, file.compression, lambda: "it cannot be unpacked", "upload it again")
         yield io.BufferedReader(BlockStream(_checked(blocks)), 1 << 17)
 
 

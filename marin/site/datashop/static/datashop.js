@@ -3,6 +3,10 @@
 
 const token = document.body.dataset.token;
 
+function counted(number, word) {
+  return `${number.toLocaleString("en")} ${word}${number === 1 ? "" : "s"}`;
+}
+
 function send(file, area, report) {
   const query = new URLSearchParams({
     name: file.name,
@@ -22,7 +26,8 @@ function send(file, area, report) {
       let answer = {};
       try { answer = JSON.parse(request.responseText); } catch { /* no answer of ours */ }
       if (request.status === 200) {
-        report.textContent = `${file.name}: ${answer.documents.toLocaleString("en")} documents`;
+        const left = answer.left_out ? `, ${counted(answer.left_out, "row")} left out` : "";
+        report.textContent = `${file.name}: ${counted(answer.documents, "document")}${left}`;
         resolve(answer.id);
       } else {
         report.className = "wrong";
