@@ -23,6 +23,13 @@ _NEEDED = (
     "device_name",
     "device_flops",
 )
+_NUMBERS = {  # of each event, what is read of it here; a loss may be written as "nan"
+    "step": ("step", "tokens", "step_time"),
+    "pause": ("seconds",),
+    "evaluation": ("step",),
+    "spike": ("step",),
+    "bad_step": ("step",),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,9 +41,27 @@ def run(args: argparse.Namespace) -> int:
 
     record = RunRecord.open(args.run)
     record.require(*_NEEDED)
+    _check_events(record)
     for name, text in _rows(record):
         print(f"{name:<12}  {text}")
     return 0
+
+
+def _check_events(record: "RunRecord") -> None:
+    """Raises:
+    ResultsError: naming the line that has not what is read of it here.
+    """
+    from marin.errors import ResultsError
+    from marin.tracking.run_record import METRICS_FILE
+
+    for number, event in enumerate(record.events, start=1):
+        for name in ("time", *_NUMBERS.get(event["event"], ())):
+            value = event.get(name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ResultsError(
+                    f"{record.directory / METRICS_FILE}:{number} has the {name} {value!r}, expected a number: the file was "
+                    "changed after it was written, or is not that of a training run"
+                )
 
 
 def _rows(record: "RunRecord") -> list[tuple[str, str]]:
@@ -68,7 +93,9 @@ def _rows(record: "RunRecord") -> list[tuple[str, str]]:
     for event, name in (("spike", "loss jumps"), ("bad_step", "not finite")):
         found = record.of(event)
         if found:
-            shown = ", ".join(f"step {entry['step']:,} ({_figure(entry['loss'])})" for entry in found[-_MOST_SHOWN:])
+            shown = ", ".join(
+                f"step {entry['step']:,} ({_figure(entry.get('loss'))})" for entry in found[-_MOST_SHOWN:]
+            )
             rows.append(
                 (name, shown + (f" and {len(found) - _MOST_SHOWN:,} before" if len(found) > _MOST_SHOWN else ""))
             )
@@ -94,7 +121,10 @@ def _speed(info: dict[str, Any], steps: list[dict[str, Any]]) -> list[tuple[str,
         shares.append(f"{3 * info['model_flops_per_token'] * rate / peak:.1%} (model FLOPs)")
     if info.get("traced_flops_per_token"):
         shares.append(f"{info['traced_flops_per_token']['training'] * rate / peak:.1%} (traced FLOPs)")
-    rows = [("loss", f"{_figure(steps[-1]['loss'])} at step {steps[-1]['step']:,}"), ("rate", f"{rate:,.0f} tokens/s")]
+    rows = [
+        ("loss", f"{_figure(steps[-1].get('loss'))} at step {steps[-1]['step']:,}"),
+        ("rate", f"{rate:,.0f} tokens/s"),
+    ]
     return rows + ([("MFU", ", ".join(shares))] if shares else [])
 
 

@@ -51,6 +51,21 @@ def test_show_of_a_record_that_lacks_a_field_names_it(lost, tmp_path):
         dispatch(["show", _write(tmp_path / "run", [_start(100)], info)])
 
 
+@pytest.mark.parametrize(
+    ("event", "field"),
+    [
+        ({"event": "step", "step": 0}, "time"),
+        ({"event": "clock", "time": None}, "time"),
+        (_step(0, 101) | {"step_time": "nan"}, "step_time"),
+        (_step(0, 101) | {"tokens": True}, "tokens"),
+        ({"event": "pause", "time": 101, "reason": "checkpoint"}, "seconds"),
+    ],
+)
+def test_show_of_a_line_that_training_does_not_write_names_it(event, field, tmp_path):
+    with pytest.raises(ResultsError, match=f"metrics.jsonl:2 has the {field} .*expected a number"):
+        dispatch(["show", _write(tmp_path / "run", [_start(100), event])])
+
+
 def test_show_of_a_killed_run_says_how_far_how_fast_and_what_was_lost(tmp_path, capsys):
     events = [_start(100), _step(0, 101), _step(1, 102), _start(120, 1), _step(1, 121)]
     events += [
