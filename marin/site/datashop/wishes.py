@@ -348,10 +348,11 @@ def _comma_hint(text: str) -> str:
 
 def _path_problem(path: str, folders: Sequence[str]) -> str:
     """Why these files may not be read; "" if they may."""
-    if path.startswith(_REMOTE):
-        return ""
-    if "://" in path or "\0" in path or len(path) > 4000:
+    is_remote = path.startswith(_REMOTE) and path.partition("://")[2].strip("/") != ""
+    if "\0" in path or len(path) > 4000 or ("://" in path and not is_remote):
         return f"Give a path on this machine, or a URL that begins with {', '.join(_REMOTE[:-1])} or {_REMOTE[-1]}."
+    if is_remote:
+        return ""
     if not os.path.isabs(path) or ".." in path.split("/"):
         return "Give the whole path, from / on and without `..`."
     is_there = os.path.exists(path)
