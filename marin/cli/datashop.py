@@ -58,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
     import sys
 
     from marin.errors import ConfigError
+    from marin.execution import provenance
     from marin.execution.executor import executor_main
 
     if args.prefix is not None:
@@ -70,14 +71,15 @@ def run(args: argparse.Namespace) -> int:
             "`--port` and `--data` are the page's, which `run` does not show: leave them out, or leave out `run`"
         )
 
-    steps, description = steps_of(args.config)
+    steps, description, file = steps_of(args.config)
+    provenance.script.set(file)
     sys.argv = [f"marin datashop run {args.config}", *args.flags]
     executor_main(steps=steps, description=description)
     return 0
 
 
-def steps_of(name: str) -> "tuple[Sequence[ExecutorStep], str]":
-    """The steps that a .py file or a module defines, and what to call them.
+def steps_of(name: str) -> "tuple[Sequence[ExecutorStep], str, str]":
+    """The steps that a .py file or a module defines, what to call them, and the file.
 
     Raises:
         ConfigError: there is none, it fails, or it defines neither `config` nor `steps`.
@@ -94,13 +96,14 @@ def steps_of(name: str) -> "tuple[Sequence[ExecutorStep], str]":
         raise
     except Exception as error:
         raise ConfigError(what_failed(name, error)) from error
+    file = str(module.__file__)
     config, steps = getattr(module, "config", None), getattr(module, "steps", None)
     if isinstance(config, DatashopRunnerConfig):
-        return list(run_steps(config).values()), f"Datashop: {config.experiment_name}"
+        return list(run_steps(config).values()), f"Datashop: {config.experiment_name}", file
     if isinstance(steps, dict):
         steps = list(steps.values())
     if isinstance(steps, list | tuple) and steps and all(isinstance(step, ExecutorStep) for step in steps):
-        return steps, f"Datashop: {name}"
+        return steps, f"Datashop: {name}", file
     found = "nothing of that name" if config is None and steps is None else f"{type(config or steps).__name__}"
     raise ConfigError(
         f"{name} defines neither `config`, a DatashopRunnerConfig, nor `steps` (found {found}): copy {_EXAMPLE}"

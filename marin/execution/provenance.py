@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from marin.execution.redaction import HIDDEN, SECRET_NAME
@@ -27,6 +28,9 @@ from marin.storage import files, lease
 from marin.storage.trees import TreeDigest
 
 _LONGEST_DIFF = 1_000_000
+
+script: ContextVar[str | None] = ContextVar("script", default=None)
+"""The file that says what runs, where another was started, as by `marin datashop run CONFIG`; set before anything is run."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,9 +190,9 @@ def _name_of(value: Any) -> str:
 
 
 def _caller() -> str:
-    """The script that was started, or "" in an interactive session."""
+    """The script that was started, or that the started one runs; "" in an interactive session."""
     main = sys.modules.get("__main__")
-    file = getattr(main, "__file__", None)
+    file = script.get() or getattr(main, "__file__", None)
     return str(pathlib.Path(file).resolve()) if file else ""
 
 

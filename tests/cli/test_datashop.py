@@ -1,6 +1,11 @@
 """`marin datashop`: the page's flags are not taken silently where a config is run."""
 
 import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -37,3 +42,29 @@ def test_run_without_a_config_names_only_the_config(capsys: pytest.CaptureFixtur
 def test_config_that_is_no_file_and_no_module_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="is no .py file and no module: give a file"):
         datashop.steps_of(name)
+
+
+def test_record_of_a_run_names_its_config_and_the_commit_of_that(tmp_path: pathlib.Path) -> None:
+    config = tmp_path / "my_wish.py"
+    config.write_text(
+        "from marin.execution import ExecutorStep\n"
+        "def work(config): pass\n"
+        "steps = [ExecutorStep('nothing', work, {'seed': 1})]\n"
+    )
+
+    def git(*arguments: str) -> str:
+        identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+        return subprocess.run(
+            ["git", *identity, *arguments], cwd=tmp_path, check=True, text=True, capture_output=True
+        ).stdout
+
+    git("init", "--quiet")
+    git("add", config.name)
+    git("commit", "--quiet", "--message", "begin")
+    command = [sys.executable, "-m", "marin", "datashop", "run", config.name, "--prefix", "store"]
+    environment = os.environ | {"PYTHONPATH": str(pathlib.Path.cwd())}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, check=False, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    (record,) = tmp_path.glob("store/experiments/my_wish-*.json")
+    found = json.loads(record.read_text())
+    assert (found["caller_path"], found["git_commit"]) == (str(config), git("rev-parse", "HEAD").strip())

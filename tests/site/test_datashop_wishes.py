@@ -214,7 +214,7 @@ def test_config_file_says_what_the_form_says(
     found: dict[str, Any] = {}
     exec(compile(path.read_text(), "config.py", "exec"), found)
     assert found["config"] == DatashopRunnerConfig(**checked.settings)
-    steps, _ = steps_of(str(path))  # what `marin datashop run` makes of it
+    steps, _, _ = steps_of(str(path))  # what `marin datashop run` makes of it
     assert steps[-1].name == "datashop/math-docs/report"
 
 
