@@ -16,7 +16,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from marin.errors import ConfigError, ExecutionError, MarinError
 from marin.execution import attempts, executor, provenance
@@ -28,6 +28,7 @@ from marin.execution.task import make_task
 from marin.storage import files
 
 ABSENT = "(absent)"
+_Kind = TypeVar("_Kind", dict[str, Any], list[Any])
 _REFERENCE = re.compile(r"step (?P<name>.+)-(?P<digest>[0-9a-f]{8})/(?P<file>.*)", re.DOTALL)
 
 
@@ -88,15 +89,16 @@ def read_version(output_path: str) -> Version | None:
     info = read_info(output_path)
     if info is None:
         return None
-    recorded = info.get("version")
-    version: Mapping[str, Any] = recorded if isinstance(recorded, dict) else {}
+    version = _of_kind(dict, info.get("version"))
     status = attempts.read_step_status(output_path)
-    dependencies = zip(version.get("dependencies") or (), info.get("dependencies") or (), strict=False)
+    dependencies = zip(
+        _of_kind(list, version.get("dependencies")), _of_kind(list, info.get("dependencies")), strict=False
+    )
     return Version(
         name=str(info.get("name") or ""),
         output_path=output_path,
         fingerprint=str(info.get("fingerprint") or ""),
-        parts={str(place): str(shown) for place, shown in (version.get("config") or {}).items()},
+        parts={str(place): str(shown) for place, shown in _of_kind(dict, version.get("config")).items()},
         dependencies={
             (str(other["name"]), str(other["fingerprint"])[:8]): str(path)
             for other, path in dependencies
@@ -105,6 +107,11 @@ def read_version(output_path: str) -> Version | None:
         status=status.value if status else "not run",
         date=str(info.get("start_date") or info.get("created_date") or ""),
     )
+
+
+def _of_kind(kind: type[_Kind], value: object) -> _Kind:
+    """A part of a record; an empty one where it is something else, as in a record that was changed by hand."""
+    return value if isinstance(value, kind) else kind()
 
 
 def recorded_versions(prefix: str, name: str) -> list[Version]:

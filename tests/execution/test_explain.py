@@ -209,6 +209,18 @@ def test_explain_lists_recorded_versions_newest_first_with_what_differs(experime
 
 
 @pytest.mark.parametrize(
+    "change", [{"version": {"config": [1], "dependencies": 5}}, {"version": 5}, {"dependencies": "x"}]
+)
+def test_explain_of_a_record_with_parts_of_other_kinds_does_without_them(
+    experiment: Any, explained: Any, change: Any
+) -> None:
+    experiment(RATE=0.1)
+    (record,) = pathlib.Path("store/runs").glob(f"train-*/{INFO_NAME}")
+    record.write_text(json.dumps(json.loads(record.read_text()) | change))
+    assert f"{record.parent.absolute()} (SUCCESS" in explained("runs/train")
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["experiment", "runs/trian"], "did you mean runs/train"),
