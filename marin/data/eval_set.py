@@ -59,11 +59,21 @@ class EvalSet:
         return b"".join(document.text.encode() for document in self.documents)
 
     def stream(self, tokenizer: Tokenizer, context_length: int) -> "EvalStream":
-        """The set as windows of tokens.
+        """The set as windows of tokens, which are made once: a set is scored many times while a model trains.
 
         Raises:
             DataError: the tokens of a document do not stand for exactly its bytes.
         """
+        key = tokenizer.digest, context_length
+        if key not in self._streams:
+            self._streams[key] = self._make_stream(tokenizer, context_length)
+        return self._streams[key]
+
+    @functools.cached_property
+    def _streams(self) -> "dict[tuple[str, int], EvalStream]":
+        return {}
+
+    def _make_stream(self, tokenizer: Tokenizer, context_length: int) -> "EvalStream":
         if context_length < 1:
             raise ConfigError(f"`context_length` is {context_length}: use at least 1")
         token_bytes, bos = tokenizer.token_bytes, np.array([tokenizer.bos_id], np.int32)

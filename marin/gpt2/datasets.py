@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from marin.data.cache.tokenizing import tokenize_shards
 from marin.data.corpora.python_docs import EXPECTED_DIGEST, python_docs_step
 from marin.data.documents import Document, text_bytes
-from marin.data.eval_set import EvalSet, EvalStream
+from marin.data.eval_set import EvalSet
 from marin.data.fetch import RemoteFile
 from marin.data.inputs import find_inputs
 from marin.data.shards import Shard
@@ -202,7 +202,7 @@ class ValidationConfig:
     text_key: str = "text"
     num_tokens: int = -1
 
-    def read(self) -> "ValidationSet":
+    def read(self) -> EvalSet:
         """Raises:
         DataError: the file is damaged or has no text.
         """
@@ -215,15 +215,4 @@ class ValidationConfig:
                 break
         if not documents:
             raise DataError(f"{self.file.path} has no documents to validate on: use another file")
-        return ValidationSet(self.file.name, tuple(documents))
-
-
-class ValidationSet(EvalSet):
-    """An evaluation set that is scored many times: its tokens are made once."""
-
-    def stream(self, tokenizer: Tokenizer, context_length: int) -> EvalStream:
-        made: dict[tuple[str, int], EvalStream] = self.__dict__.setdefault("_streams", {})
-        key = tokenizer.digest, context_length
-        if key not in made:
-            made[key] = super().stream(tokenizer, context_length)
-        return made[key]
+        return EvalSet(self.file.name, tuple(documents))

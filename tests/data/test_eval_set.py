@@ -90,3 +90,18 @@ def test_eval_set_without_text_or_windows_is_refused(tokenizer, tmp_path):
         EvalSet.read("empty", str(tmp_path / "empty.jsonl.zst"))
     with pytest.raises(ConfigError, match="at least 1"):
         EvalSet("test", DOCUMENTS).stream(tokenizer, 0)
+
+
+def test_a_set_that_is_scored_again_is_not_encoded_again(tokenizer, monkeypatch):
+    encoded = []
+    encode = type(tokenizer).encode_arrays
+    monkeypatch.setattr(type(tokenizer), "encode_arrays", lambda self, texts: encoded.append(1) or encode(self, texts))
+    eval_set = EvalSet("test", DOCUMENTS)
+    first = eval_set.stream(tokenizer, 16)
+    assert eval_set.stream(tokenizer, 16) is first
+    count = len(encoded)
+    assert count > 0
+    other = eval_set.stream(tokenizer, 17)
+    assert other.context_length == 17
+    assert len(encoded) == 2 * count
+    assert eval_set == EvalSet("test", DOCUMENTS)
