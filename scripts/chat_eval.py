@@ -106,7 +106,7 @@ def show(scores: list[TaskScore], task_data: Path, limit: int) -> str:
             f"{score.centered:+.4f}",
         )
     Console().print(table)
-    core = chat_core(scores)
+    core = chat_core(scores, limit)
     if core is None:
         return "no ChatCORE: none of its tasks was asked"
     missing = "; ".join(
@@ -161,7 +161,7 @@ def main() -> None:
             loaded.model, loaded.tokenizer, tasks, options, precision=precision, report=counter, records=kept
         )
     verdict = show(scores, places.task_data, limit)
-    core = chat_core(scores)
+    core = chat_core(scores, limit)
     print(f"{verdict}\nreplies: {folder}")
     pass_at = "" if flags.num_samples == 1 else f", pass@{flags.num_samples}"
     letters = {task.name for task in tasks if task.grade is None}  # chosen by their logits, whatever is sampled
@@ -173,7 +173,7 @@ def main() -> None:
         {
             "model": f"{run.name}, step {loaded.step}",
             "ChatCORE": verdict,
-            "chatcore_metric": core.value if core is not None and not core.missing else None,
+            "chatcore_metric": core.value if core is not None and core.is_whole else None,
             "max_problems": limit,
             "num_samples": flags.num_samples,
             "temperature": flags.temperature,

@@ -205,7 +205,7 @@ def figures_of(scores: list[TaskScore]) -> dict[str, float]:
     core = chat_core(scores)
     figures = {f"{score.name} accuracy": score.accuracy for score in scores}
     if core is not None:
-        figures["chatcore" if not core.missing else "partial_chatcore"] = core.value
+        figures["chatcore" if core.is_whole else "partial_chatcore"] = core.value
     return figures
 
 

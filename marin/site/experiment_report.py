@@ -212,7 +212,7 @@ def _claim(plan: Preregistration, verdict: Verdict, done: int, planned: int) -> 
         )
         lines += [
             "",
-            f"Candidate: {verdict.candidate.name}. Baseline: {verdict.baseline.name}. The candidate is better by "
+            f"Candidate: {verdict.candidate.name}. Baseline: {verdict.baseline.name}. The candidate's advantage is "
             f"{verdict.effect:.4f} {plan.metric.name}{interval}, over {len(verdict.seeds)} seeds"
             f" ({', '.join(map(str, verdict.seeds))}). {done} of {planned} runs are done.",
         ]

@@ -83,7 +83,9 @@ def record_experiment(config: ExperimentConfig) -> None:
     results = results_of(config.preregistration, done_rows(config.points, config.metrics))
     files.write_json(files.join(config.output_path, RECORD_FILE), results.as_json())
     print(f"{config.preregistration.name}: {results.verdict.outcome}: {results.verdict.reason}")
-    print(f"write its report with: marin report exp{config.preregistration.number}")
+    print(
+        f"write its report with: marin report exp{config.preregistration.number} (with the --prefix of this run, if it had one)"
+    )
 
 
 def results_now(config: ExperimentConfig, graph: Graph) -> Results:

@@ -46,7 +46,7 @@ def test_verdict_follows_from_the_runs_by_the_rule_in_the_code(report: Path) -> 
         for row in rows
     ]
     verdict = decide(plan.decision, plan.metric, runs)
-    said = re.search(r"The candidate is better by (-?\d+\.\d+)", text)
+    said = re.search(r"The candidate's advantage is (-?\d+\.\d+)", text)
     assert f"**The hypothesis is {verdict.outcome}.**" in text or "**Nothing is decided.**" in text
     assert ("**Nothing is decided.**" in text) == (verdict.outcome == "not decided")
     if said:

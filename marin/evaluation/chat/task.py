@@ -4,7 +4,7 @@
     ChatCORE = the mean of `centered` over the tasks
 
 where the baseline is what guessing gets: 1 / choices for multiple choice, 0 for answers in words. ChatCORE is a name for all of
-`CHATCORE_TASKS` together; over fewer it is partial, and says so.
+`CHATCORE_TASKS` together, with all of their questions; over fewer it is partial, and says so.
 """
 
 import dataclasses
@@ -15,7 +15,8 @@ from marin.errors import ConfigError
 from marin.evaluation.proportion import wilson
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-CHATCORE_TASKS = ("ARC-Easy", "ARC-Challenge", "MMLU", "GSM8K", "HumanEval")
+CHATCORE_TASKS = {"ARC-Easy": 2376, "ARC-Challenge": 1172, "MMLU": 14042, "GSM8K": 1319, "HumanEval": 164}
+"""Name of a task -> the questions of its public split, which all have to be there."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,28 +87,39 @@ class TaskScore:
 
 @dataclasses.dataclass(frozen=True)
 class ChatCore:
-    """The mean over tasks; `missing` names those of `CHATCORE_TASKS` that it lacks."""
+    """The mean over tasks; `missing` names those of `CHATCORE_TASKS` that it lacks, `short` those of which it lacks questions."""
 
     value: float
     tasks: tuple[str, ...]
     missing: tuple[str, ...]
+    short: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.missing and not self.short
 
     @property
     def name(self) -> str:
-        """ "ChatCORE", or what to call it where tasks are missing."""
-        return (
-            "ChatCORE" if not self.missing else f"partial ChatCORE ({len(self.tasks)} of {len(CHATCORE_TASKS)} tasks)"
-        )
+        """ "ChatCORE", or what to call it where tasks or questions are missing."""
+        if self.missing:
+            return f"partial ChatCORE ({len(self.tasks)} of {len(CHATCORE_TASKS)} tasks)"
+        return f"partial ChatCORE (not all questions of {', '.join(self.short)})" if self.short else "ChatCORE"
 
 
-def chat_core(scores: Sequence[TaskScore]) -> ChatCore | None:
-    """ChatCORE of those scores that belong to it; None if none does."""
+def chat_core(scores: Sequence[TaskScore], limit: int = -1) -> ChatCore | None:
+    """ChatCORE of those scores that belong to it; None if none does.
+
+    Args:
+        limit: how many questions of a task were asked at most, for who says so beside the figure; -1 for all.
+    """
     counted = [score for score in scores if score.name in CHATCORE_TASKS]
     if not counted:
         return None
     names = tuple(score.name for score in counted)
     missing = tuple(name for name in CHATCORE_TASKS if name not in names)
-    return ChatCore(sum(score.centered for score in counted) / len(counted), names, missing)
+    wanted = {name: number if limit == -1 else min(limit, number) for name, number in CHATCORE_TASKS.items()}
+    short = tuple(score.name for score in counted if score.total < wanted[score.name])
+    return ChatCore(sum(score.centered for score in counted) / len(counted), names, missing, short)
 
 
 def choice_question(question: str, choices: Sequence[str], answer: int, letters: Sequence[str] = LETTERS) -> Question:

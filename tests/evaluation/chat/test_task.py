@@ -14,7 +14,7 @@ def test_chat_core_of_all_tasks_is_the_worked_example():
     figures += [("GSM8K", 1, 10, 0.0), ("HumanEval", 3, 20, 0.0)]
     scores = [TaskScore(*row) for row in figures]
     assert [score.centered for score in scores] == pytest.approx([0.2, 1 / 15, 2 / 15, 0.1, 0.15])
-    found = chat_core(scores)
+    found = chat_core(scores, limit=10)
     assert found.value == pytest.approx((0.2 + 1 / 15 + 2 / 15 + 0.1 + 0.15) / 5)
     assert (found.name, found.missing) == ("ChatCORE", ())
 
@@ -24,6 +24,16 @@ def test_chat_core_of_some_tasks_says_that_it_is_partial():
     assert found.value == 0.5  # Spelling is no part of it
     assert found.name == "partial ChatCORE (1 of 5 tasks)" and set(found.missing) == set(CHATCORE_TASKS) - {"GSM8K"}
     assert chat_core([TaskScore("Spelling", 2, 2, 0.0)]) is None
+
+
+def test_chat_core_of_a_part_of_a_tasks_questions_says_which_task_lacks_some():
+    scores = [TaskScore(name, number // 2, number, 0.25) for name, number in CHATCORE_TASKS.items()]
+    assert chat_core(scores).name == "ChatCORE" and chat_core(scores).is_whole
+    cut = [TaskScore(score.name, 1, score.total - (score.name == "MMLU"), 0.25) for score in scores]
+    assert chat_core(cut).name == "partial ChatCORE (not all questions of MMLU)" and not chat_core(cut).is_whole
+    few = [TaskScore(score.name, 1, min(score.total, 200), 0.25) for score in scores]
+    assert chat_core(few, limit=200).is_whole  # who asks for few questions says so beside the figure
+    assert chat_core(few).short == ("ARC-Easy", "ARC-Challenge", "MMLU", "GSM8K")
 
 
 def test_wilson_interval_is_the_published_one():
