@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 
 from marin.cli.main import dispatch
 from marin.errors import ResultsError, StorageError
-from marin.site.leaderboard import api, build, curves, downloads, pareto, scaling_view, timeline
+from marin.site.leaderboard import api, build, curves, downloads, pareto, scaling_view, timeline, track_page
 from marin.site.leaderboard.build import build_site
 from marin.site.leaderboard.output import RECORD, SiteWriter
 from marin.speedrun.leaderboard import build_board, collect
@@ -180,6 +180,21 @@ def test_page_is_written_again_when_the_same_change_gives_another_figure_at_anot
         build.write_site(build_board(rows(core)), SiteWriter(str(tmp_path)))
         (page,) = tmp_path.glob("entries/mine-d24-*.html")
         assert f"12 1 {core:.4f}" in _words(page)
+
+
+def test_every_page_of_a_table_has_a_column_that_came_with_an_entry_of_another(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(track_page, "PAGE_SIZE", 2)
+    for times in ({}, {"training_time": 60.0, "training_hardware_flops": 60.0 * 312e12}):
+        rows = []
+        for number in range(4):
+            figures = {"training_time": None} | (times if number == 0 else {})
+            run = run_info(tokenized_dataset="fineweb-edu", **{"eval/paloma/c4_en/bpb": 1.0 + number, **figures})
+            rows += rows_of(run, f"size_{number}", f"size_{number}/speedrun_results.json")
+        build.write_site(build_board(rows), SiteWriter(str(tmp_path)))
+        for page in ("fineweb-edu.html", "fineweb-edu.page-2.html"):
+            assert ('data-column="training_time"' in (tmp_path / "tracks" / page).read_text()) == bool(times), page
 
 
 def test_site_built_over_an_earlier_one_is_the_site_built_anew_whatever_changed(

@@ -262,7 +262,7 @@ class _Site:
         for number, path in paths.items():
             shown = slice((number - 1) * track_page.PAGE_SIZE, number * track_page.PAGE_SIZE)
             front = [values["budgets"], values["records"], scaling, repr(head)] if number == 1 else [num_pages]
-            inputs = digest_of([self.digest, entries[shown], front, view.summary["title"]])
+            inputs = digest_of([self.digest, entries[shown], front, view.summary["title"], repr(values["columns"])])
             if not self._writer.is_fresh(path, inputs):
                 text = self.render(
                     "track.html.j2",
