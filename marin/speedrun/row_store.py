@@ -3,7 +3,7 @@
 A directory of our own holds one file of JSON lines; nothing that was submitted lies in it as it was. A row is taken from it only
 if every byte that verification reads is the same, by the same checks: the digest covers the submission's evidence, the names and
 sizes of its other files, the keys whose statements count, and the source of the checks themselves. What depends on today's date,
-such as a run that has not been completed yet, is not kept.
+such as a run that has not been completed yet or a key that is valid for a time, is not kept.
 """
 
 import dataclasses
@@ -23,6 +23,9 @@ from marin.speedrun.verdict import Finding, RungVerdict, Verdict
 from marin.storage import files
 
 FILE_NAME = "rows.jsonl"
+_STATEMENTS = "statements"
+# The rules, and of other parts what verification asks: peaks, batches, CORE's baselines, the log's chain and times.
+_DECIDING = ("speedrun/**/*.py", "hardware.py", "data/batch_schedule.py", "data/core_tasks.py", "tracking/*.py")
 _EVIDENCE = (results.FILE_NAME, "run.json", "metrics.jsonl", "evaluation.json", "challenge.json", "withdrawn.json")
 _MOST_FILES = 2_000
 _SMALL_FILE = 1 << 16  # bytes; read at once
@@ -38,7 +41,9 @@ class RowStore:
         self, directory: str | os.PathLike[str], allowed_signers: str | os.PathLike[str] | None = None
     ) -> None:
         path = files.join(os.fspath(directory), FILE_NAME)
-        self._lines = KeptLines(path, program_digest() + _signers_digest(allowed_signers))
+        signers = _signers_of(allowed_signers)
+        self._lines = KeptLines(path, program_digest() + hashlib.sha256(signers).hexdigest())
+        self._signers_expire = b"valid-" in signers.lower()  # `valid-after` and `valid-before` of ALLOWED SIGNERS
 
     def key_of(self, directory: str, source: str, listing: Sequence[os.DirEntry[str]]) -> str | None:
         """What the rows of the submission in `directory` are kept under; None where it cannot be told.
@@ -47,8 +52,14 @@ class RowStore:
             source: its results file, relative to what was searched.
             listing: what the directory holds, from `list_directory`.
         """
+        if self._signers_expire and any(entry.name == _STATEMENTS for entry in listing):
+            return None
         evidence = _evidence_digest(directory, listing)
-        return None if evidence is None else key_of(f"{source}\0{evidence}".encode("utf-8", "surrogatepass"))
+        if evidence is None:
+            return None
+        # A run whose file lies right in what was searched is named by that directory.
+        name = os.path.basename(os.path.realpath(directory)) if "/" not in source else ""
+        return key_of(f"{name}\0{source}\0{evidence}".encode("utf-8", "surrogatepass"))
 
     def rows_of_list(
         self, path: str | os.PathLike[str], read: Callable[[], Sequence[Row | Unreadable]]
@@ -58,7 +69,9 @@ class RowStore:
             return read()
         with open(path, "rb") as file:
             evidence = hashlib.file_digest(file, "sha256").hexdigest()
-        name = pathlib.PurePath(path).name
+        # A log of modded-nanogpt is named and dated by its directory.
+        folder = pathlib.Path(path).resolve().parent.name
+        name = f"{folder}/{pathlib.PurePath(path).name}"
         return self.rows_of(f"list {name}\0{evidence}".encode("utf-8", "surrogatepass"), read)
 
     def rows_of(self, evidence: bytes, read: Callable[[], Sequence[Row | Unreadable]]) -> Sequence[Row | Unreadable]:
@@ -167,7 +180,7 @@ def _evidence_digest(directory: str, listing: Sequence[os.DirEntry[str]]) -> str
                 state.update(f"{name}\0{status.st_mode:o} {status.st_size}\0".encode("utf-8", "surrogatepass"))
                 if entry.is_dir(follow_symlinks=False):
                     pending.append(entry.path)
-                elif entry.name in _EVIDENCE or "statements" in name.split(os.sep):
+                elif entry.name in _EVIDENCE or _STATEMENTS in name.split(os.sep):
                     state.update(_file_digest(entry.path, status.st_size))
     except OSError:
         return None
@@ -191,18 +204,24 @@ def _file_digest(path: str, size: int) -> bytes:
         return hashlib.sha256(file.read()).digest()
 
 
-def _signers_digest(allowed_signers: str | os.PathLike[str] | None) -> str:
-    is_there = allowed_signers is not None and os.path.isfile(allowed_signers)
-    return hashlib.sha256(
-        pathlib.Path(allowed_signers).read_bytes() if allowed_signers and is_there else b""
-    ).hexdigest()
+def _signers_of(allowed_signers: str | os.PathLike[str] | None) -> bytes:
+    if allowed_signers is None or not os.path.isfile(allowed_signers):
+        return b""
+    return pathlib.Path(allowed_signers).read_bytes()
+
+
+def program_files() -> list[pathlib.Path]:
+    """The source of everything that decides what a row or a fit says."""
+    root = pathlib.Path(__file__).parents[1]
+    found = [path for part in _DECIDING for path in root.glob(part)]
+    return sorted(path for path in found if path.is_file())
 
 
 @functools.lru_cache(maxsize=1)
 def program_digest() -> str:
-    """Of the source of everything that decides what a row or a fit says."""
-    here = pathlib.Path(__file__).parent
+    """Of `program_files`."""
+    root = pathlib.Path(__file__).parents[1]
     state = hashlib.sha256()
-    for path in sorted([*here.rglob("*.py"), here.parent / "hardware.py"]):
-        state.update(path.relative_to(here.parent).as_posix().encode() + path.read_bytes())
+    for path in program_files():
+        state.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     return state.hexdigest()

@@ -143,6 +143,19 @@ def test_a_log_that_is_not_of_a_whole_run_is_unreadable_with_the_reason(
     assert found.source == "log.txt" and words in found.reason
 
 
+def test_log_is_named_and_dated_by_its_directory_also_from_what_was_kept(tmp_path: pathlib.Path) -> None:
+    folders = [tmp_path / "2025-01-16_Sub3Min", tmp_path / "2025-02-01_Faster"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "run.txt").write_text(_log())
+    for folder in folders:
+        store = RowStore(tmp_path / "cache")
+        (row,) = read_list(folder / "run.txt", store)
+        store.save()
+        assert isinstance(row, Row)
+        assert (row.run_name, row.date) == (f"{folder.name}/run", folder.name[:10])
+
+
 def test_a_clock_that_is_set_back_in_the_first_steps_is_the_early_programs_way(tmp_path: pathlib.Path) -> None:
     (tmp_path / "log.txt").write_text(_log().replace("step:10/500 train_time:570ms", "step:10/500 train_time:42932ms"))
     (found,) = read_modded_logs(tmp_path / "log.txt")

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import pytest
 from example_runs import run_json
 
+from marin.speedrun import row_store
 from marin.speedrun.importers import read_results_tree, results_tree
+from marin.speedrun.leaderboard import collect
 from marin.speedrun.row_store import RowStore
 from marin.speedrun.rows import Row, Unreadable
 
@@ -105,3 +107,26 @@ def test_directory_that_cannot_be_listed_is_said(tmp_path: pathlib.Path, monkeyp
     row, problem = read_results_tree(tmp_path)
     assert isinstance(row, Row) and row.source == "one/speedrun_results.json"
     assert problem == Unreadable("two", "the directory cannot be listed (Permission denied): check its permissions")
+
+
+def test_run_right_in_what_was_searched_is_named_by_its_directory_also_from_what_was_kept(
+    tmp_path: pathlib.Path,
+) -> None:
+    _write(tmp_path / "one")
+    for name, other in (("one", "two"), ("two", "three")):
+        board = collect([tmp_path / name], cache=tmp_path / "cache")
+        assert [row.run_name for row in board.rows] == [name]
+        (tmp_path / name).rename(tmp_path / other)
+
+
+def test_rows_are_kept_by_all_of_the_program_that_decides_them() -> None:
+    # Of what reading and verifying import, the rest finds files, starts processes and says what went wrong.
+    other = ("children", "errors", "execution", "flags", "main_module", "parts", "resources", "storage")
+    root = pathlib.Path(row_store.__file__).parents[1]
+    code = "import sys, marin.speedrun.verification, marin.speedrun.leaderboard, marin.speedrun.scaling_fit\n"
+    code += "print(*(m.__file__ for name, m in sys.modules.items() if name.startswith('marin.')), sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    loaded = {pathlib.Path(line) for line in done.stdout.splitlines()}
+    missing = {path.relative_to(root) for path in loaded - set(row_store.program_files()) if path.name != "__init__.py"}
+    assert root / "data" / "core_tasks.py" in loaded
+    assert sorted(str(path) for path in missing if path.parts[0].removesuffix(".py") not in other) == []

@@ -11,6 +11,7 @@ import pytest
 from forgeries.honest import Plan, write_submission
 
 from marin.errors import ConfigError
+from marin.speedrun.row_store import RowStore, list_directory
 from marin.speedrun.verdict import Verdict
 from marin.speedrun.verification import Context, Submission, verify_submission
 from marin.speedrun.verification.statements import NAMESPACE, Kind, Measured, Predicate, envelope, make_statement
@@ -74,6 +75,21 @@ def test_statement_of_a_listed_signer_lifts_its_rung_for_the_runs_it_names(
     assert (first[rung].outcome, first.level) == ("open", "log")
     assert (second[rung].outcome, second.level) == ("passed", rung)
     assert "judge@example.org found" in second[rung].findings[0].message
+
+
+def test_verdict_by_a_key_that_is_valid_for_a_time_is_not_kept(contest: Contest, tmp_path: pathlib.Path) -> None:
+    def key() -> str | None:
+        store = RowStore(tmp_path / "cache", contest.allowed)
+        return store.key_of(str(contest.directory), "s/speedrun_results.json", list_directory(str(contest.directory)))
+
+    without_time = contest.allowed.read_text()
+    contest.allowed.write_text(without_time.replace("namespaces=", 'VALID-before="20990101",namespaces='))
+    assert key() is not None
+    contest.state("re-evaluation", "judge", contest.measured())
+    assert contest.verdicts()[0]["re-evaluated"].outcome == "passed"
+    assert key() is None
+    contest.allowed.write_text(without_time)
+    assert key() is not None
 
 
 def test_statement_of_a_stranger_lifts_nothing(contest: Contest) -> None:
