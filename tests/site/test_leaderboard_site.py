@@ -21,11 +21,13 @@ from pydantic import TypeAdapter
 
 from marin.cli.main import dispatch
 from marin.errors import ResultsError, StorageError
-from marin.site.leaderboard import api, build, curves, downloads, pareto, scaling_view, timeline, track_page
+from marin.site.leaderboard import api, build, curves, downloads, entry_page, pareto, scaling_view, timeline, track_page
 from marin.site.leaderboard.build import build_site
 from marin.site.leaderboard.output import RECORD, SiteWriter
+from marin.speedrun import row_store
 from marin.speedrun.leaderboard import build_board, collect
 from marin.speedrun.rows import Row, rows_of
+from marin.speedrun.verdict import RUNGS
 
 SCRIPTS = 3  # at most: the site's and the rows'; data never becomes one
 
@@ -164,6 +166,19 @@ def test_site_rebuilt_writes_only_what_changed_and_removes_what_is_gone(
     smaller = collect([results_dir / "family"])
     build.write_site(smaller, SiteWriter(str(tmp_path)), [results_dir / "family"])
     assert not page.exists()
+
+
+def test_site_is_written_again_by_a_program_whose_rules_are_others(
+    results_dir: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = collect([results_dir / "hello"])
+    build.write_site(board, SiteWriter(str(tmp_path)))
+    for module in (build, entry_page, api):
+        monkeypatch.setattr(module, "DOES_NOT_PROVE", dict.fromkeys(RUNGS, "anything at all"))
+    monkeypatch.setattr(row_store, "program_digest", lambda: "of other rules")
+    build.write_site(board, SiteWriter(str(tmp_path)))
+    (page,) = tmp_path.glob("entries/hello-*.html")
+    assert "Does not prove anything at all." in _words(page)
 
 
 def test_page_is_written_again_when_the_same_change_gives_another_figure_at_another_depth(

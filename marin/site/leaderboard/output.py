@@ -12,6 +12,7 @@ import pathlib
 from typing import Any
 
 from marin.errors import StorageError
+from marin.speedrun import row_store
 from marin.storage import files
 
 RECORD = ".build.json"
@@ -128,7 +129,7 @@ def program_digest() -> str:
     root = _HERE.parent
     sources = [*root.glob("*.py"), *root.glob("static/*"), *_HERE.rglob("*")]
     kept = sorted(path for path in sources if path.is_file() and path.suffix in (".py", ".j2", ".css", ".js", ".svg"))
-    whole = hashlib.sha256()
+    whole = hashlib.sha256(row_store.program_digest().encode())  # pages say what rungs and tracks are, and CORE by task
     for path in kept:
         whole.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
     return whole.hexdigest()[:24]
