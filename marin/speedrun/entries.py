@@ -19,6 +19,7 @@ from marin.speedrun.verdict import RUNGS, Finding, Outcome, Rung, RungVerdict, V
 METRIC_KEYS: tuple[Metric, ...] = ("bits_per_byte", "core", "loss")
 COST_KEYS: tuple[Cost, ...] = ("training_hardware_flops", "model_flops", "training_time", "total_tokens")
 _VALUES = (*METRIC_KEYS, *COST_KEYS, "mfu")
+_OF_A_SET = ("bits_per_byte", "loss")
 
 __all__ = ["Entry", "Spread", "entries_of"]
 
@@ -55,7 +56,7 @@ class StatedRuns(Sequence[dict[str, Any]]):
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One line of a track's table. `values` are means over the runs that state the figure; `None` is "not stated"."""
+    """One line of a track's table. `values` are means over the runs that state the figure, a cost over all; `None` is "not stated"."""
 
     key: str  # stable and URL-safe
     track: str
@@ -118,7 +119,7 @@ def _entry(track: Track, identity: tuple[str | None, ...], members: list[Row], e
     first = rows[0]
     name = _common_name(rows)
     named = "\0".join(map(str, (name, *identity))).encode("utf-8", "surrogatepass")
-    values = {key: _mean([getattr(row, key) for row in rows]) for key in _VALUES}
+    values = {key: _mean_of(key, rows) for key in _VALUES}
     return Entry(
         key=f"{slug(name)}-{hashlib.sha256(named).hexdigest()[:_KEY_DIGITS]}",
         track=track.key,
@@ -180,6 +181,21 @@ def slug(text: str) -> str:
     return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")[:60].strip("-") or "entry"
 
 
+def _mean_of(key: str, rows: list[Row]) -> float | None:
+    """The mean of a figure over the runs that state it.
+
+    None where a run states no such cost, as the others' mean would leave out the dear ones, and where bits per byte or losses are of
+    several evaluation sets, which say nothing about each other.
+    """
+    values = [getattr(row, key) for row in rows]
+    if len(rows) > 1 and (
+        (key in COST_KEYS and None in values)
+        or (key in _OF_A_SET and len({(row.evaluation_set, row.evaluation_digest) for row in rows}) > 1)
+    ):
+        return None
+    return _mean(values)
+
+
 def _mean(values: list[float | None]) -> float | None:
     if len(values) == 1:
         return None if values[0] is None else float(values[0])
@@ -215,7 +231,9 @@ def _details(track: Track, rows: list[Row], values: dict[str, float | None]) -> 
                     f"{gate} does not hold for {len(missed)} of {len(rows)} runs: {'not stated' if figure is None else f'{figure:.6g}'}"
                 )
     if values[track.cost] is None and values[track.metric] is not None:
-        reasons.append(f"{track.cost.replace('_', ' ')}: not stated, and quality is ranked by what it cost")
+        unstated = sum(row.value(track.cost) is None for row in rows)
+        of_runs = f" by {unstated} of {len(rows)} runs" if len(rows) > 1 else ""
+        reasons.append(f"{track.cost.replace('_', ' ')}: not stated{of_runs}, and quality is ranked by what it cost")
     return {
         "not_ranked": reasons,
         "runs": StatedRuns(tuple(rows)),
@@ -247,24 +265,23 @@ def _merge_rung(name: Rung, found: list[RungVerdict]) -> RungVerdict:
 
 
 DEPTHS = range(12, 27)
+_EVIDENCE = ("core", "bits_per_byte", "training_time")
 
 
 def evidence_at_depths(rows: Iterable[Row]) -> Evidence:
-    """For each author and family: what its runs reach at every depth, to be shown where a change must hold at others too.
+    """For each author and family: what its runs that count reach at every depth, to be shown where a change must hold at others too.
 
     Figures are means over the runs of a depth; `None` is "not stated".
     """
     groups: dict[tuple[str, str], dict[int, list[Row]]] = {}
     for row in rows:
-        if row.depth is not None and row.depth in DEPTHS:
+        if row.depth is not None and row.depth in DEPTHS and row.counts:
             groups.setdefault((row.author, family_of(row)), {}).setdefault(row.depth, []).append(row)
     evidence = {}
     for key, depths in groups.items():
         evidence[key] = [
             {
-                "depth": depth, "runs": len({row.digest for row in found}), "core": _mean([row.core for row in found]),
-                "bits_per_byte": _mean([row.bits_per_byte for row in found]),
-                "training_time": _mean([row.training_time for row in found]),
+                "depth": depth, "runs": len({row.digest for row in found}), **{key: _mean_of(key, found) for key in _EVIDENCE},
             }
             for depth, found in sorted(depths.items())
         ]  # fmt: skip

@@ -193,6 +193,30 @@ def test_time_to_gpt2_ranks_by_time_and_needs_the_mean_above_the_bound_and_the_t
     assert by_name["faster"].is_record and not by_name["single/0"].is_record
 
 
+def test_an_entry_of_which_some_runs_state_no_time_has_no_rank_and_is_no_record() -> None:
+    rows = _node_entry("mine", [0.270, 0.268, 0.272, 0.266, 0.274], 9000.0, 1)
+    rows[2:] = [dataclasses.replace(row, training_time=None, training_hardware_flops=None) for row in rows[2:]]
+    board = _track(rows, TIME_TO_GPT2)
+    (entry,) = board.entries
+    assert (entry.rank, entry.is_record, entry.values["training_time"]) == (None, False, None)
+    assert "training time: not stated by 3 of 5 runs" in entry.details["not_ranked"][0]
+    assert board.records == ()
+
+
+def test_figures_of_several_evaluation_sets_have_no_mean_and_runs_that_do_not_count_are_no_evidence() -> None:
+    other = {"name": "nanochat/validation", "bits_per_byte": 0.75}
+    rows = [
+        _node_row("mine/0", 0.27, 3000.0, seed=0, model_config={"depth": 24}),
+        _node_row("mine/1", 0.27, 3000.125, seed=1, model_config={"depth": 24}, evaluation=other, **{"eval/paloma/c4_en/bpb": None}),
+        _node_row("mine/2", 0.20, 3000.25, seed=2, model_config={"depth": 12}, total_tokens=-1),
+    ]  # fmt: skip
+    entry = next(entry for entry in _track(rows, TIME_TO_GPT2).entries if entry.counts)
+    assert (len(entry.rows), entry.values["core"], entry.values["bits_per_byte"]) == (2, 0.27, None)
+    assert [(line["depth"], line["runs"], line["bits_per_byte"]) for line in entry.details["evidence"]] == [
+        (24, 2, None)
+    ]
+
+
 def test_an_entry_of_time_to_gpt2_shows_what_its_change_does_at_other_depths() -> None:
     rows = [
         _node_row(f"mine/d{depth}-{seed}", core, 3000.0 + seed / 8, seed=seed, model_config={"depth": depth})
