@@ -1,6 +1,7 @@
 """The built site: complete, deterministic, incremental, self-contained, and inert whatever the files say."""
 
 import csv
+import hashlib
 import html.parser
 import io
 import json
@@ -16,7 +17,7 @@ from xml.etree import ElementTree
 
 import pyarrow.parquet
 import pytest
-from example_runs import run_info
+from example_runs import run_info, run_json
 from pydantic import TypeAdapter
 
 from marin.cli.main import dispatch
@@ -425,6 +426,31 @@ def test_curves_of_a_strangers_log_are_bounded_and_keep_spikes(tmp_path: pathlib
     assert (777, 9.0) in curve.series
     assert curve.series[0] == (0, 3.0) and curve.series[-1][0] == 1999
     assert "2000 steps" in curve.text
+
+
+def test_curve_of_figures_that_differ_by_less_than_a_picture_shows_is_none(tmp_path: pathlib.Path) -> None:
+    log = tmp_path / "metrics.jsonl"
+    log.write_text("".join(json.dumps({"event": "step", "step": k, "grad_norm": k * 5e-324}) + "\n" for k in range(3)))
+    assert curves.read_curves(log) == []
+
+
+def test_curves_of_runs_at_the_same_place_in_two_directories_are_each_of_its_own_log(tmp_path: pathlib.Path) -> None:
+    for folder, loss in (("one", 5.0), ("two", 7.0), ("three", None)):
+        place = tmp_path / folder / "mine"
+        place.mkdir(parents=True)
+        digests = None
+        if loss is not None:
+            lines = [json.dumps({"event": "step", "step": step, "loss": loss - step}) + "\n" for step in range(3)]
+            (place / "metrics.jsonl").write_text("".join(lines))
+            digests = {"metrics_log": hashlib.sha256((place / "metrics.jsonl").read_bytes()).hexdigest()}
+        run = run_json(description=folder, author={"name": folder, "affiliation": "", "url": None}, digests=digests)
+        (place / "speedrun_results.json").write_text(json.dumps(run))
+    build_site([tmp_path / folder for folder in ("one", "two", "three")], [], tmp_path / "site")
+    shown = {}
+    for path in (tmp_path / "site" / "data" / "entries").glob("*.json"):
+        entry = json.loads(path.read_text())
+        shown[entry["entry"]["author"]] = [curve["values"][0] for curve in entry["curves"]]
+    assert shown == {"one": [5.0], "two": [7.0], "three": []}
 
 
 def test_site_shows_the_curves_of_a_log_beside_the_results(results_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -5,6 +5,7 @@ and nothing in it names a file.
 """
 
 import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -47,17 +48,28 @@ class Curve:
 def find_log(roots: Sequence[pathlib.Path], row: Row) -> pathlib.Path | None:
     """The log beside the results file that a row was read from, if there is one below the directories that were searched.
 
+    Where several of them have results at the same place, it is the log that the row's results name by its digest.
+
     Args:
         roots: those directories, resolved.
     """
     number = row.run_name.rpartition("#")[2]
     index = int(number) - 1 if number.isascii() and number.isdigit() and 0 < len(number) < 7 else 0
-    for base in roots:
+    homes = roots if len(roots) < 2 else [base for base in roots if (base / row.source).is_file()]
+    for base in homes:
         folder = os.path.dirname(os.path.join(base, row.source))
         for name in (os.path.join(folder, "logs", str(index), _LOG), os.path.join(folder, _LOG)):
             if os.path.isfile(name) and (path := pathlib.Path(name)).resolve().is_relative_to(base):
-                return path
+                if len(homes) == 1 or _digest(path) == row.log_digest:
+                    return path
+                break
     return None
+
+
+def _digest(path: pathlib.Path) -> str | None:
+    if path.stat().st_size > _MAX_BYTES:
+        return None
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def read_curves(path: pathlib.Path) -> list[Curve]:
@@ -94,7 +106,8 @@ def _read_steps(path: pathlib.Path) -> dict[int, dict[str, float]]:
 def _figure(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e12:
         return None
-    return float(value) if math.isfinite(value) else None
+    # What is too small for a picture is zero: a range of such figures has no ticks.
+    return (float(value) if abs(value) > 1e-30 else 0.0) if math.isfinite(value) else None
 
 
 def draw_curve(title: str, series: list[tuple[int, float]]) -> Curve:
