@@ -34,6 +34,10 @@ def run(args: argparse.Namespace) -> int:
 
     if (args.kind == "claim") == bool(args.measured):
         raise ConfigError("give --measured FILE with --kind re-evaluation or re-run, and leave it out for a claim")
+    if args.kind == "claim" and args.refuted:
+        raise ConfigError(
+            "--refuted is about another's claim: give --kind re-evaluation or re-run, and --measured FILE"
+        )
     submission = Submission.read(args.directory)
     measured = strict_json.read_json(args.measured) if args.measured else []
     today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
@@ -48,6 +52,12 @@ def run(args: argparse.Namespace) -> int:
         )
     except ValidationError as error:
         raise ConfigError(f"{args.measured}: {results.explain(error)}") from None
+    numbers = [item.run for item in predicate.measured]
+    if args.measured and (not numbers or max(numbers) >= len(submission.runs)):
+        said = f"names run {max(numbers)}" if numbers else "names no run"
+        raise ConfigError(
+            f"{args.measured} {said}, so the statement would say nothing: the runs of {args.directory} are 0 to {len(submission.runs) - 1}"
+        )
     content = statements.make_statement(submission, args.kind, predicate)
     envelope = statements.envelope(content, pathlib.Path(args.key).expanduser())
     name = f"{args.kind}-{hashlib.sha256(content).hexdigest()[:12]}.json"

@@ -131,3 +131,24 @@ def test_sign_and_verify_work_without_a_network(
     assert "reached: re-evaluated" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="--measured"):
         dispatch(["sign", str(submission), "--key", str(key), "--kind", "re-run"])
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+@pytest.mark.parametrize(
+    ("found", "flags", "words"),
+    [
+        ('[{"run": 1, "bits_per_byte": 1.5}]', ["--kind", "re-run"], r"names run 1, .* are 0 to 0"),
+        ("[]", ["--kind", "re-evaluation", "--refuted"], r"names no run, .* are 0 to 0"),
+        (None, ["--refuted"], r"--refuted is about another's claim"),
+    ],
+)
+def test_sign_of_what_would_say_nothing_is_refused(
+    submission: pathlib.Path, tmp_path: pathlib.Path, found: str | None, flags: list[str], words: str
+) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True)
+    if found is not None:
+        (tmp_path / "found.json").write_text(found)
+        flags = [*flags, "--measured", str(tmp_path / "found.json")]
+    with pytest.raises(ConfigError, match=words):
+        dispatch(["sign", str(submission), "--key", str(tmp_path / "key"), *flags])
+    assert not (submission / "statements").exists()
