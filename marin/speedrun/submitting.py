@@ -22,6 +22,7 @@ from marin.speedrun.entries import Entry
 from marin.speedrun.evaluation_record import EVALUATION_FILE
 from marin.speedrun.leaderboard import TrackBoard
 from marin.speedrun.results import FILE_NAME, Author, RunInfo, dump_results
+from marin.speedrun.verification import statements
 from marin.speedrun.verification.submission import LOGS
 from marin.storage import files
 from marin.tracking.run_record import METRICS_FILE, RUN_FILE
@@ -203,7 +204,7 @@ def place(
     Args:
         repository_results: the directory of all submissions, this one among them.
     """
-    board = leaderboard.collect([repository_results], rows_files)
+    board = leaderboard.collect([repository_results], rows_files, allowed_signers=statements.ALLOWED_SIGNERS)
     own = (directory / FILE_NAME).resolve().relative_to(repository_results.resolve()).as_posix()
     found = []
     for track_board in board.tracks:

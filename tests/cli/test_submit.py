@@ -3,9 +3,11 @@
 import http.server
 import io
 import json
+import os
 import pathlib
 import random
 import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -21,7 +23,7 @@ from marin.speedrun.evaluation_record import EvaluationRecord
 from marin.speedrun.pull_request import body, fenced, markdown_text
 from marin.speedrun.results import Author, dump_results, load_results
 from marin.speedrun.verdict import Verdict
-from marin.speedrun.verification import verify_submission
+from marin.speedrun.verification import statements, verify_submission
 
 SECRET = "s3cret-value-of-this-test"
 
@@ -159,6 +161,28 @@ def _unsigned(run: pathlib.Path) -> None:
     (info,) = load_results(path)
     nobody = Author(name="(none given)", affiliation="(none given)")
     path.write_bytes(dump_results([info.model_copy(update={"author": nobody})]))
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+def test_submit_of_a_run_that_a_listed_signer_refuted_is_not_ready_and_shows_no_rank(
+    place: Place, tmp_path: pathlib.Path, monkeypatch, capsys
+):
+    keygen = shutil.which("ssh-keygen", path=os.defpath) or ""
+    monkeypatch.setenv("PATH", os.path.dirname(keygen))
+    subprocess.run([keygen, "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True)
+    (tmp_path / "signers").write_text(f"judge@example.org {(tmp_path / 'key.pub').read_text()}")
+    monkeypatch.setattr(statements, "ALLOWED_SIGNERS", tmp_path / "signers")
+    place.add_runs(Plan(seed=0))
+    assert place.submit() == 0
+    (tmp_path / "found.json").write_text('[{"run": 0, "bits_per_byte": 7.5}]')
+    flags = ["--key", str(tmp_path / "key"), "--kind", "re-run", "--measured", str(tmp_path / "found.json")]
+    assert dispatch(["sign", str(place.directory), *flags]) == 0
+    capsys.readouterr()
+    assert place.submit() == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "judge@example.org found 7.5000 bits per byte" in said and "not confirmed" in said
+    assert "without a rank: its verdict does not allow one" in said
+    assert dispatch(["verify", str(place.directory), "--allowed-signers", str(tmp_path / "signers")]) == 1
 
 
 def test_submit_puts_a_name_to_runs_that_have_none(place: Place, capsys):
