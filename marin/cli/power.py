@@ -57,7 +57,9 @@ def run(args: argparse.Namespace) -> int:
         "a fixed bound" if args.against is None else f"a record of {args.against} run{'s' if args.against != 1 else ''}"
     )
     print(f"{fewest} run{'s' if fewest != 1 else ''}: enough to show {args.effect:g} in {unit} against {versus}")
-    print(f"  power     {plan.power:.1%} with {plan.runs} runs, one-sided test at p < {p_value:g}")
+    print(
+        f"  power     {plan.power:.1%} with {plan.runs} run{'s' if plan.runs != 1 else ''}, one-sided test at p < {p_value:g}"
+    )
     source = noise.source if from_track and noise else "given"
     print(f"  noise     sd {sd:g} between runs ({source})")
     if track is not None and track.min_runs > plan.runs:

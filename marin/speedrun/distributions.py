@@ -7,9 +7,11 @@ every function with SciPy's. Accurate to about eight digits; F with very many de
 import functools
 import math
 import statistics
+from collections.abc import Callable
 
 _NORMAL = statistics.NormalDist()
 _TINY = 1e-300
+_PARTS = 100
 
 
 def normal_cdf(x: float) -> float:
@@ -69,13 +71,7 @@ def t_power(shift: float, df: float, p_value: float) -> float:
     if math.isinf(df):
         return normal_cdf(shift - critical)
 
-    constant = (df / 2) * math.log(df / 2) - math.lgamma(df / 2) + math.log(2)
-
-    def density(s: float) -> float:  # of the estimated over the true standard deviation
-        if s <= 0:
-            return math.sqrt(2 / math.pi) if df == 1 else 0.0
-        return math.exp(constant + (df - 1) * math.log(s) - df * s * s / 2)
-
+    density = _deviation_density(df)
     width = 12 / math.sqrt(2 * df)
     low, high = max(0.0, 1 - width), 1 + width
     parts = 400 + 2 * int(10 * critical * (high - low))  # the normal distribution turns within 1 / critical
@@ -85,6 +81,29 @@ def t_power(shift: float, df: float, p_value: float) -> float:
         s = low + i * step
         total += (1 if i in (0, parts) else 4 if i % 2 else 2) * density(s) * normal_cdf(shift - critical * s)
     return min(1.0, total * step / 3)
+
+
+def _deviation_density(df: float) -> Callable[[float], float]:
+    """Of the standard deviation that is estimated with `df` degrees of freedom over the true one."""
+    constant = (df / 2) * math.log(df / 2) - math.lgamma(df / 2) + math.log(2)
+
+    def density(s: float) -> float:
+        if s <= 0:
+            return math.sqrt(2 / math.pi) if df == 1 else 0.0
+        return math.exp(constant + (df - 1) * math.log(s) - df * s * s / 2)
+
+    return density
+
+
+@functools.lru_cache(maxsize=256)
+def deviations_from_one_on(df: int) -> tuple[tuple[float, float], ...]:
+    """What is reckoned with where an estimate with `df` degrees of freedom is not taken below the true deviation: (part of it, probability)."""
+    if df < 1:
+        return ((1.0, 1.0),)
+    density = _deviation_density(df)
+    step = 12 / math.sqrt(2 * df) / _PARTS
+    above = [(s, density(s) * step) for s in (1 + step * (k + 0.5) for k in range(_PARTS))]
+    return ((1.0, 1 - math.fsum(weight for _, weight in above)), *above)
 
 
 @functools.lru_cache(maxsize=256)

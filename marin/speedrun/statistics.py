@@ -11,7 +11,15 @@ import math
 from collections.abc import Sequence
 
 from marin.errors import ConfigError
-from marin.speedrun.distributions import expected_best_of, f_cdf, t_cdf, t_power, t_quantile
+from marin.speedrun.distributions import (
+    deviations_from_one_on,
+    expected_best_of,
+    f_cdf,
+    normal_cdf,
+    t_cdf,
+    t_power,
+    t_quantile,
+)
 
 SUSPICIOUSLY_CLOSE = 0.001
 MOST_RUNS = 100_000
@@ -231,8 +239,16 @@ def plan_runs(
             df = 0.0 if df <= 0 or rest <= 0 else (ours + theirs) ** 2 / (ours**2 / df + theirs**2 / rest)
         if df <= 0:
             return 0.0
-        error = sd * math.sqrt(ours + theirs)
-        return t_power(effect / error, df, p_value)
+        shift = effect / (sd * math.sqrt(ours + theirs))
+        if extra == 0:
+            return t_power(shift, df, p_value)
+        # Runs that lie further apart than the noise model says are reckoned with as they lie, closer ones by the model.
+        critical = t_quantile(1 - p_value, df)
+        return math.fsum(
+            one * other * normal_cdf(shift - critical * math.sqrt((ours * a * a + theirs * b * b) / (ours + theirs)))
+            for a, one in deviations_from_one_on(n - 1)
+            for b, other in deviations_from_one_on(0 if against is None else against - 1)
+        )
 
     best = power_of(MOST_RUNS)
     if best < power:

@@ -192,6 +192,25 @@ def test_planned_runs_reach_the_power_by_simulation_and_one_fewer_does_not(again
     assert plan.power >= 0.8
 
 
+@pytest.mark.parametrize(("noise_runs", "against"), [(None, None), (7, None), (None, 3), (7, 4)])
+def test_planned_power_is_that_of_the_test_with_a_noise_model(noise_runs: int | None, against: int | None) -> None:
+    # Runs that lie further apart than the model says are judged by their own spread, which costs power.
+    noise = Noise(1.0, noise_runs, "a test")
+    plan = plan_runs(3.0, sd=1.0, noise_runs=noise_runs, known=noise_runs is None, against=against)
+    source = random.Random(6)
+    passed = 0
+    for _ in range(6000):
+        ours = sample_of([source.gauss(3.0, 1.0) for _ in range(plan.runs)])
+        if against is None:
+            found = beats_bound(ours, 0.0, higher_is_better=True, noise=noise)
+        else:
+            theirs = sample_of([source.gauss(0.0, 1.0) for _ in range(against)])
+            found = beats(ours, theirs, higher_is_better=True, noise=noise)
+        passed += found.passes(0.01)
+    assert passed / 6000 == pytest.approx(plan.power, abs=0.015)
+    assert plan.power >= 0.9
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.floats(0.5, 5), st.floats(1.0, 3), st.sampled_from([None, 7]))
 def test_a_larger_effect_needs_no_more_runs(effect: float, factor: float, noise_runs: int | None) -> None:
