@@ -58,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
             raise ConfigError(
                 f"{path}: no such file or directory: give a submission, such as experiments/speedrun/my_run"
             )
+    if args.repository and not commits.is_clone(args.repository):
+        raise ConfigError(f"{args.repository}: no git repository: give the clone that has the commits of the runs")
     if recheck.asked_for(args):
         return recheck.run(args)
     if args.allowed_signers and not pathlib.Path(args.allowed_signers).is_file():

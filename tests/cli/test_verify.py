@@ -101,6 +101,12 @@ def test_verify_looks_up_the_commit_in_a_clone(
     assert "before its commit was made" in " ".join(capsys.readouterr().out.split())
 
 
+def test_verify_with_a_repository_that_is_none_says_so(submission: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    for place in (tmp_path, tmp_path / "none"):
+        with pytest.raises(ConfigError, match="no git repository: give the clone"):
+            dispatch(["verify", str(submission), "--repository", str(place)])
+
+
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
 def test_sign_and_verify_work_without_a_network(
     submission: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]

@@ -6,6 +6,17 @@ import subprocess
 from collections.abc import Callable
 
 
+def is_clone(directory: str | os.PathLike[str]) -> bool:
+    """Whether git knows commits at a directory."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", os.fspath(directory), "rev-parse", "--git-dir"], capture_output=True, timeout=20, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.returncode == 0
+
+
 def commit_times(repository: str | os.PathLike[str]) -> Callable[[str], float | None]:
     """A function from a commit's full name to its time in seconds since 1970; None where the clone has no such commit."""
 
