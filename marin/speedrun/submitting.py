@@ -86,23 +86,40 @@ def read_run(directory: pathlib.Path, prefix: str | os.PathLike[str] | None) -> 
     """A run directory that holds its results.
 
     Raises:
-        ResultsError: if it has none, or they are of several runs.
+        ResultsError: if it has none, they are of several runs, or its `run.json` is missing or damaged.
     """
     if not (directory / FILE_NAME).is_file():
         raise ResultsError(f"{directory} has no {FILE_NAME}: run the same command again, it ends with the results")
+    if not (directory / RUN_FILE).is_file():
+        raise _no_run(directory, RUN_FILE)
     infos = results.load_results(directory / FILE_NAME)
     if len(infos) != 1:
         raise ResultsError(f"{directory / FILE_NAME} holds {len(infos)} runs, expected 1")
-    name = json.loads((directory / RUN_FILE).read_text()).get("run_name")
+    try:
+        name = json.loads((directory / RUN_FILE).read_text()).get("run_name")
+    except (ValueError, AttributeError):
+        raise ResultsError(f"{directory / RUN_FILE} is damaged: copy it again from where the run trained") from None
     return FoundRun(str(name), directory, infos[0], None if prefix is None else _evaluation_of(infos[0], prefix))
+
+
+def _no_run(directory: pathlib.Path, missing: str) -> ResultsError:
+    return ResultsError(
+        f"{directory} has results but no {missing}: give the directory in which the run trained, such as"
+        " PREFIX/checkpoints/speedrun/NAME-HASH"
+    )
 
 
 def _evaluation_of(info: RunInfo, prefix: str | os.PathLike[str]) -> pathlib.Path | None:
     """The evaluation step's file that says what the results say."""
     for path in sorted(pathlib.Path(prefix).glob(f"evaluation/speedrun/*/{EVALUATION_FILE}")):
-        content = json.loads(path.read_text())
         said = info.evaluation.model_dump(exclude_none=True) if info.evaluation else None
-        if content.get("evaluation") == said and content.get("sample") == info.sample:
+        try:
+            content = json.loads(path.read_text())
+            found = content.get("evaluation") == said and content.get("sample") == info.sample
+        except (ValueError, AttributeError):  # another's, perhaps, as in `find_runs`
+            print(f"warning: {path} is damaged, so it is not looked at", file=sys.stderr)
+            continue
+        if found:
             return path
     return None
 
@@ -130,6 +147,7 @@ def gather(runs: Sequence[FoundRun], directory: pathlib.Path) -> list[str]:
 
     Raises:
         ConfigError: if there is no run, or a file to be written holds a secret; then nothing is written.
+        ResultsError: if a run has no log; nothing is written then either.
     """
     if not runs:
         raise ConfigError("there is no finished run to gather")
@@ -139,6 +157,8 @@ def gather(runs: Sequence[FoundRun], directory: pathlib.Path) -> list[str]:
         if run.evaluation is not None:
             sources[EVALUATION_FILE] = run.evaluation
         for part, source in sources.items():
+            if not source.is_file():
+                raise _no_run(run.directory, part)
             content[f"{LOGS}/{number}/{part}"] = source.read_bytes()
     for name, data in content.items():
         if found := secrets_in(data.decode("utf-8", "replace")):

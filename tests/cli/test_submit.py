@@ -16,7 +16,7 @@ import pytest
 from forgeries.honest import Plan, write_submission
 
 from marin.cli.main import dispatch
-from marin.errors import ConfigError
+from marin.errors import ConfigError, ResultsError
 from marin.execution.redaction import redact, secrets_in
 from marin.speedrun import submitting
 from marin.speedrun.evaluation_record import EvaluationRecord
@@ -357,3 +357,34 @@ def test_submit_leaves_out_a_damaged_run_and_names_it(place: Place, damaged: str
     (other / "run.json").write_text(damaged)
     assert [found.directory for found in submitting.find_runs(place.prefix, "example").runs] == [run]
     assert f"{other / 'run.json'} is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("part", "content", "problem"),
+    [
+        ("run.json", None, "has results but no run.json: give the directory in which the run trained"),
+        ("metrics.jsonl", None, "has results but no metrics.jsonl"),
+        ("run.json", "{", "run.json is damaged"),
+        ("run.json", "[]", "run.json is damaged"),
+    ],
+)
+def test_submit_of_a_directory_that_is_no_run_says_what_to_give(
+    place: Place, part: str, content: str | None, problem: str
+):
+    (run,) = place.add_runs(Plan())
+    (run / part).unlink()
+    if content is not None:
+        (run / part).write_text(content)
+    with pytest.raises(ResultsError, match=problem):
+        place.submit("--run", str(run))
+
+
+@pytest.mark.parametrize("damaged", ["{", "[]"])
+def test_submit_passes_over_a_damaged_evaluation_and_names_it(place: Place, damaged: str, capsys):
+    place.add_runs(Plan())
+    other = place.prefix / "evaluation" / "speedrun" / "another-00000000" / "evaluation.json"
+    other.parent.mkdir()
+    other.write_text(damaged)
+    assert place.submit() == 0
+    assert f"{other} is damaged" in capsys.readouterr().err
+    assert (place.directory / "logs" / "0" / "evaluation.json").is_file()
