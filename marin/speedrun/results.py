@@ -297,7 +297,10 @@ def _explain_one(item: Any) -> str:
     if item["type"] == "missing":
         return f"field `{field}` is missing"
     message = str(item["msg"]).removeprefix("Input should be ")
-    return f"field `{field}` is {_kind(item['input'])}, expected {message}"
+    if item["type"] == "model_type":
+        message = "an object"
+    where = f"field `{field}`" if field else "the whole"
+    return f"{where} is {_kind(item['input'])}, expected {message}"
 
 
 def _kind(value: Any) -> str:

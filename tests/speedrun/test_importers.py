@@ -64,6 +64,20 @@ def test_a_readmes_table_gives_the_columns_of_the_seed(tmp_path: pathlib.Path) -
     assert (row.hardware, row.stated_runs) == ("8 x H100", 5)
 
 
+def test_a_cell_with_an_escaped_bar_or_a_link_is_read_as_it_is_shown(tmp_path: pathlib.Path) -> None:
+    commit, author = "[6ed7d1d](https://x.com/c/6ed7d1d)", "[@a](https://x.com/a)"
+    (row,) = _table(tmp_path, rf"| 5 | 1.80 | 0.7 | 0.2690 | relu \| gelu | Mar 9 2026 | {commit} | {author} |")
+    assert isinstance(row, Row)
+    assert (row.description, row.date) == ("relu | gelu", "2026-03-09")
+    assert (row.git_commit, row.author) == ("6ed7d1d", "@a")
+
+
+def test_a_public_row_that_is_no_object_says_so_in_plain_words(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "runs.json").write_text('[5, {"run_name": "a", "author": null}]')
+    reasons = [found.reason for found in read_list(tmp_path / "runs.json") if isinstance(found, Unreadable)]
+    assert reasons == ["the whole is 5, expected an object", "field `author` is null, expected an object"]
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -37,6 +37,7 @@ _COLUMNS = {
     "data": ("data", "dataset"),
 }
 _NEEDED = ("time", "core", "description")
+_BAR = re.compile(r"(?<!\\)\|")  # a bar within a cell has a backslash before it
 _MONTHS = {
     name: number
     for number, name in enumerate(
@@ -95,7 +96,9 @@ def read_nanochat_table(path: str | os.PathLike[str] = LEADERBOARD) -> Iterator[
 
 def _cells(line: str) -> list[str] | None:
     text = line.strip()
-    return [cell.strip() for cell in text.strip("|").split("|")] if text.startswith("|") else None
+    if not text.startswith("|"):
+        return None
+    return [cell.strip().replace(r"\|", "|") for cell in _BAR.split(text.removeprefix("|").removesuffix("|"))]
 
 
 def _header(cells: list[str] | None) -> dict[str, int] | None:
@@ -111,7 +114,8 @@ def _header(cells: list[str] | None) -> dict[str, int] | None:
 def _row(cells: list[str], columns: dict[str, int], source: str) -> Row:
     def cell(key: str) -> str | None:
         place = columns.get(key)
-        text = cells[place].replace("**", "").strip("` ") if place is not None and place < len(cells) else ""
+        text = cells[place] if place is not None and place < len(cells) else ""
+        text = _without_links(text[:_LONGEST_TEXT]).replace("**", "").strip("` ")
         return None if text in ("", "-", "–", "—") else text
 
     if len(cells) <= max(columns[key] for key in _NEEDED):
@@ -119,7 +123,7 @@ def _row(cells: list[str], columns: dict[str, int], source: str) -> Row:
     core, runs = _core(cell("core"))
     hours = _number(cell("time"), "time", 1e5)
     bits = _number(cell("bpb"), "val_bpb", 100)
-    description = _without_links((cell("description") or "")[:_LONGEST_TEXT])
+    description = cell("description") or ""
     commit, data, date = cell("commit"), cell("data"), _date(cell("date"))
     reference = commit is None  # the model that is to be beaten: trained on something else, years ago
     info = RunInfo(
