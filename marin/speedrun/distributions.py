@@ -75,11 +75,15 @@ def t_power(shift: float, df: float, p_value: float) -> float:
     width = 12 / math.sqrt(2 * df)
     low, high = max(0.0, 1 - width), 1 + width
     parts = 400 + 2 * int(10 * critical * (high - low))  # the normal distribution turns within 1 / critical
-    step = (high - low) / parts
+    # Over the cube root of s: with fewer than two degrees of freedom the density is not smooth at 0.
+    start, end = low ** (1 / 3), high ** (1 / 3)
+    step = (end - start) / parts
     total = 0.0
     for i in range(parts + 1):
-        s = low + i * step
-        total += (1 if i in (0, parts) else 4 if i % 2 else 2) * density(s) * normal_cdf(shift - critical * s)
+        root = start + i * step
+        s = root**3
+        weight = 1 if i in (0, parts) else 4 if i % 2 else 2
+        total += weight * 3 * root * root * density(s) * normal_cdf(shift - critical * s)
     return min(1.0, total * step / 3)
 
 
