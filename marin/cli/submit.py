@@ -109,11 +109,12 @@ def _gather(args: argparse.Namespace, root: pathlib.Path, directory: pathlib.Pat
     from marin.storage import files
     from marin.storage.prefix import resolve_prefix
 
+    prefix = resolve_prefix(args.prefix)
     if args.run:
-        given = [submitting.read_run(pathlib.Path(run), args.prefix) for run in args.run]
+        with_evaluations = prefix if files.is_local(prefix) else None
+        given = [submitting.read_run(pathlib.Path(run), with_evaluations) for run in args.run]
         gathered = submitting.Gathered(tuple(given), ())
     else:
-        prefix = resolve_prefix(args.prefix)
         if not files.is_local(prefix):
             raise ConfigError(
                 f"the prefix {prefix} is not on this machine: copy the run directories, and give them with --run"

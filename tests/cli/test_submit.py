@@ -185,6 +185,13 @@ def test_submit_of_a_run_that_a_listed_signer_refuted_is_not_ready_and_shows_no_
     assert dispatch(["verify", str(place.directory), "--allowed-signers", str(tmp_path / "signers")]) == 1
 
 
+def test_submit_of_given_runs_takes_their_evaluations_from_the_usual_prefix(place: Place, monkeypatch):
+    (run,) = place.add_runs(Plan())
+    monkeypatch.setenv("MARIN_PREFIX", str(place.prefix))
+    assert dispatch(["submit", str(place.directory), "--run", str(run)]) == 0
+    assert (place.directory / "logs" / "0" / "evaluation.json").is_file()
+
+
 def test_submit_puts_a_name_to_runs_that_have_none(place: Place, capsys):
     (run,) = place.add_runs(Plan())
     _unsigned(run)
