@@ -13,7 +13,7 @@ import pathlib
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from marin.errors import ConfigError, ResultsError
 from marin.execution.redaction import secrets_in
@@ -166,19 +166,31 @@ def gather(runs: Sequence[FoundRun], directory: pathlib.Path) -> list[str]:
                 f"{name} would hold {', '.join(found)}, so nothing was written: revoke that secret, and train again with it in the"
                 " environment, not on the command line or in a config; the log cannot be edited, as its chain binds it"
             )
+    still_true = _evaluations_of_the_same_runs(directory, content)
     for name, data in content.items():
         files.write_bytes(str(directory / name), data)
-    _remove_logs_from(directory, len(runs))
+    _remove_other_logs(directory, content.keys() | still_true)
     return list(content)
 
 
-def _remove_logs_from(directory: pathlib.Path, first: int) -> None:
-    """Removes the logs that an earlier gathering of more runs left; other files stay."""
+def _evaluations_of_the_same_runs(directory: pathlib.Path, content: Mapping[str, bytes]) -> set[str]:
+    """Evaluations that an earlier gathering left, of runs that are gathered at the same places again."""
+    found = set()
+    for path in directory.glob(f"{LOGS}/*/{EVALUATION_FILE}"):
+        log = path.with_name(METRICS_FILE)
+        if log.is_file() and log.read_bytes() == content.get(f"{LOGS}/{path.parent.name}/{METRICS_FILE}"):
+            found.add(f"{LOGS}/{path.parent.name}/{EVALUATION_FILE}")
+    return found
+
+
+def _remove_other_logs(directory: pathlib.Path, written: Collection[str]) -> None:
+    """Removes what an earlier gathering, of more or of other runs, left of logs and evaluations; other files stay."""
     for path in directory.glob(f"{LOGS}/*/"):
-        if path.is_symlink() or not path.name.isdecimal() or int(path.name) < first:
+        if path.is_symlink() or not path.name.isdecimal():
             continue
         for part in (RUN_FILE, METRICS_FILE, EVALUATION_FILE):
-            (path / part).unlink(missing_ok=True)
+            if f"{LOGS}/{path.name}/{part}" not in written:
+                (path / part).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # something else lies there
             path.rmdir()
 

@@ -192,6 +192,17 @@ def test_submit_of_given_runs_takes_their_evaluations_from_the_usual_prefix(plac
     assert (place.directory / "logs" / "0" / "evaluation.json").is_file()
 
 
+def test_submit_of_a_run_without_an_evaluations_file_leaves_none_of_another_run(place: Place):
+    (first,) = place.add_runs(Plan())
+    assert place.submit() == 0
+    (run,) = place.add_runs(Plan(), rng=2)
+    shutil.rmtree(place.prefix / "evaluation")
+    assert place.submit("--run", str(first)) == 0
+    assert (place.directory / "logs" / "0" / "evaluation.json").exists()
+    assert place.submit("--run", str(run)) == 0
+    assert not (place.directory / "logs" / "0" / "evaluation.json").exists()
+
+
 def test_submit_puts_a_name_to_runs_that_have_none(place: Place, capsys):
     (run,) = place.add_runs(Plan())
     _unsigned(run)
