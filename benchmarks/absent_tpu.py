@@ -52,7 +52,7 @@ _SCATTER = re.compile(r"^%?all-reduce-scatter[\w.]* \(", re.MULTILINE)  # XLA's 
 
 
 def main() -> None:
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__)
     parser.add_argument("--experiment", default="experiments.marin_8b", help="a module of the form of marin_8b")
     parser.add_argument("--topology", default="v5p:4x8x8", help="as libtpu names them; default: %(default)s, 256 chips")
     parser.add_argument("--layers", type=int, help="so many in place of the model's")

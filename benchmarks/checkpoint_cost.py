@@ -30,6 +30,7 @@ import jax
 import numpy as np
 
 from marin.data.rows import Batch
+from marin.flags import HelpFormatter
 from marin.models import LlamaConfig
 from marin.nn import Precision
 from marin.optim import MuonConfig
@@ -149,7 +150,7 @@ def measure(args: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     for name, default in (("width", 384), ("layers", 6), ("vocabulary", 8192), ("context", 512), ("batch", 8)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--steps", type=int, default=20, help="steps of a block")

@@ -33,6 +33,7 @@ from marin.data.shards import write_shards
 from marin.data.tokenizer import SPLIT_PATTERN, Tokenizer, TrainTokenizerConfig, train_tokenizer
 from marin.data.workers import num_cpus
 from marin.data.zarr_store import LEVANTER, OURS, Chunking
+from marin.flags import HelpFormatter
 
 SHARED_DATA = pathlib.Path(os.environ.get("MARIN_SHARED_DATA", pathlib.Path(__file__).parents[2] / "shared" / "data"))
 VOCAB_SIZE = 8192
@@ -234,7 +235,7 @@ def _in_a_new_process(*measure: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("--only", nargs="+", choices=FIGURES, metavar="NAME", help=f"some of {', '.join(FIGURES)}")
     parser.add_argument("--store", help="a directory to make the temporary one in (default: the system's)")
     parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)

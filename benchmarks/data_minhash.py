@@ -24,6 +24,7 @@ from marin.data.deduplication.fuzzy import FuzzyConfig, dedup_fuzzy_documents
 from marin.data.deduplication.minhash import MinHashSettings
 from marin.data.documents import Document, read_documents
 from marin.data.shards import write_shards
+from marin.flags import HelpFormatter
 
 _REPETITIONS = 3
 _NUM_DOCUMENTS = 20_000
@@ -155,7 +156,7 @@ def _figure(name: str, value: float, unit: str, n: int, **context: Any) -> dict[
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter).parse_args()
     for figure in measure_minhash():
         print(json.dumps(figure), flush=True)
 

@@ -25,6 +25,7 @@ from marin.data.shards import DocumentSet, write_shards
 from marin.datashop.classifier import train_classifier
 from marin.datashop.ngrams import NgramConfig
 from marin.datashop.scoring import ScoreConfig, score_documents
+from marin.flags import HelpFormatter
 
 NUM_DOCUMENTS = 20_000
 _BYTES = 2_000
@@ -106,7 +107,7 @@ def scoring(folder: str, pool: DocumentSet) -> None:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         pool = prepare(folder)
         training(folder)

@@ -31,6 +31,7 @@ from benchmarks.data import print_figure
 from marin.data.documents import Document
 from marin.data.shards import write_shards
 from marin.datashop.annotate import AnnotateConfig, annotate
+from marin.flags import HelpFormatter
 
 IN_FLIGHT = 200
 _SPREAD = 0.25  # answers differ in length
@@ -127,7 +128,7 @@ def _processor_seconds() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument(
         "--seconds", type=float, default=4.0, help="what the endpoint takes for a request, on the average"
     )

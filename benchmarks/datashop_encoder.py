@@ -26,6 +26,7 @@ from marin.data.documents import Document, write_documents
 from marin.data.tokenizer.for_encoders import train_encoder_tokenizer
 from marin.datashop.encoder_scoring import EncoderClassifier, RegressionHead, TextEncoder, vectors_program
 from marin.errors import HardwareError
+from marin.flags import HelpFormatter
 from marin.models.encoder import EncoderModelConfig
 from marin.nn import NtkRotaryConfig
 
@@ -56,7 +57,7 @@ def peak_flops(dtype: str) -> float | None:
 
 def main() -> None:
     on_cpu = jax.default_backend() == "cpu"
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("--size", choices=sorted(SIZES), default="small" if on_cpu else "base")
     parser.add_argument("--length", type=int, default=512, help="tokens a text is cut to")
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32" if on_cpu else "bf16")

@@ -38,6 +38,7 @@ from experiments.hackable_transformer_starter_template import PRESETS, VOCAB_SIZ
 from marin import hardware
 from marin.data.rows import Batch
 from marin.errors import HardwareError
+from marin.flags import HelpFormatter
 from marin.nn import Precision
 from marin.training.compile_cache import use_compile_cache
 from marin.training.programs import Compilation, compile_program, why_no_fp8
@@ -75,7 +76,7 @@ def main() -> None:
 
 def parser_of(description: str | None) -> argparse.ArgumentParser:
     """What says which programs are meant, for this benchmark and for `absent_gpu`."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=description, formatter_class=HelpFormatter)
     parser.add_argument("--sizes", default="130m,300m,520m,1_2b", help=f"of {', '.join(PRESETS)}")
     parser.add_argument("--vocabulary", type=_count, default=VOCAB_SIZE)
     parser.add_argument("--batch", type=_count, help="rows of a step (default: the preset's)")

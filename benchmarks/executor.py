@@ -29,6 +29,7 @@ from marin.execution.plan import Action, plan
 from marin.execution.provenance import step_info
 from marin.execution.status import Status, write_info, write_status
 from marin.execution.task import make_task
+from marin.flags import HelpFormatter
 
 _REPETITIONS = 5
 _TRIVIAL_STEPS = 100
@@ -145,7 +146,7 @@ def _print_figure(name: str, value: float, unit: str, n: int, **context: Any) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("--large", action="store_true", help="100,000 steps too")
     parser.add_argument("--store", help="a directory to make the temporary one in (default: the system's)")
     parser.add_argument("--measure", nargs=3, metavar=("NAME", "STEPS", "STORE"), help=argparse.SUPPRESS)

@@ -28,6 +28,7 @@ import numpy as np
 
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenizer
+from marin.flags import HelpFormatter
 from marin.models import LlamaConfig, LlamaModel
 from marin.models.hf_export import export_hf
 from marin.models.hf_files import WeightFolder
@@ -221,7 +222,7 @@ def _differing(saved: Path, loaded: Path) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("--peer", metavar="PYTHON", default=os.environ.get("MARIN_PEER_PYTHON"))
     args = parser.parse_args()
     if not args.peer or not os.path.isfile(args.peer):

@@ -25,6 +25,7 @@ from typing import Any
 import equinox as eqx
 import jax
 
+from marin.flags import HelpFormatter
 from marin.inference.engine import Engine
 from marin.inference.measure import Speed, measure_speed, measured_bandwidth
 from marin.models import GptConfig
@@ -78,7 +79,7 @@ def engine_of(args: argparse.Namespace) -> Engine:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=384)
     parser.add_argument("--head-dim", type=int, default=64)

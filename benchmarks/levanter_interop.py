@@ -28,6 +28,7 @@ import numpy as np
 
 from marin.data.cache import TokenCache, write_cache
 from marin.data.zarr_store import LEVANTER, OURS
+from marin.flags import HelpFormatter
 
 SHARED_DATA = pathlib.Path(os.environ.get("MARIN_SHARED_DATA", pathlib.Path(__file__).parents[2] / "shared" / "data"))
 _VOCAB_SIZE = 8192
@@ -103,7 +104,7 @@ def _run_levanter(environment: str, path: str, expected: str) -> dict[str, objec
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("--environment", metavar="DIR", help="a virtual environment with Levanter")
     args = parser.parse_args()
     if args.environment and not os.path.isfile(os.path.join(args.environment, "bin", "python")):

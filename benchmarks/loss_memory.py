@@ -22,6 +22,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from marin.flags import HelpFormatter
 from marin.nn import Precision, weighted_cross_entropy
 from marin.training.state import StepConfig, loss_block
 
@@ -105,7 +106,7 @@ def _print_figure(name: str, value: float, unit: str, n: int, **context: Any) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--vocabulary", type=int, default=128_256)

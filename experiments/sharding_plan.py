@@ -10,7 +10,6 @@ The command line of files such as `experiments/marin_8b.py`:
 A run that does not fit into its devices' memory is refused with what to change, also before training.
 """
 
-import argparse
 import resource
 import sys
 import time
@@ -40,7 +39,7 @@ def main(
     step: ExecutorStep | None = None,
 ) -> None:
     """Prints the plan, and with `--train` runs `step` after it."""
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser = Parser(description=__doc__, allow_abbrev=False)
     parser.add_argument(
         "--devices",
         type=int,

@@ -1,13 +1,57 @@
 """How commands read their flags."""
 
 import argparse
-from typing import NoReturn
+import re
+import textwrap
+from typing import Any, NoReturn
 
 from marin.errors import ConfigError
+
+_SHOWN = re.compile(r" +\S.*? {2,}(?=\S)")  # of an indented line: what it shows, and the gap before what explains it
+_LEAST_WIDTH = 24
 
 
 class Parser(argparse.ArgumentParser):
     """A parser whose complaints are errors as all others: one line that says what to do next, and exit status 2."""
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"formatter_class": HelpFormatter} | settings)
+
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}; --help lists the flags")
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Fills the paragraphs of a description to the terminal's width, and keeps its indented lines: commands, and tables.
+
+    Where an indented line has something shown, a gap, and what explains it, the explanation goes on below its beginning.
+    """
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[tuple[str, str]] = []  # what each begins with, and the words that are broken to the width
+        for line in text.strip().splitlines():
+            shown = _SHOWN.match(line)
+            begin = shown[0] if shown else line[: len(line) - len(line.lstrip())]
+            words = line[len(begin) :]
+            before, said = lines[-1] if lines else ("", "")
+            goes_on = begin == before == "" or (begin.isspace() and before.strip() and len(begin) == len(before))
+            if goes_on and said and words:
+                lines[-1] = (before, f"{said} {words}")
+            else:
+                lines.append((begin, words))
+        return "".join(f"{_broken(begin, words, width)}\n" for begin, words in lines)
+
+
+def _broken(begin: str, words: str, width: int) -> str:
+    """`words` after `begin`, and their further lines below the first. A command, after spaces alone, stays on one line."""
+    if begin.isspace():
+        return f"{begin}{words}"
+    if begin and width - len(begin) < _LEAST_WIDTH:
+        return f"{begin.rstrip()}\n{_filled(words, width, ' ' * 6, ' ' * 6)}"
+    return _filled(words, width, begin, " " * len(begin))
+
+
+def _filled(words: str, width: int, first: str, further: str) -> str:
+    return textwrap.fill(
+        words, width, initial_indent=first, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
+    )

@@ -43,8 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a folder whose files the page may name by path; may be given several times",
     )
     verbs = parser.add_subparsers(dest="verb", metavar="run CONFIG [FLAGS]")
-    run = verbs.add_parser("run", usage=f"{parser.prog} run CONFIG [FLAGS]", help="run a config file instead of showing the page", description=HELP,
-                           formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    run = verbs.add_parser(
+        "run",
+        usage=f"{parser.prog} run CONFIG [FLAGS]",
+        help="run a config file instead of showing the page",
+        description=HELP,
+    )
     run.add_argument("config", metavar="CONFIG", help=f"such as {_EXAMPLE}")
     run.add_argument("flags", nargs=argparse.REMAINDER, metavar="FLAGS", help="see above").required = False
 

@@ -5,7 +5,6 @@ below is all that `marin --help` reads, so that help costs no import of JAX, num
 command, write its file and add its line.
 """
 
-import argparse
 import difflib
 import importlib
 import sys
@@ -48,7 +47,6 @@ def _overview() -> Parser:
         usage="marin COMMAND [ARGUMENTS]",
         description="An open lab for language-model training in one repository.",
         epilog=f"commands:\n{commands}\n\n`marin COMMAND --help` tells more about one of them.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"marin {marin.__version__}")
     return parser
@@ -58,7 +56,6 @@ def _command_parser(name: str, module: types.ModuleType) -> Parser:
     parser = Parser(
         prog=f"marin {name}",
         description=module.HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.add_arguments(parser)
     return parser

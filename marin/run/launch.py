@@ -9,7 +9,6 @@ the launcher's; Ctrl-C and SIGTERM are passed on, so that all of them save and s
 launcher itself is killed.
 """
 
-import argparse
 import signal
 import subprocess
 import sys
@@ -73,7 +72,6 @@ def _parser() -> Parser:
     parser = Parser(
         prog="python -m marin.run.launch",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     for name, kind, default, text in (

@@ -121,9 +121,8 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
 def _parser() -> Parser:
     parser = Parser(
         prog="python marin/run/ray_run.py",
-        usage="%(prog)s [--no_wait] [-e NAME VALUE]... [--pip_deps PACKAGES] [--address ADDRESS] -- COMMAND ...",
+        usage="%(prog)s [FLAGS] -- COMMAND ...",
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--no_wait", "--no-wait", action="store_true", help="submit, and leave it to itself")

@@ -6,7 +6,6 @@ Process 0 is the executor: it runs every step. The others run none by themselves
 process 0 is at it, and train with it. All of them must see the same prefix.
 """
 
-import argparse
 import importlib.util
 import os
 import runpy
@@ -18,14 +17,14 @@ from marin.execution import executor
 from marin.execution.flags import parse_flags
 from marin.execution.following import follow
 from marin.execution.step import ExecutorStep
+from marin.flags import Parser
 from marin.parallel import distributed
 from marin.storage.prefix import resolve_prefix
 
 
 def main(arguments: Sequence[str]) -> None:
     """Runs the experiment's module as if it were started alone, or joins the process that does."""
-    parser = argparse.ArgumentParser(prog="python -m marin.run.together", description=__doc__, add_help=False)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="python -m marin.run.together", description=__doc__, add_help=False)
     parser.add_argument("module", help="the experiment, such as experiments.speedrun.hello_world.main")
     if not arguments or arguments[0] in ("-h", "--help"):
         parser.print_help()

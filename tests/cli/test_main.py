@@ -18,11 +18,11 @@ Marin = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def test_help_lists_every_command_with_its_line(marin: Marin) -> None:
-    done = marin("--help")
+    done = marin("--help", COLUMNS="120")
     assert done.returncode == 0
     for name, line in COMMANDS.items():
         assert any(row.split()[:1] == [name] and row.endswith(line) for row in done.stdout.splitlines())
-    assert marin().stdout == done.stdout
+    assert marin(COLUMNS="120").stdout == done.stdout
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -31,6 +31,7 @@ def test_command_in_the_table_has_the_three_parts_and_its_own_help(name: str, ma
     assert module.HELP and callable(module.add_arguments) and callable(module.run)
     done = marin(name, "--help")
     assert done.returncode == 0 and f"marin {name}" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80  # what the environment of these tests has for COLUMNS
 
 
 def test_version_is_the_package_version(marin: Marin) -> None:
