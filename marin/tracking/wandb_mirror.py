@@ -10,6 +10,7 @@ import importlib.util
 import math
 import netrc
 import os
+import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -30,8 +31,11 @@ def has_login() -> bool:
 
 def is_wanted() -> bool:
     """Whether a run should be copied: asked for by a login or by `WANDB_MODE`, and not turned off by it."""
-    mode = os.environ.get("WANDB_MODE", "").lower()
-    return mode != "disabled" and (mode in ("offline", "dryrun") or has_login())
+    return os.environ.get("WANDB_MODE", "").lower() != "disabled" and (_is_offline() or has_login())
+
+
+def _is_offline() -> bool:
+    return os.environ.get("WANDB_MODE", "").lower() in ("offline", "dryrun")
 
 
 class WandbMirror:
@@ -105,6 +109,8 @@ def wandb_mirror(
             tags=list(tags),
             dir=directory,
             resume="allow",
+            # Offline W&B ends with a command to upload the run from `directory`, which is moved when the step is done.
+            settings={"quiet": True} if _is_offline() else None,
         )
     except Exception as error:  # no network, wrong key: training does not need W&B
         print(f"W&B did not start ({error}); training goes on without it")
@@ -115,5 +121,8 @@ def wandb_mirror(
     finally:
         try:
             run.finish()
+            if _is_offline():
+                written = pathlib.Path(run.dir).parent  # run.dir is `files` in it
+                print(f"W&B: `wandb sync wandb/{written.name}`, started in the run's directory, uploads this copy")
         except Exception as error:  # the last upload failed: the run is done all the same
             print(f"W&B did not finish ({error}); metrics.jsonl is complete")

@@ -48,6 +48,7 @@ def test_wandb_asked_for_but_not_installed_says_so_and_goes_on(monkeypatch, caps
 
 class _Run:
     url = "https://wandb.ai/team/project/runs/x"
+    dir = "/prefix/.attempts/run-0123abcd/1/run-0123abcd/wandb/offline-run-1-x/files"
 
     def __init__(self):
         self.rows = []
@@ -101,6 +102,14 @@ def test_wandb_run_takes_entity_project_and_id_and_gets_the_metrics(stand_in, mo
         ["speedrun"],
         64,
     )
+
+
+def test_wandb_offline_says_how_the_copy_is_uploaded_from_where_the_run_will_lie(stand_in, monkeypatch, capsys):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    with wandb_mirror("run", {}, "dir"):
+        pass
+    assert "`wandb sync wandb/offline-run-1-x`" in capsys.readouterr().out
+    assert stand_in.options["settings"] == {"quiet": True}  # else W&B names the attempt's directory
 
 
 def test_wandb_that_fails_on_the_way_is_reported_once_and_training_goes_on(stand_in, capsys):

@@ -46,7 +46,7 @@ def test_wandb_offline_writes_every_metric_without_network_or_login(tmp_path, pl
     from wandb.proto import wandb_internal_pb2
 
     (tmp_path / "run-0123abcd").mkdir()
-    environment = plain_environment | {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "HOME": str(tmp_path)}
+    environment = plain_environment | {"WANDB_MODE": "offline", "HOME": str(tmp_path)}
     environment |= {"PYTHONPATH": os.getcwd(), "WANDB_ERROR_REPORTING": "false"}
     done = subprocess.run(
         [sys.executable, "-c", _WRITE, str(tmp_path)], env=environment, capture_output=True, text=True, timeout=240
@@ -55,6 +55,10 @@ def test_wandb_offline_writes_every_metric_without_network_or_login(tmp_path, pl
     assert "stopped taking" not in done.stdout and "did not start" not in done.stdout
     (file,) = tmp_path.glob("run-0123abcd/wandb/offline-run-*/run-*.wandb")
     assert file.name == "run-run-0123abcd.wandb"
+    assert f"`wandb sync wandb/{file.parent.name}`" in done.stdout
+    assert (
+        "wandb sync /" not in done.stdout + done.stderr
+    )  # no path of an attempt, which is moved when the step is done
     rows: dict[int, dict[str, object]] = {}
     for data in _records(file.read_bytes()):
         record = wandb_internal_pb2.Record.FromString(data)
