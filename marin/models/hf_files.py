@@ -121,8 +121,11 @@ def _write_shard(path: Path, shard: Sequence[Weight]) -> None:
     # The writer takes the buffer as it lies: a transposed view would be written in the wrong order.
     arrays = {weight.name: np.ascontiguousarray(weight.read().astype(weight.dtype)) for weight in shard}
     assert all(arrays[weight.name].shape == weight.shape for weight in shard)
+    path.touch()
+    mode = path.stat().st_mode  # what the umask gives; the writer renames a file over it that only its owner may read
     try:
         save_file(arrays, path, metadata={"format": "pt"})  # transformers reads no file that lacks this
+        path.chmod(mode)
     except SafetensorError as error:
         raise OSError(str(error)) from error
 

@@ -84,6 +84,12 @@ def folder(exported, tmp_path) -> Path:
     return tmp_path / "model"
 
 
+def test_export_may_be_read_by_whom_the_umask_lets_read(exported, tmp_path):
+    (tmp_path / "as the umask says").touch()
+    expected = (tmp_path / "as the umask says").stat().st_mode
+    assert {path.name: path.stat().st_mode for path in exported.iterdir() if path.stat().st_mode != expected} == {}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_export_and_import_give_the_same_config_and_the_same_bits(name, tokenizer, tmp_path):
     config, model = CASES[name], _random(CASES[name])
