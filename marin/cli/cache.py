@@ -15,17 +15,20 @@ Look at a token cache in Levanter's layout, made here or elsewhere.
 
 DIR is the directory with the ledger, or the one above it, such as a tokenize step's output."""
 
+_OF_HEAD = {"documents": 3, "first": 1, "tokens": 64, "tokenizer": None}  # its flags, with their defaults
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(**_OF_HEAD)
     parser.add_argument("what", choices=["info", "verify", "head"])
     parser.add_argument("dir", metavar="DIR")
     parser.add_argument(
-        "--documents", type=int, default=3, metavar="N", help="how many documents head shows; default: 3"
+        "--documents", type=int, metavar="N", help="how many documents head shows; default: %(default)s"
     )
     parser.add_argument(
-        "--first", type=int, default=1, metavar="N", help="the first document that head shows; default: 1"
+        "--first", type=int, metavar="N", help="the first document that head shows; default: %(default)s"
     )
-    parser.add_argument("--tokens", type=int, default=64, metavar="N", help="how much of each it shows; default: 64")
+    parser.add_argument("--tokens", type=int, metavar="N", help="how much of each it shows; default: %(default)s")
     parser.add_argument(
         "--tokenizer", metavar="PATH", help="a tokenizer.json, or a directory with one: head shows text too"
     )
@@ -33,7 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from marin.data.cache import TokenCache
+    from marin.errors import ConfigError
 
+    if args.what != "head":
+        for name, default in _OF_HEAD.items():
+            if getattr(args, name) != default:
+                raise ConfigError(
+                    f"--{name} is a flag of `marin cache head`: leave it out of `marin cache {args.what}`"
+                )
     if args.what == "verify":
         return _verify(args.dir)
     cache = TokenCache.open(args.dir)

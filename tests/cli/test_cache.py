@@ -71,6 +71,9 @@ def test_verify_ends_with_0_for_a_whole_cache_and_with_1_for_a_damaged_one(
         (["head", "{made}/tokenizer/tokenizer.json"], r"tokenizer\.json is a file: give the directory"),
         (["head", "{made}/cache", "--documents", "0"], "use at least 1"),
         (["head", "{made}/cache", "--tokenizer", "{made}/nowhere"], "no tokenizer"),
+        (["head", "{made}/cache", "--tokenizer", "{made}/documents.jsonl.zst"], r"is a file: give a tokenizer\.json"),
+        (["info", "{made}/cache", "--documents", "5"], "--documents is a flag of `marin cache head`"),
+        (["verify", "{made}/cache", "--tokenizer", "{made}/tokenizer"], "--tokenizer is a flag of `marin cache head`"),
         (["head", "{made}/cache", "--tokenizer", "{made}/other"], "is not the tokenizer that made"),
     ],
 )

@@ -74,6 +74,8 @@ class Tokenizer:
             DataError: there is none, or it cannot be read.
         """
         where = path if path.endswith(".json") else files.join(path, TOKENIZER_FILE)
+        if where != path and files.is_local(path) and files.local_path(path).is_file():
+            raise DataError(f"no tokenizer: {path} is a file: give a {TOKENIZER_FILE}, or the directory that holds one")
         try:
             data = files.read_bytes(where)
         except StorageError as error:
