@@ -1,5 +1,6 @@
 """The catalogue of the models below a prefix, and the card of one: what it is, and the code, commit and step that made it."""
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from marin.errors import ResultsError
 from marin.execution.status import read_info
 from marin.site.browser.records import Records
 from marin.site.browser.roots import make_roots
+from marin.speedrun.results import FILE_NAME, load_results
 from marin.storage import files
 from marin.tracking.run_record import RUN_FILE, RunRecord
 
@@ -106,6 +108,13 @@ def card_text(model: Model, name: str) -> str:
 def _figures(directory: Path, record: RunRecord) -> dict[str, float]:
     last = record.of("evaluation")[-1:] or [{}]
     figures = {key: value for key, value in last[0].items() if key in ("bits_per_byte", "val_bpb")}
+    if (directory / FILE_NAME).is_file():  # of a speedrun, whose evaluation is a step of its own
+        with contextlib.suppress(
+            ResultsError
+        ):  # the model is there all the same, with no figure of a file that is broken
+            measured = load_results(directory / FILE_NAME)[-1].evaluation
+            if measured is not None and measured.bits_per_byte is not None:
+                figures["bits_per_byte"] = measured.bits_per_byte
     for name in ("result.json", "sft.json"):
         if (directory / name).is_file():
             content: dict[str, Any] = json.loads((directory / name).read_text())

@@ -122,6 +122,19 @@ def test_catalogue_has_finished_runs_with_what_made_them(marin: Marin, clone: pa
     assert "0 models under" in marin("models", "list", "--prefix", "store").stdout
 
 
+def test_catalogue_has_what_a_speedruns_results_measured_and_the_model_where_they_are_broken(
+    marin: Marin, run: pathlib.Path
+) -> None:
+    (run / "result.json").unlink()
+    info = {"author": {"name": "Ada", "affiliation": "Independent"}, "description": "small",
+            "evaluation": {"name": "heldout", "bits_per_byte": 1.5}}  # fmt: skip
+    results = json.dumps({"runs": [{"run_info": info}]})
+    (run / "speedrun_results.json").write_text(results)
+    assert "bits per byte 1.5000" in marin("models", "list", "--prefix", "store").stdout
+    (run / "speedrun_results.json").write_text(results[:-5])
+    assert "bits per byte 3.5000" in marin("models", "list", "--prefix", "store").stdout
+
+
 def test_publishing_uploads_the_model_its_card_and_nothing_else(
     marin: Marin, exported: pathlib.Path, run: pathlib.Path, hub: Hub
 ) -> None:
