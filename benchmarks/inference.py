@@ -43,7 +43,12 @@ class Peer:
             for name in ("layers", "width", "head-dim", "vocabulary")
         ]
         command = [python, str(PEER), *shape, f"--threads={args.peer_threads}"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            )
+        except OSError as error:
+            raise SystemExit(f"{command[0]} cannot be started ({error.strerror}): name a Python interpreter") from None
 
     def seconds(self, rows: int, prompt: int, new: int) -> tuple[float, float]:
         """Of one step of all rows: wall time, and time of all processors."""

@@ -32,9 +32,12 @@ class Program:
     """A process that takes steps when it is told to."""
 
     def __init__(self, command: list[str], environment: dict[str, str]):
-        self._process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        try:
+            self._process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        except OSError as error:
+            raise SystemExit(f"{command[0]} cannot be started ({error.strerror}): name a Python interpreter") from None
         self.ready = self._answer()
 
     def steps(self, count: int) -> dict[str, float]:

@@ -63,7 +63,10 @@ def print_summary(outcomes: Sequence[Outcome]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("step", "outcome", "reason")
+    table = Table()
+    table.add_column("step", overflow="fold")  # points of a sweep differ in their ends
+    table.add_column("outcome", no_wrap=True)
+    table.add_column("reason")
     table.add_column("seconds", justify="right")
     table.add_column("path", overflow="fold")
     shown = [outcome for outcome in outcomes if outcome.kind != "skipped" or len(outcomes) <= _ROWS_SHOWN]
