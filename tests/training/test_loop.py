@@ -14,66 +14,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from stopping import arrays_of, assert_equal, stop_after
 
 from marin.data.cache import TokenizeConfig, tokenize
 from marin.data.documents import Document, write_documents
-from marin.data.loader import BatchSource
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
 from marin.errors import CheckpointError, ConfigError, HardwareError, NonFiniteLossError, ResultsError
 from marin.nn import Precision
-from marin.nn.rotary import RotaryConfig
 from marin.optim import AdamConfig
-from marin.optim.hyperball import MuonHConfig
 from marin.parallel import Parallelism
 from marin.resources import GpuConfig
 from marin.tracking import RunRecord
 from marin.training import SimpleTrainConfig, WatchConfig, watch
 from marin.training import checkpoint as checkpoints
 from marin.training.loop import Measurement, train_lm
-
-
-def _arrays(state) -> dict[str, np.ndarray]:
-    return {name: np.asarray(value) for name, value in checkpoints.flatten(state).items()}
-
-
-def _assert_equal(one, other) -> None:
-    one, other = _arrays(one), _arrays(other)
-    assert one.keys() == other.keys()
-    for name in one:
-        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
-
-
-def _samples_taken(config, monkeypatch) -> list[int]:
-    """Trains, and returns the samples of its steps in order."""
-    found: dict[int, int] = {}
-    original = BatchSource.batch_from
-
-    def batch_from(self, seed, first_sample, batch_size, host=(0, 1)):
-        found[first_sample] = batch_size
-        return original(self, seed, first_sample, batch_size, host)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BatchSource, "batch_from", batch_from)
-        train_lm(config)
-    return [sample for first, size in sorted(found.items()) for sample in range(first, first + size)]
-
-
-def _stop_after(config, step, monkeypatch, *measures):
-    """Trains, with what is measured meanwhile, as a process that gets Ctrl-C during step `step`."""
-    from marin.training import loop
-
-    original = loop.Prefetcher.take
-    taken = itertools.count()
-
-    def take(self):
-        if next(taken) == step:
-            os.kill(os.getpid(), signal.SIGINT)
-        return original(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop.Prefetcher, "take", take)
-        with pytest.raises(KeyboardInterrupt):
-            train_lm(config, *measures)
 
 
 def test_training_lowers_the_loss_and_records_every_step(make_config):
@@ -104,11 +58,11 @@ def test_training_interrupted_and_resumed_ends_with_the_same_bits(make_config, m
     options = {"num_train_steps": 9, "ema_beta": 0.9, "skip_bad_steps": True}
     alone = train_lm(make_config("alone", **options))
     config = make_config("stopped", **options)
-    _stop_after(config, 4, monkeypatch)
+    stop_after(config, 4, monkeypatch)
     done = checkpoints.list_checkpoints(Path(config.output_path) / "checkpoints")[-1].step
     assert done == 5
     resumed = train_lm(config)
-    _assert_equal(alone, resumed)
+    assert_equal(alone, resumed)
     one, other = (RunRecord.open(make_config(name, **options).output_path) for name in ("alone", "stopped"))
     assert [s["loss"] for s in one.steps()] == [s["loss"] for s in other.steps()]
     assert len(other.of("start")) == 2
@@ -123,7 +77,7 @@ def test_training_killed_after_a_checkpoint_repeats_the_lost_steps_and_says_so(m
     lines = (directory / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     steps = [i for i, line in enumerate(lines) if b'"event":"step"' in line]
     (directory / "metrics.jsonl").write_bytes(b"".join(lines[: steps[6]]) + b'{"event":"st')
-    _assert_equal(whole, train_lm(config))
+    assert_equal(whole, train_lm(config))
     record = RunRecord.open(directory)
     assert [step["step"] for step in record.steps()] == list(range(8))
     assert [step["step"] for step in record.superseded()] == [4, 5]
@@ -181,7 +135,7 @@ def test_training_passes_over_a_damaged_checkpoint_and_ends_the_same(make_config
     assert found.step == 4
     assert victim.name in problems[0]
     shutil.rmtree(newest)
-    _assert_equal(whole, train_lm(config))
+    assert_equal(whole, train_lm(config))
 
 
 def test_training_with_only_damaged_checkpoints_refuses_to_start_over_silently(make_config):
@@ -292,60 +246,10 @@ def test_training_evaluates_the_average_where_one_is_kept(make_config):
     assert "evaluation" in {pause["reason"] for pause in RunRecord.open(config.output_path).of("pause")}
 
 
-def test_training_from_a_checkpoint_takes_its_weights_and_may_go_on_in_its_data(make_config):
-    origin = make_config("origin", num_train_steps=5)
-    trained = train_lm(origin)
-    losses = {}
-    for reset in (True, False):
-        config = make_config(
-            f"reset{reset}",
-            num_train_steps=1,
-            initialize_from_checkpoint_path=origin.output_path,
-            reset_data_loader_on_init=reset,
-        )
-        train_lm(config)
-        losses[reset] = RunRecord.open(config.output_path).steps()[0]["loss"]
-    fresh = RunRecord.open(origin.output_path).steps()
-    assert losses[True] < fresh[0]["loss"] - 0.3
-    assert losses[True] != losses[False]
-    assert int(trained.step) == 5
-
-
-def test_run_that_goes_on_in_the_data_takes_no_row_that_the_runs_before_it_took(make_config, monkeypatch):
-    first = make_config("first", num_train_steps=4)
-    train_lm(first)
-    goes_on = {"reset_data_loader_on_init": False, "train_batch_size": 4}
-    second = make_config("second", num_train_steps=3, initialize_from_checkpoint_path=first.output_path, **goes_on)
-    taken = _samples_taken(second, monkeypatch)
-    assert taken == list(range(4 * 8, 4 * 8 + 3 * 4))
-    goes_on["train_batch_size"] = 16
-    third = make_config("third", num_train_steps=1, initialize_from_checkpoint_path=second.output_path, **goes_on)
-    assert _samples_taken(third, monkeypatch) == list(range(taken[-1] + 1, taken[-1] + 17))
-
-
-@pytest.mark.parametrize("saved", [True, False])
-def test_run_that_began_from_another_goes_on_as_it_began_though_that_one_trained_further(
-    saved, make_config, monkeypatch
-):
-    options = {"num_train_steps": 8, "steps_per_export": 4, "steps_per_hf_export": -1}
-    origin = make_config("origin", **options)
-    _stop_after(origin, 3, monkeypatch)
-    goes_on = {"initialize_from_checkpoint_path": origin.output_path, "reset_data_loader_on_init": False}
-    alone = train_lm(make_config("alone", num_train_steps=4, **goes_on))
-    config = make_config("stopped", num_train_steps=4, **goes_on)
-    _stop_after(config, 1, monkeypatch)
-    train_lm(origin)
-    if saved:
-        shutil.rmtree(origin.output_path)  # what the run needs of it is in its own checkpoint
-    else:  # as a kill before the first checkpoint leaves it
-        shutil.rmtree(Path(config.output_path) / "checkpoints")
-    _assert_equal(alone, train_lm(config))
-
-
 @pytest.mark.parametrize("other", ["other data", "another tokenizer"])
 def test_resuming_on_other_data_is_refused_before_training(other, make_config, data, tmp_path, monkeypatch):
     config = make_config(num_train_steps=4)
-    _stop_after(config, 1, monkeypatch)
+    stop_after(config, 1, monkeypatch)
     documents, folder = str(tmp_path / "docs.jsonl.zst"), tmp_path / "other"
     write_documents(documents, [Document(str(i), f"a path of {i} nodes " * 40, "test") for i in range(60)])
     if other == "other data":
@@ -363,7 +267,7 @@ def test_resuming_on_other_data_is_refused_before_training(other, make_config, d
 
 def test_resuming_with_a_line_of_the_log_changed_is_refused_before_training(make_config, monkeypatch):
     config = make_config(num_train_steps=6)
-    _stop_after(config, 2, monkeypatch)
+    stop_after(config, 2, monkeypatch)
     log = Path(config.output_path) / "metrics.jsonl"
     lines = log.read_text().splitlines(keepends=True)
     log.write_text("".join([*lines[:3], "{half\n", *lines[4:]]))
@@ -395,14 +299,14 @@ def test_stop_at_a_step_with_an_evaluation_and_an_export_only_saves(make_config,
     evaluated = []
     config = make_config(num_train_steps=9, steps_per_eval=3, steps_per_hf_export=3)
     measured = Measurement("samples", every=3, measure=lambda model, done: evaluated.append(done) or {})
-    _stop_after(config, 2, monkeypatch, lambda model, limit: evaluated.append(limit) or {}, [measured])
+    stop_after(config, 2, monkeypatch, lambda model, limit: evaluated.append(limit) or {}, [measured])
     assert evaluated == [] and not (Path(config.output_path) / "hf").exists()
     assert checkpoints.find(config.output_path).step == 3
 
 
 def test_trace_that_a_stop_cuts_short_is_written_all_the_same(make_config, monkeypatch, capsys):
     config = make_config(num_train_steps=9, profiler=True, profiler_start_step=1, profiler_num_steps=100)
-    _stop_after(config, 3, monkeypatch)
+    stop_after(config, 3, monkeypatch)
     assert list((Path(config.output_path) / "profile").rglob("*.xplane.pb"))
     capsys.readouterr()
     train_lm(make_config("late", num_train_steps=2, profiler=True, profiler_start_step=5))
@@ -410,93 +314,10 @@ def test_trace_that_a_stop_cuts_short_is_written_all_the_same(make_config, monke
 
 
 def test_resuming_with_batches_in_other_parts_says_that_bits_may_differ(make_config, monkeypatch, capsys):
-    _stop_after(make_config(num_train_steps=4), 1, monkeypatch)
+    stop_after(make_config(num_train_steps=4), 1, monkeypatch)
     train_lm(make_config(num_train_steps=4, per_device_parallelism=4))
     said = capsys.readouterr().out
     assert "began with the whole batch on a device at once and goes on with 4 sequences" in said
-
-
-def test_training_from_a_checkpoint_of_a_larger_model_names_what_is_left_over(make_config):
-    larger = dataclasses.replace(make_config().model, num_layers=2)
-    origin = make_config("origin", num_train_steps=1, model=larger)
-    train_lm(origin)
-    options = {"initialize_from_checkpoint_path": origin.output_path, "num_train_steps": 1}
-    with pytest.raises(
-        CheckpointError, match=r"holds `model\.blocks\.1\..* and \d+ more, for which the config's model"
-    ):
-        train_lm(make_config("smaller", **options))
-    assert int(train_lm(make_config("partial", allow_partial_checkpoint=True, **options)).step) == 1
-
-
-def test_training_from_a_checkpoint_names_settings_that_shapes_do_not_show(make_config, capsys):
-    origin = make_config("origin", num_train_steps=1, ema_beta=0.9)
-    train_lm(origin)
-    other = dataclasses.replace(origin.model, rope=RotaryConfig(theta=77_000.0))
-    train_lm(make_config("other", model=other, num_train_steps=1, initialize_from_checkpoint_path=origin.output_path))
-    said = capsys.readouterr().err
-    assert "the weights were trained with `rope.theta`" in said and "here 77000.0" in said
-    assert "kept an average of its weights: the weights themselves are taken" in said
-
-
-@pytest.mark.parametrize("layout", ["checkpoint", "hf"])
-def test_optimizer_begins_from_the_weights_that_training_begins_from(layout, make_config):
-    """Hyperball keeps each matrix at the norm that it begins with, which is not that of the weights it would have drawn."""
-    origin = make_config("origin", num_train_steps=4, steps_per_hf_export=4)
-    trained = train_lm(origin)
-    if layout == "hf":
-        options = {"initialize_from_hf": f"{origin.output_path}/hf/step-4"}
-    else:
-        options = {"initialize_from_checkpoint_path": origin.output_path}
-    hyperball = MuonHConfig(learning_rate=0.02, adam_lr=0.01, warmup=0)
-    state = train_lm(make_config("again", num_train_steps=2, optimizer_config=hyperball, **options))
-
-    def norm(state) -> float:
-        return float(jnp.linalg.norm(state.model.blocks[0].mlp.up.weight_IO))
-
-    assert norm(state) == pytest.approx(norm(trained), rel=1e-5)
-
-
-@pytest.mark.parametrize("layout", ["checkpoint", "hf"])
-def test_training_from_weights_of_another_tokenizer_is_refused(layout, make_config, data, tmp_path, capsys):
-    origin = make_config("origin", num_train_steps=1, steps_per_hf_export=1)
-    train_lm(origin)
-    other = tmp_path / "other"
-    documents = str(data / "docs.jsonl.zst")
-    train_tokenizer(TrainTokenizerConfig(documents=documents, vocab_size=290, output_path=str(other)))
-    tokenize(TokenizeConfig(documents=documents, tokenizer=str(other), output_path=str(other / "tokens")))
-    options = {"num_train_steps": 1}
-    if layout == "hf":
-        options["initialize_from_hf"] = str(next((Path(origin.output_path) / "hf").iterdir()))
-    else:
-        options["initialize_from_checkpoint_path"] = origin.output_path
-    theirs = {"tokenizer": str(other), "data": str(other / "tokens")}
-    config = dataclasses.replace(make_config("again", **options), **theirs)
-    with pytest.raises(CheckpointError, match="stand for other tokens"):
-        train_lm(config)
-    config = dataclasses.replace(make_config("meant", allow_partial_checkpoint=True, **options), **theirs)
-    assert int(train_lm(config).step) == 1
-    assert "stand for other tokens" in capsys.readouterr().err
-
-
-def test_training_from_a_checkpoint_of_another_shape_names_the_parameter(make_config):
-    origin = make_config("origin", num_train_steps=1)
-    train_lm(origin)
-    wider = dataclasses.replace(origin.model, intermediate_dim=32)
-    config = make_config("wider", model=wider, initialize_from_checkpoint_path=origin.output_path)
-    with pytest.raises(CheckpointError, match=r"mlp\.gate"):
-        train_lm(config)
-    biased = dataclasses.replace(origin.model, use_bias=True)
-    config = make_config("biased", model=biased, initialize_from_checkpoint_path=origin.output_path)
-    with pytest.raises(CheckpointError, match="bias"):
-        train_lm(config)
-    config = make_config(
-        "partial",
-        model=biased,
-        initialize_from_checkpoint_path=origin.output_path,
-        allow_partial_checkpoint=True,
-        num_train_steps=1,
-    )
-    assert int(train_lm(config).step) == 1
 
 
 def test_training_in_bfloat16_keeps_float32_weights_and_learns(make_config):
@@ -535,8 +356,8 @@ def test_training_on_eight_devices_takes_the_same_steps_as_on_one(make_config):
     one = train_lm(make_config("one", num_train_steps=3))
     eight = train_lm(make_config("eight", num_train_steps=3, parallelism=Parallelism()))
     assert len(eight.model.lm_head.weight_IO.sharding.device_set) == 8
-    for name, value in _arrays(one).items():
-        np.testing.assert_allclose(value, _arrays(eight)[name], rtol=2e-3, atol=2e-4, err_msg=name)
+    for name, value in arrays_of(one).items():
+        np.testing.assert_allclose(value, arrays_of(eight)[name], rtol=2e-3, atol=2e-4, err_msg=name)
 
 
 def test_training_on_a_gpu_that_is_not_there_says_what_to_do(make_config):
@@ -557,7 +378,7 @@ def test_training_run_info_digest_ignores_where_it_ran(make_config):
 
 def test_a_run_of_other_settings_in_the_same_directory_is_refused_and_nothing_is_lost(make_config, monkeypatch):
     config = make_config(num_train_steps=6)
-    _stop_after(config, 2, monkeypatch)
+    stop_after(config, 2, monkeypatch)
     before = {path: path.read_bytes() for path in Path(config.output_path).rglob("*") if path.is_file()}
     other = make_config(num_train_steps=9, train_batch_size=4)
     with pytest.raises(
@@ -576,7 +397,7 @@ def test_a_run_of_other_settings_in_the_same_directory_is_refused_and_nothing_is
 
 def test_a_run_that_goes_on_with_more_than_its_cost_counts_says_so(make_config, monkeypatch, capsys):
     config = make_config(num_train_steps=6)
-    _stop_after(config, 2, monkeypatch)
+    stop_after(config, 2, monkeypatch)
     monkeypatch.setenv("MARIN_CPU_PEAK_FLOPS", "8e11")
     capsys.readouterr()
     train_lm(config)

@@ -1,0 +1,166 @@
+"""Training that begins from weights: the weights, the optimizer, and where in the data it goes on."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+from stopping import assert_equal, stop_after
+
+from marin.data.cache import TokenizeConfig, tokenize
+from marin.data.loader import BatchSource
+from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
+from marin.errors import CheckpointError
+from marin.nn.rotary import RotaryConfig
+from marin.optim.hyperball import MuonHConfig
+from marin.tracking import RunRecord
+from marin.training.loop import train_lm
+
+
+def _samples_taken(config, monkeypatch) -> list[int]:
+    """Trains, and returns the samples of its steps in order."""
+    found: dict[int, int] = {}
+    original = BatchSource.batch_from
+
+    def batch_from(self, seed, first_sample, batch_size, host=(0, 1)):
+        found[first_sample] = batch_size
+        return original(self, seed, first_sample, batch_size, host)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchSource, "batch_from", batch_from)
+        train_lm(config)
+    return [sample for first, size in sorted(found.items()) for sample in range(first, first + size)]
+
+
+def test_training_from_a_checkpoint_takes_its_weights_and_may_go_on_in_its_data(make_config):
+    origin = make_config("origin", num_train_steps=5)
+    trained = train_lm(origin)
+    losses = {}
+    for reset in (True, False):
+        config = make_config(
+            f"reset{reset}",
+            num_train_steps=1,
+            initialize_from_checkpoint_path=origin.output_path,
+            reset_data_loader_on_init=reset,
+        )
+        train_lm(config)
+        losses[reset] = RunRecord.open(config.output_path).steps()[0]["loss"]
+    fresh = RunRecord.open(origin.output_path).steps()
+    assert losses[True] < fresh[0]["loss"] - 0.3
+    assert losses[True] != losses[False]
+    assert int(trained.step) == 5
+
+
+def test_run_that_goes_on_in_the_data_takes_no_row_that_the_runs_before_it_took(make_config, monkeypatch):
+    first = make_config("first", num_train_steps=4)
+    train_lm(first)
+    goes_on = {"reset_data_loader_on_init": False, "train_batch_size": 4}
+    second = make_config("second", num_train_steps=3, initialize_from_checkpoint_path=first.output_path, **goes_on)
+    taken = _samples_taken(second, monkeypatch)
+    assert taken == list(range(4 * 8, 4 * 8 + 3 * 4))
+    goes_on["train_batch_size"] = 16
+    third = make_config("third", num_train_steps=1, initialize_from_checkpoint_path=second.output_path, **goes_on)
+    assert _samples_taken(third, monkeypatch) == list(range(taken[-1] + 1, taken[-1] + 17))
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_run_that_began_from_another_goes_on_as_it_began_though_that_one_trained_further(
+    saved, make_config, monkeypatch
+):
+    options = {"num_train_steps": 8, "steps_per_export": 4, "steps_per_hf_export": -1}
+    origin = make_config("origin", **options)
+    stop_after(origin, 3, monkeypatch)
+    goes_on = {"initialize_from_checkpoint_path": origin.output_path, "reset_data_loader_on_init": False}
+    alone = train_lm(make_config("alone", num_train_steps=4, **goes_on))
+    config = make_config("stopped", num_train_steps=4, **goes_on)
+    stop_after(config, 1, monkeypatch)
+    train_lm(origin)
+    if saved:
+        shutil.rmtree(origin.output_path)  # what the run needs of it is in its own checkpoint
+    else:  # as a kill before the first checkpoint leaves it
+        shutil.rmtree(Path(config.output_path) / "checkpoints")
+    assert_equal(alone, train_lm(config))
+
+
+def test_training_from_a_checkpoint_of_a_larger_model_names_what_is_left_over(make_config):
+    larger = dataclasses.replace(make_config().model, num_layers=2)
+    origin = make_config("origin", num_train_steps=1, model=larger)
+    train_lm(origin)
+    options = {"initialize_from_checkpoint_path": origin.output_path, "num_train_steps": 1}
+    with pytest.raises(
+        CheckpointError, match=r"holds `model\.blocks\.1\..* and \d+ more, for which the config's model"
+    ):
+        train_lm(make_config("smaller", **options))
+    assert int(train_lm(make_config("partial", allow_partial_checkpoint=True, **options)).step) == 1
+
+
+def test_training_from_a_checkpoint_names_settings_that_shapes_do_not_show(make_config, capsys):
+    origin = make_config("origin", num_train_steps=1, ema_beta=0.9)
+    train_lm(origin)
+    other = dataclasses.replace(origin.model, rope=RotaryConfig(theta=77_000.0))
+    train_lm(make_config("other", model=other, num_train_steps=1, initialize_from_checkpoint_path=origin.output_path))
+    said = capsys.readouterr().err
+    assert "the weights were trained with `rope.theta`" in said and "here 77000.0" in said
+    assert "kept an average of its weights: the weights themselves are taken" in said
+
+
+@pytest.mark.parametrize("layout", ["checkpoint", "hf"])
+def test_optimizer_begins_from_the_weights_that_training_begins_from(layout, make_config):
+    """Hyperball keeps each matrix at the norm that it begins with, which is not that of the weights it would have drawn."""
+    origin = make_config("origin", num_train_steps=4, steps_per_hf_export=4)
+    trained = train_lm(origin)
+    if layout == "hf":
+        options = {"initialize_from_hf": f"{origin.output_path}/hf/step-4"}
+    else:
+        options = {"initialize_from_checkpoint_path": origin.output_path}
+    hyperball = MuonHConfig(learning_rate=0.02, adam_lr=0.01, warmup=0)
+    state = train_lm(make_config("again", num_train_steps=2, optimizer_config=hyperball, **options))
+
+    def norm(state) -> float:
+        return float(jnp.linalg.norm(state.model.blocks[0].mlp.up.weight_IO))
+
+    assert norm(state) == pytest.approx(norm(trained), rel=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["checkpoint", "hf"])
+def test_training_from_weights_of_another_tokenizer_is_refused(layout, make_config, data, tmp_path, capsys):
+    origin = make_config("origin", num_train_steps=1, steps_per_hf_export=1)
+    train_lm(origin)
+    other = tmp_path / "other"
+    documents = str(data / "docs.jsonl.zst")
+    train_tokenizer(TrainTokenizerConfig(documents=documents, vocab_size=290, output_path=str(other)))
+    tokenize(TokenizeConfig(documents=documents, tokenizer=str(other), output_path=str(other / "tokens")))
+    options = {"num_train_steps": 1}
+    if layout == "hf":
+        options["initialize_from_hf"] = str(next((Path(origin.output_path) / "hf").iterdir()))
+    else:
+        options["initialize_from_checkpoint_path"] = origin.output_path
+    theirs = {"tokenizer": str(other), "data": str(other / "tokens")}
+    config = dataclasses.replace(make_config("again", **options), **theirs)
+    with pytest.raises(CheckpointError, match="stand for other tokens"):
+        train_lm(config)
+    config = dataclasses.replace(make_config("meant", allow_partial_checkpoint=True, **options), **theirs)
+    assert int(train_lm(config).step) == 1
+    assert "stand for other tokens" in capsys.readouterr().err
+
+
+def test_training_from_a_checkpoint_of_another_shape_names_the_parameter(make_config):
+    origin = make_config("origin", num_train_steps=1)
+    train_lm(origin)
+    wider = dataclasses.replace(origin.model, intermediate_dim=32)
+    config = make_config("wider", model=wider, initialize_from_checkpoint_path=origin.output_path)
+    with pytest.raises(CheckpointError, match=r"mlp\.gate"):
+        train_lm(config)
+    biased = dataclasses.replace(origin.model, use_bias=True)
+    config = make_config("biased", model=biased, initialize_from_checkpoint_path=origin.output_path)
+    with pytest.raises(CheckpointError, match="bias"):
+        train_lm(config)
+    config = make_config(
+        "partial",
+        model=biased,
+        initialize_from_checkpoint_path=origin.output_path,
+        allow_partial_checkpoint=True,
+        num_train_steps=1,
+    )
+    assert int(train_lm(config).step) == 1
