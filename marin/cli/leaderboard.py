@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache",
         metavar="DIR",
-        help="keeps what was verified here, so that the next build is faster (default: nothing is kept)",
+        help="keeps what was verified and fitted here, so that the next build is faster (default: nothing is kept)",
     )
     parser.add_argument(
         "--allowed-signers", type=pathlib.Path, metavar="FILE",

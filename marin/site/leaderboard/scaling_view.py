@@ -15,7 +15,7 @@ from marin.speedrun.scaling import Fitter, Point, ScalingFit, rank_families
 from marin.speedrun.tracks import Track
 
 _FEWEST = 2
-_MOST = 40  # families that are fitted: each takes about 20 ms, and a longer table is not read
+_MOST = 40  # families that are fitted: each takes some milliseconds, and a longer table is not read
 _SHOWN = len(LIGHT.families)
 
 
