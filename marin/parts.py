@@ -1,11 +1,11 @@
-"""Doing one thing for many keys with all processors: each child of this process takes a part of the keys and says what came of it.
+"""Doing one thing for many keys with all processors: this process and its children take keys until none is left.
 
-Children are forked, so that they have what the parent has read. Where that is not possible (another system, threads that run, few
-keys) the same work is done here, one key after the other; what comes of it is the same.
+Children are forked, so that they have what the parent has read, and say what came of their part. Each copies the memory that it
+touches, which is why there is one less of them than there are processors. Where forking is not possible (another system, threads
+that run, few keys) the same work is done here, one key after the other; what comes of it is the same.
 """
 
 import contextlib
-import functools
 import multiprocessing
 import os
 import signal
@@ -21,6 +21,8 @@ from marin.errors import StorageError
 
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 FEWEST = 1_000  # below, starting children takes longer than they save
+_MOST_TAKES = 256  # of keys: more than that would gain nothing
+_NUMBER_BYTES = 4
 
 
 class Gathering(Protocol):
@@ -37,9 +39,10 @@ class Gathering(Protocol):
 
 
 class WorkInParts:
-    """Calls `work(key)` for every key, and `rest()`, in children where that pays; as a context, it ends with all of them done.
+    """Calls `work(key)` for every key, and `rest()`, with children where that pays; as a context, it ends with all of them done.
 
-    What the body of the `with` does runs beside them. An error of a child is raised at the end, as it was raised there.
+    What the body of the `with` does runs beside the children; after it this process helps with the keys. An error is raised at
+    the end, as it was raised there.
 
     Args:
         gathering: what `work` and `rest` leave their results in.
@@ -56,19 +59,21 @@ class WorkInParts:
     ) -> None:
         self._gathering, self._keys, self._work, self._rest = gathering, keys, work, rest
         self._children: list[tuple[Any, Any]] = []
+        self._takes: _Takes | None = None
 
     def __enter__(self) -> None:
         count = _processors() if len(self._keys) >= FEWEST and _may_fork() else 1
         if count == 1:
-            self._work_all(self._keys)
+            for key in self._keys:
+                self._work(key)
             if self._rest is not None:
                 self._rest()
             return
+        self._takes = _Takes(self._keys)
         context = multiprocessing.get_context("fork")
-        parts = [functools.partial(self._work_all, self._keys[number::count]) for number in range(count)]
-        for part in parts if self._rest is None else (self._rest, *parts):
+        for number in range(count - 1):
             here, there = context.Pipe(duplex=False)
-            child = context.Process(target=self._run_child, args=(there, part, os.getpid()), daemon=True)
+            child = context.Process(target=self._run_child, args=(there, number == 0, os.getpid()), daemon=True)
             with warnings.catch_warnings():
                 # Python 3.12 warns of any thread, such as those of NumPy's OpenBLAS, which stops them before a fork.
                 warnings.simplefilter("ignore", DeprecationWarning)
@@ -80,10 +85,12 @@ class WorkInParts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        failed: BaseException | None = None
         if kind is not None:
             for child, _ in self._children:
                 child.terminate()
-        failed: BaseException | None = None
+        elif self._takes is not None:
+            failed = self._take_part(self._takes)
         for child, pipe in self._children:
             try:
                 done, problem = pipe.recv()
@@ -93,27 +100,53 @@ class WorkInParts:
             if done is not None:
                 self._gathering.adopt(done)
             failed = failed or problem
+        if self._takes is not None:
+            self._takes.close()
         if failed is not None and kind is None:
             raise failed
 
-    def _work_all(self, keys: Sequence[str]) -> None:
-        for key in keys:
-            self._work(key)
+    def _take_part(self, takes: "_Takes", begin: Callable[[], None] | None = None) -> Exception | None:
+        """Works on keys until none is left, and returns the error that ended this early."""
+        try:
+            if begin is not None:
+                begin()
+            for key in takes:
+                self._work(key)
+        except Exception as error:
+            return error
+        return None
 
-    def _run_child(self, pipe: Any, part: Callable[[], None], parent: int) -> None:
+    def _run_child(self, pipe: Any, is_first: bool, parent: int) -> None:
         # Ctrl-C and SIGTERM are the parent's to answer, which ends its children; one that is killed cannot.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         end_with_parent(signal.SIGKILL, parent)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
-        problem: BaseException | None = None
+        assert self._takes is not None
         self._gathering.begin_part()
-        try:
-            part()
-        except Exception as error:
-            problem = error
+        problem = self._take_part(self._takes, self._rest if is_first else None)
         pipe.send((self._gathering.part(), problem))
         pipe.close()
+
+
+class _Takes:
+    """Keys that several processes take from, some at a time, each key once.
+
+    What is left to take are numbers in a pipe, of which a read takes one whole: no lock is held when a process is killed.
+    """
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys, self._count = keys, min(len(keys), _MOST_TAKES)
+        self._left, into = os.pipe()
+        os.write(into, b"".join(number.to_bytes(_NUMBER_BYTES, "little") for number in range(self._count)))
+        os.close(into)
+
+    def __iter__(self) -> Iterator[str]:
+        while number := os.read(self._left, _NUMBER_BYTES):
+            yield from self._keys[int.from_bytes(number, "little") :: self._count]
+
+    def close(self) -> None:
+        os.close(self._left)
 
 
 @contextlib.contextmanager

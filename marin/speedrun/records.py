@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from marin.speedrun.entries import Entry, changed
 from marin.speedrun.statistics import Sample, Test, beats, beats_bound, missing_seeds, too_close
@@ -129,11 +130,9 @@ def _claim(track: Track, test: Test, what: str, against: str, named: str) -> Cla
 
 def placed(track: Track, entry: Entry, judged: Judged, rank: int | None, on_frontier: bool) -> Entry:
     """The entry with its rank, with its claims in `details`, and with the statistics rung in its verdict."""
-    verdict = entry.verdict
-    rungs = [found for found in verdict.rungs if found.rung != "statistics"]
     return changed(
         entry,
-        verdict=_verdict_of((*rungs, statistics_rung(track, entry, judged)), verdict.challenged, verdict.withdrawn),
+        verdict=_with_rung(_Same(entry.verdict), _Same(statistics_rung(track, entry, judged))),
         rank=rank,
         on_frontier=on_frontier,
         is_record=judged.is_record,
@@ -141,9 +140,26 @@ def placed(track: Track, entry: Entry, judged: Judged, rank: int | None, on_fron
     )
 
 
+class _Same:
+    """An object that is known again by being the same one, as a hash of all that a verdict says takes a while."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
 @functools.lru_cache(maxsize=1024)  # of thousands of entries, most are told the same
-def _verdict_of(rungs: tuple[RungVerdict, ...], challenged: str | None, withdrawn: str | None) -> Verdict:
-    return Verdict(rungs=rungs, challenged=challenged, withdrawn=withdrawn)
+def _with_rung(verdict: _Same, statistics: _Same) -> Verdict:
+    rungs = [found for found in verdict.value.rungs if found.rung != "statistics"]
+    challenged, withdrawn = verdict.value.challenged, verdict.value.withdrawn
+    return Verdict(rungs=(*rungs, statistics.value), challenged=challenged, withdrawn=withdrawn)
 
 
 def statistics_rung(track: Track, entry: Entry, judged: Judged) -> RungVerdict:

@@ -2,7 +2,8 @@
 
     python parts_in_children.py SITE SCENARIO [FEWEST]
 
-writes forty pages with three children and prints, as JSON, what came of it. As "slow" it says when the children are at work.
+writes forty pages with two children's help and prints, as JSON, what came of it, and how many processes wrote. As "slow" it says
+when the children are at work.
 """
 
 import json
@@ -21,22 +22,24 @@ KEYS = [f"key-{number}" for number in range(40)]
 
 def main(site: str, scenario: str, fewest: str = "1") -> None:
     parts.FEWEST, parts._processors = int(fewest), lambda: 3
-    writer, here = SiteWriter(site), list[str]()
+    writer, this_process = SiteWriter(site), os.getpid()
+    wrote = pathlib.Path(f"{site}-{time.monotonic_ns()}")
+    wrote.mkdir()
 
     def write(key: str) -> None:
-        here.append(key)
+        (wrote / str(os.getpid())).touch()
+        time.sleep(0.005)  # or one process is done with all of them before the next one begins
         if scenario == "slow":
             time.sleep(0.5)
         if scenario == "full" and key == "key-7":
             raise StorageError("the disk is full")
-        if scenario == "killed" and key == "key-5":
+        if scenario == "killed" and os.getpid() != this_process:
             os.kill(os.getpid(), signal.SIGKILL)
         inputs = f"inputs of {key}, {scenario == 'full'}"
         if not writer.is_fresh(f"{key}.html", inputs):
             writer.write(f"{key}.html", f"<p>{key}</p>", inputs)
 
     def rest() -> None:
-        here.append("rest")
         if scenario == "full of the rest":
             raise StorageError("the disk is full")
         writer.write("rest.txt", "what belongs to no key")
@@ -47,11 +50,17 @@ def main(site: str, scenario: str, fewest: str = "1") -> None:
             writer.write("beside.txt", "made meanwhile")
             if scenario == "slow":
                 print("at work", flush=True)
+            if scenario == "killed":
+                time.sleep(0.5)  # a child has taken a key by then
         writer.finish()
     except StorageError as raised:
         error = str(raised)
     files = {path.name: path.read_text() for path in pathlib.Path(site).iterdir()}
-    print(json.dumps({"error": error, "files": files, "written": writer.num_written, "by_this_process": bool(here)}))
+    print(
+        json.dumps(
+            {"error": error, "files": files, "written": writer.num_written, "processes": len(list(wrote.iterdir()))}
+        )
+    )
 
 
 if __name__ == "__main__":

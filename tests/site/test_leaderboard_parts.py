@@ -25,8 +25,8 @@ def _build(site: pathlib.Path, *arguments: str) -> dict[str, Any]:
 
 def test_parts_written_by_children_are_the_files_that_one_process_writes(tmp_path: pathlib.Path) -> None:
     made = _build(tmp_path / "children", "whole")
-    assert (made["written"], made["by_this_process"], made["error"]) == (42, False, None)
-    assert _build(tmp_path / "alone", "whole", "1000") == made | {"by_this_process": True}
+    assert (made["written"], made["processes"], made["error"]) == (42, 3, None)
+    assert _build(tmp_path / "alone", "whole", "1000") == made | {"processes": 1}
     assert _build(tmp_path / "children", "whole") == made | {"written": 0}
     fewer = _build(tmp_path / "children", "fewer")
     assert fewer["written"] == 0

@@ -119,7 +119,7 @@ class EntryDocument(TypedDict):
     curves: list[CurveDocument]
 
 
-_SCHEMAS = {"index": IndexDocument, "track": TrackDocument, "entry": EntryDocument}
+SCHEMAS = {"index": IndexDocument, "track": TrackDocument, "entry": EntryDocument}
 
 
 def track_summary(track: Track, num_entries: int) -> TrackSummary:
@@ -153,7 +153,7 @@ def index_document(tracks: list[TrackSummary], unreadable: list[UnreadableFile])
         tracks=tracks,
         unreadable=unreadable,
         does_not_prove={str(rung): text for rung, text in DOES_NOT_PROVE.items()},
-        schemas={name: f"data/schema/{name}.schema.json" for name in _SCHEMAS},
+        schemas={name: f"data/schema/{name}.schema.json" for name in SCHEMAS},
     )
 
 
@@ -197,7 +197,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
 def schemas() -> dict[str, str]:
     """The text of each schema by the name of its document."""
     found = {}
-    for name, kind in _SCHEMAS.items():
+    for name, kind in SCHEMAS.items():
         schema = TypeAdapter(kind).json_schema()
         schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
         found[name] = json.dumps(schema, indent=1, sort_keys=True) + "\n"

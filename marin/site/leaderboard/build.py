@@ -34,6 +34,7 @@ _STYLES = ("base.css", "sheet.css")
 _SCRIPTS = ("format.js", "chart.js", "lookup.js", "table.js", "live.js", "compare.js")
 POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'"
 _SPACE = uuid.UUID("6f1c3a3e-6a0b-5d0f-9b5c-7a1d5f6f2c11")  # of the feeds' identifiers
+_BY_PROGRAM = "nothing but this program"  # what a file was made from, see `SiteWriter.is_fresh`
 _NEWEST = 12
 _TOP = 5
 RUNG_MEANS = {
@@ -153,8 +154,10 @@ class _Site:
     def write_shared(self) -> None:
         for path, text in {**self._files, "assets/icon.svg": _own("icon.svg")}.items():
             self._writer.write(path, text)
-        for name, text in api.schemas().items():
-            self._writer.write(f"data/schema/{name}.schema.json", text)
+        places = {name: f"data/schema/{name}.schema.json" for name in api.SCHEMAS}
+        if not all([self._writer.is_fresh(path, _BY_PROGRAM) for path in places.values()]):
+            for name, text in api.schemas().items():
+                self._writer.write(places[name], text, _BY_PROGRAM)
 
     # --- tracks ---------------------------------------------------------------------------------------------------
 
@@ -165,7 +168,7 @@ class _Site:
 
     def _write_downloads(self, view: TrackView) -> None:
         track, summary = view.board.track, view.summary
-        inputs = digest_of([summary, view.entries])
+        inputs = digest_of([summary, view.digests])
         write, fresh = self._writer.write, self._writer.is_fresh
         table = functools.cache(lambda: downloads.table_of(view.entries))
         for path, make in (
@@ -183,7 +186,7 @@ class _Site:
         drawn = self._write_charts(view)
         lines = [scaling_view.document_of(fit) for fit in drawn.fits]
         records = [entry["key"] for entry in view.records]
-        path, inputs = view.summary["document"], digest_of([view.summary, records, lines, view.entries])
+        path, inputs = view.summary["document"], digest_of([view.summary, records, lines, view.digests])
         if not self._writer.is_fresh(path, inputs):
             document = api.track_document(view.summary, view.entries, records, lines)
             self._writer.write(path, api.to_text(document), inputs)
@@ -262,7 +265,9 @@ class _Site:
         for number, path in paths.items():
             shown = slice((number - 1) * track_page.PAGE_SIZE, number * track_page.PAGE_SIZE)
             front = [values["budgets"], values["records"], scaling, repr(head)] if number == 1 else [num_pages]
-            inputs = digest_of([self.digest, entries[shown], front, view.summary["title"], repr(values["columns"])])
+            inputs = digest_of(
+                [self.digest, view.digests[shown], front, view.summary["title"], repr(values["columns"])]
+            )
             if not self._writer.is_fresh(path, inputs):
                 text = self.render(
                     "track.html.j2",

@@ -8,7 +8,7 @@ from marin.site.leaderboard import api, curves
 from marin.site.leaderboard.differences import find_parents, settings_of
 from marin.site.leaderboard.entry_page import EntryContext, Standing, page_values
 from marin.site.leaderboard.measures import measures_of
-from marin.site.leaderboard.output import SiteWriter, digest_of
+from marin.site.leaderboard.output import SiteWriter, digest, digest_of
 from marin.site.leaderboard.summary import EntrySummary
 from marin.site.leaderboard.track_view import TrackView
 from marin.speedrun.entries import Entry
@@ -44,7 +44,7 @@ class EntryFiles:
             key: settings_of(entry) for key, entry in self.by_key.items()
         }
         self._parents = find_parents(self.by_key.values(), self._settings)
-        self._verdict_texts: dict[int, str] = {}  # many entries share a verdict
+        self._verdict_digests: dict[int, str] = {}  # many entries share a verdict
 
     def write(self, key: str) -> None:
         """Writes the document and the page of an entry, unless they are there as they would be made."""
@@ -52,8 +52,8 @@ class EntryFiles:
         place = homes[0].places[key]
         found = _curves(entry, self._roots)
         stated = [(row.run_name, row.source, row.also_at, row.digest, row.details_json) for row in entry.rows]
-        verdict = self._verdict_text(entry.verdict)
-        path, document = f"data/entries/{key}.json", digest_of([homes[0].entries[place], verdict, stated, repr(found)])
+        said = [homes[0].digests[place], self._verdict_digest(entry.verdict), stated, repr(found)]
+        path, document = f"data/entries/{key}.json", digest_of(said)
         if not self._writer.is_fresh(path, document):
             made = api.entry_document(entry, homes[0].entries[place], found)
             self._writer.write(path, api.to_text(made), document)
@@ -80,10 +80,10 @@ class EntryFiles:
             context = EntryContext(standings, neighbours, parent, self._settings, found)
             self._writer.write(path, self._render("entry.html.j2", path, **page_values(entry, context)), inputs)
 
-    def _verdict_text(self, verdict: Verdict) -> str:
-        found = self._verdict_texts.get(id(verdict))
+    def _verdict_digest(self, verdict: Verdict) -> str:
+        found = self._verdict_digests.get(id(verdict))
         if found is None:
-            found = self._verdict_texts[id(verdict)] = api.to_text(api.verdict_json(verdict))
+            found = self._verdict_digests[id(verdict)] = digest(api.to_text(api.verdict_json(verdict)).encode())
         return found
 
 

@@ -9,6 +9,7 @@ import json
 import marshal
 import os
 import pathlib
+import stat
 from typing import Any
 
 from marin.errors import StorageError
@@ -31,7 +32,7 @@ class SiteWriter:
         self._record = files.join(target, RECORD)
         self._refuse_another_page()
         self._earlier = self._read_record()
-        self._sizes = _sizes_below(target) if files.is_local(target) else {}
+        self._folder = os.path.join(files.local_path(target), "") if files.is_local(target) else None
         self._made: dict[str, list[Any]] = {}
         self._parents: set[str] = set()
         self._has_written = False
@@ -51,10 +52,20 @@ class SiteWriter:
         `inputs` is a digest of all that the file is a function of, except this program, which is always part of it.
         """
         known = self._earlier.get(path)
-        if known is None or known[0] != inputs or self._sizes.get(path) != known[1]:
+        if known is None or known[0] != inputs or self._size_of(path) != known[1]:
             return False
         self._made[path] = known
         return True
+
+    def _size_of(self, path: str) -> int | None:
+        """Bytes of a file of the site; None where there is none, or where asking would be a request each."""
+        if self._folder is None:
+            return None
+        try:
+            found = os.lstat(self._folder + path)
+        except OSError:
+            return None
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def write(self, path: str, content: str | bytes, inputs: str | None = None) -> None:
         """Writes a file, unless it is there with this content; `inputs` as `is_fresh` will be asked for it."""
@@ -138,20 +149,3 @@ def program_digest() -> str:
 def _is_ours(path: str) -> bool:
     """Whether a path of the record stays below the site, so that a tampered record removes nothing else."""
     return path not in ("", ".") and path[0] != "/" and "\\" not in path and ".." not in path.split("/")
-
-
-def _sizes_below(target: str) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    folders = [""]
-    while folders:
-        folder = folders.pop()
-        try:
-            with os.scandir(os.path.join(target, folder)) as found:
-                for item in found:
-                    if item.is_dir(follow_symlinks=False):
-                        folders.append(f"{folder}{item.name}/")
-                    elif item.is_file(follow_symlinks=False):
-                        sizes[f"{folder}{item.name}"] = item.stat(follow_symlinks=False).st_size
-        except FileNotFoundError:
-            continue
-    return sizes

@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 from marin.site.leaderboard import api
+from marin.site.leaderboard.output import digest_of
 from marin.site.leaderboard.summary import EntrySummary, summarize
 from marin.speedrun.leaderboard import Board, TrackBoard
 
@@ -17,6 +18,7 @@ class TrackView:
     entries: list[EntrySummary]
     records: list[EntrySummary]
     places: dict[str, int]  # key -> its position among the entries
+    digests: list[str]  # of all that `entries` say, one each, as most files of the site are a function of some of them
 
 
 def views_of(board: Board) -> list[TrackView]:
@@ -45,7 +47,7 @@ def views_of(board: Board) -> list[TrackView]:
         by_key = {entry["key"]: entry for entry in summaries}
         views.append(TrackView(
             made, api.track_summary(made.track, len(entries)), summaries, [by_key[one.key] for one in records if one.key in by_key],
-            {entry["key"]: place for place, entry in enumerate(summaries)},
+            {entry["key"]: place for place, entry in enumerate(summaries)}, [digest_of(entry) for entry in summaries],
         ))  # fmt: skip
     return views
 
