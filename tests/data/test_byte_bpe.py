@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import time
 import unicodedata
 
 import numpy as np
@@ -167,6 +168,16 @@ def test_run_of_spaces_that_tiktoken_cannot_split_is_encoded_all_the_same(spec, 
     tokenizer = opened(spec)
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert capfd.readouterr() == ("", "")
+
+
+def test_runs_of_spaces_take_time_by_their_length_and_not_by_its_square(spec):
+    text = (" " * 24_000 + "x") * 5
+    tokenizer = opened(spec)
+    tokenizer.encode(text[:1000])
+    start = time.process_time()
+    ids = tokenizer.encode(text)
+    assert time.process_time() - start < 1.0  # 0.02 s; 3 s where each space looks at all behind it
+    assert ids == ids_of_tokenizers(tokenizer, text)
 
 
 def test_lengths_of_tokens_are_the_same_whoever_encodes(tokenizer):

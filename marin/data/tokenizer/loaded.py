@@ -12,7 +12,6 @@ import functools
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -31,8 +30,8 @@ _BOS_TOKENS = ("<|bos|>", "<|begin_of_text|>", "<s>", "<|endoftext|>")
 _BATCH_CHARS = 4_000_000
 _GROUP_CHARS = 100_000
 # tiktoken's pattern engine keeps a note for each character of a run of spaces, and gives up at some hundred thousand.
-_LONG_TEXT = 100_000
-_LONG_RUN_OF_SPACES = re.compile(r"\s{50000}")
+# A run of twice so many characters fills at least one of the blocks that a text is cut into.
+_BLOCK_OF_SPACES = 25_000
 
 
 class Tokenizer:
@@ -183,7 +182,7 @@ class Tokenizer:
         return [self._encode_one(self._encoder, text) for text in texts]
 
     def _encode_one(self, encoder: ByteBpe, text: str) -> Int32[np.ndarray, " n"]:
-        if len(text) > _LONG_TEXT and _LONG_RUN_OF_SPACES.search(text):
+        if _has_long_run_of_spaces(text):
             return self._encode_with_tokenizers([text])[0]
         return encode(encoder, text)
 
@@ -235,6 +234,12 @@ def in_batches(texts: Iterator[str], max_chars: int = _BATCH_CHARS) -> Iterator[
 def _groups(texts: Sequence[str]) -> Iterator[list[str]]:
     """What one thread takes at a time: enough that handing it over costs nothing."""
     return in_batches(iter(texts), _GROUP_CHARS)
+
+
+def _has_long_run_of_spaces(text: str) -> bool:
+    """Looks at few characters where there is no such run; a regular expression would take the square of a run's length."""
+    starts = range(0, len(text) - _BLOCK_OF_SPACES + 1, _BLOCK_OF_SPACES)
+    return any(text[start : start + _BLOCK_OF_SPACES].isspace() for start in starts)
 
 
 def _count_bytes(texts: Sequence[str]) -> int:
