@@ -2,7 +2,8 @@
 
 `.gz` and `.zst` files of any number of members or frames, and plain files. Both libraries take a file that is cut short
 for a whole one unless they are asked, at each member, whether its end was reached; that is asked here, and checksums are
-checked, which every `.gz` has and a `.zst` if its writer wanted one. Memory is bounded by what one block expands to.
+checked, which every `.gz` has and a `.zst` if its writer wanted one. Memory is bounded by what one block expands to, and for
+`.zst` by the window that its writer chose.
 """
 
 import io
@@ -18,6 +19,8 @@ SUFFIXES = (".gz", ".zst")
 _BLOCK = 1 << 17
 _GZIP = 31  # zlib's window bits for a gzip member, whose checksum and length are then compared with its content
 _NAMES = {".gz": "gzip", ".zst": "zstd"}
+# The format's largest window: archives made by `zstd --long=31` need it, and a frame takes what its own window is.
+_ZSTD_WINDOW = 1 << 31
 
 
 class Readable(Protocol):
@@ -93,4 +96,6 @@ class BlockStream(io.RawIOBase):
 
 
 def _decompressor(compression: str) -> Any:
-    return zlib.decompressobj(_GZIP) if compression == ".gz" else zstandard.ZstdDecompressor().decompressobj()
+    if compression == ".gz":
+        return zlib.decompressobj(_GZIP)
+    return zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()

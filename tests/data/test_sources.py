@@ -222,6 +222,15 @@ def test_import_of_a_bad_line_names_file_and_line_or_skips_and_counts_it(tmp_pat
     assert report["dropped"] == {reason: {"documents": 1, "examples": [f"a.jsonl{packed}:4"]}}
 
 
+@pytest.mark.parametrize("window_log", [27, 28, 31])
+def test_import_of_a_zstd_archive_with_a_long_window_gives_its_documents(tmp_path, window_log):
+    writer = zstandard.ZstdCompressor(
+        compression_params=zstandard.ZstdCompressionParameters(window_log=window_log)
+    ).compressobj()  # as `zstd --long=N` does from a pipe, which does not know the size
+    path = write(tmp_path / "a.jsonl.zst", writer.compress(LINES) + writer.flush())
+    assert imported([path]) == EXPECTED
+
+
 @pytest.mark.parametrize("packed", [".gz", ".zst"])
 @pytest.mark.parametrize("on_bad_row", ["refuse", "skip"])
 def test_import_of_a_truncated_archive_is_refused_with_file_and_line(tmp_path, packed, on_bad_row):
