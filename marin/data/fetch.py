@@ -5,7 +5,7 @@ in `.{name}.part.json`. A later attempt, also one of another process after a kil
 `If-Range`, so bytes of two versions never meet; where the server gives no mark and no digest is known, it starts again.
 When all has arrived, size and digest are compared, the file is flushed to the disk, and takes its name by a rename.
 
-A fault that may pass (no connection, a connection that ends early, HTTP 408, 425, 429 and 5xx) is retried after a wait
+A fault that may pass (no connection, a connection that ends early, HTTP 408, 425, 429 and 5xx but 501 and 505) is retried after a wait
 that doubles, with jitter, or after what `Retry-After` says. A server that denies the file, or one whose content has
 another digest twice, is an error at once. Credentials are not sent on when the server refers to another host.
 """
@@ -32,7 +32,8 @@ from marin.storage import files
 
 _BLOCK = 1 << 18
 _TIMEOUT = 60.0
-_TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+_TRANSIENT = frozenset({408, 425, 429})
+_NOT_ABLE = frozenset({501, 505})  # of all 5xx those that will be no other the next time
 _PROGRESS = 1 << 20  # bytes that an attempt must add to count as a step forward
 
 
@@ -210,7 +211,7 @@ class Transfer:
         if error.code == 416:  # there is nothing behind what has arrived: it was of another version
             self._give_up_part()
             return "the server's file is shorter than what has arrived", None
-        if error.code in _TRANSIENT:
+        if error.code in _TRANSIENT or (error.code >= 500 and error.code not in _NOT_ABLE):
             return f"HTTP {error.code} {error.reason}", _retry_after(error.headers.get("Retry-After"))
         next_step = {
             401: "it asks for credentials: set them, for the Hugging Face hub in HF_TOKEN",

@@ -2,7 +2,7 @@
 
     Answer     whole and in OpenAI's form; it was paid for
     Busy       turned away because there is too much to do (429, or 503 with Retry-After), or no connection: later
-    Failed     time is up, connection broken, HTTP 408, 409, 425 or 5xx, a body that is no answer: again
+    Failed     time is up, connection broken, HTTP 408, 409, 425 or 5xx but 501 and 505, a body that is no answer: again
     Refused    this question will never be answered (400, 413, 422 and the like)
     EndpointError, raised    no question will be answered: no access, no such model or address, no credit
 
@@ -32,7 +32,8 @@ from marin.execution.redaction import HIDDEN
 
 _MOST_BYTES = 16_000_000  # of an answer
 _CONNECT_SECONDS = 20.0
-_AGAIN = frozenset({408, 409, 425, 500, 502, 503, 504, 520, 522, 524, 529})
+_AGAIN = frozenset({408, 409, 425})
+_NOT_ABLE = frozenset({501, 505})  # of all 5xx those that will be no other the next time
 _NEVER = {
     401: "the key is missing or wrong: set the variable of `api_key_env`",
     402: "the account has no credit: top it up, and run the same command again to go on",
@@ -143,7 +144,7 @@ class Endpoint:
         wait = retry_after(response.headers.get("retry-after"))
         if status == 429 or (status == 503 and wait is not None):
             return Busy(problem, wait)
-        if status in _AGAIN:
+        if status in _AGAIN or (status >= 500 and status not in _NOT_ABLE):
             return Failed(problem, may_be_paid=False, is_whole=True, wait=wait)
         if status < 400:
             raise EndpointError(

@@ -31,12 +31,13 @@ def ranges_asked(server):
     [
         ([], [None]),
         ([503, 429, None], [None, None, None]),
+        ([520, 521, 530, None], [None, None, None, None]),
         ([("drop", 1_000_000)], [None, "bytes=1000000-"]),
         ([("drop", 1_000_000), 500, ("drop", 500_000)], [None, "bytes=1000000-", "bytes=1000000-", "bytes=1500000-"]),
         ([("announce", -1000), None], [None, None]),
         ([("announce", 1000), None], [None, None]),
     ],
-    ids=["none", "busy", "cut", "cut twice", "announces too few", "announces too many"],
+    ids=["none", "busy", "gone", "cut", "cut twice", "announces too few", "announces too many"],
 )
 def test_fetch_with_faults_that_pass_gives_the_file_and_asks_only_for_what_is_missing(server, target, faults, ranges):
     server.files["some.bin"] = CONTENT
@@ -122,7 +123,8 @@ def test_fetch_of_a_file_that_is_there_asks_nobody_unless_it_is_another(server, 
 
 
 @pytest.mark.parametrize(
-    ("status", "next_step"), [(401, "HF_TOKEN"), (403, "ask its owner"), (404, "check the address")]
+    ("status", "next_step"),
+    [(401, "HF_TOKEN"), (403, "ask its owner"), (404, "check the address"), (501, "check the address")],
 )
 def test_fetch_that_is_denied_is_not_tried_again(server, target, status, next_step):
     server.faults = [status, None]

@@ -94,6 +94,11 @@ def test_body_without_an_end_is_not_read_to_it(monkeypatch: pytest.MonkeyPatch) 
         (error(503, retry_after="2"), Busy("HTTP 503 X: no", 2.0)),
         (error(503), Failed("HTTP 503 X: no", may_be_paid=False, is_whole=True)),
         (error(500, retry_after="9"), Failed("HTTP 500 X: no", may_be_paid=False, is_whole=True, wait=9.0)),
+        *(
+            (error(status), Failed(f"HTTP {status} X: no", may_be_paid=False, is_whole=True))
+            for status in (507, 521, 523, 530)  # the last three are what a proxy says of a server that is not there
+        ),
+        (error(501), Refused("HTTP 501 X: no")),
         (error(400, "too\nlong \x1b[31m"), Refused("HTTP 400 X: too long  [31m")),
         (Reply(status=422, raw=b"[1]"), Refused("HTTP 422 X: [1]")),
         (Reply(status=500, raw=b'{"error": "boom"}'), Failed("HTTP 500 X: boom", may_be_paid=False, is_whole=True)),
