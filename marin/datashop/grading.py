@@ -5,9 +5,9 @@
 
 Upper and lower case, and marks around the score, make no difference. What a model thought aloud (`<think>`, also where the
 prompt's template has opened it) is no answer. An answer with two different scores, a score between two numbers or in a sum,
-one off the scale or with a decimal comma, or the list of all the words repeated from the prompt has no label: nothing is
-guessed. (The public pipeline takes the first score that it finds, and of
-"Final score: 50" the 5.)
+one off the scale or of a longer scale ("3 (out of 10)"), with a decimal comma or a fraction or in percent, or the list of all
+the words repeated from the prompt has no label: nothing is guessed. (The public pipeline takes the first score that it finds,
+and of "Final score: 50" the 5.)
 """
 
 import re
@@ -30,12 +30,18 @@ _SCALES: dict[str, tuple[float, float]] = {"finalscore0-5": (0.0, 5.0), "medu": 
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 _THOUGHT_BEFORE = re.compile(r"\A.*</think>", re.DOTALL | re.IGNORECASE)
 _MARKS = r"[\s*_`\"'(<\[{$\\]*"
-_LEAD = rf"final\s+score[*_`]*\s*:{_MARKS}"
+_LEAD = rf"final\s+score[*_`]*\s*[:：]{_MARKS}"
 _ENDS = r"[*_`\"')>\]}$]*"
+# "/", "out of", " points out of", " (of a maximum of": what says how much there was to have.
+_OF = (
+    r"\s*[,(\[]?\s*(?:(?:points?|stars?|marks?)\b)?\s*[,(\[]?\s*"
+    r"(?:/|(?:out\s+)?of\b)\s*(?:a\s+(?:possible|maximum|total)\b\s*(?:of\b\s*)?)?"
+)
 _NUMBER = re.compile(
     rf"{_LEAD}(?P<value>-?\d+(?:\.\d+)?)(?P<decimals>,\d)?{_ENDS}"
-    rf"(?:\s*(?:/|out\s+of)\s*(?P<most>\d+))?{_ENDS}"
-    rf"(?P<range>\s*(?:(?:-|–|to|or)\s*|(?:[+=×]|plus\b){_MARKS})\d)?",
+    rf"(?P<share>\s*(?:%|percent\b)|[¼½¾])?"
+    rf"(?:{_OF}(?P<most>\d+))?{_ENDS}"
+    rf"(?P<range>\s*(?:(?:-|–|~|～|to|or)\s*|(?:[+=×]|plus\b){_MARKS})\d)?",
     re.IGNORECASE,
 )
 _WORD = re.compile(
@@ -75,7 +81,8 @@ def grade(processor_type: str, answer: str, *, was_cut_off: bool = False) -> Gra
         ConfigError: there is no such kind.
     """
     low, high = scale_of(processor_type)
-    said = without_thoughts(answer)
+    # One space for many: the patterns would try each way to share out a run of them.
+    said = " ".join(without_thoughts(answer).split())
     found = _READERS[processor_type](said, high)
     if isinstance(found, str):
         return Grade(None, found)
@@ -98,7 +105,7 @@ def _numbers(said: str, high: float) -> set[float] | str:
         if match["range"]:
             return SEVERAL
         value = float(match["value"])
-        if match["decimals"] or value != int(value) or float(match["most"] or high) > high:
+        if match["decimals"] or match["share"] or not value.is_integer() or float(match["most"] or high) > high:
             return OFF_SCALE
         values.add(value)
     return values

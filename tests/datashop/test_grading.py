@@ -1,5 +1,7 @@
 """Answers as models write them, and what they say of a document."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +21,11 @@ from marin.errors import ConfigError
         ("Final Score: 3/5", 3),
         ("Final Score: 3 out of 5 points", 3),
         ("Final score: 2/3", 2),  # a rubric of three points
+        ("Final score: 3 (out of 5)", 3),
+        ("Final score: 3 points of a possible 5", 3),
+        ("Final Score：3", 3),  # the colon of Chinese text
+        ("Final score: 3 points", 3),
+        ("Final score: 3 (of the best kind, 10 lines long)", 3),
         ("Final score: 4.0", 4),
         ("Final\nscore: $\\boxed{3}", None),
         ("Final score: $3$", 3),
@@ -55,9 +62,21 @@ def test_number_in_an_answer_is_found(answer: str, label: float | None) -> None:
         ("Final Score: 1 plus 2", SEVERAL),
         ("Final Score: 2/5 + 1/5", SEVERAL),
         ("Final score: 6", OFF_SCALE),
+        (f"Final score: {'3' * 400}", OFF_SCALE),  # more than a float can hold
+        (f"Final score: 3/{'3' * 400}", OFF_SCALE),
         ("Final score: -1", OFF_SCALE),
         ("Final score: 4.5", OFF_SCALE),
         ("Final score: 4/10", OFF_SCALE),
+        ("Final score: 4 (out of 10)", OFF_SCALE),
+        ("Final score: 4, out of 10", OFF_SCALE),
+        ("Final score: **4** points out of 10", OFF_SCALE),
+        ("Final score: 4 points (out of a maximum of 10)", OFF_SCALE),
+        ("Final score: 4 of 10", OFF_SCALE),
+        ("Final score: 4 stars / 10", OFF_SCALE),
+        ("Final score: 5%", OFF_SCALE),
+        ("Final score: 5 percent", OFF_SCALE),
+        ("Final score: 3½", OFF_SCALE),
+        ("Final score: 3~4", SEVERAL),
         ("Final score: 3-4", SEVERAL),
         ("Final score: 3 or 4", SEVERAL),
         ("Final score: 3. On second thought, Final score: 4", SEVERAL),
@@ -88,6 +107,14 @@ def test_word_in_an_answer_is_found_or_not_guessed(answer: str, label: float | N
 def test_answer_that_was_cut_off_says_so_unless_its_score_is_there() -> None:
     assert grade("medu", "The document is", was_cut_off=True) == Grade(None, CUT_OFF)
     assert grade("medu", "Final Score: Good. It", was_cut_off=True) == Grade(4.0)
+
+
+@pytest.mark.parametrize("kind", ["medu", "finalscore0-5"])
+@pytest.mark.parametrize("before", ["Final Score: 3", "Final Score", "Final Score: Good"])
+def test_answer_that_ends_in_very_many_spaces_is_read_at_once(kind: str, before: str) -> None:
+    start = time.process_time()
+    grade(kind, before + " \n" * 20_000 + "x")
+    assert time.process_time() - start < 1.0  # 2 ms
 
 
 @given(st.text(), st.sampled_from(["medu", "finalscore0-5"]), st.booleans())
