@@ -241,7 +241,7 @@ def _rows(shard: Shard, pool_shard: Shard, scores: str) -> Iterator[dict[str, An
     """The documents of a shard with their scores, which are found along the pool's shard that it was made from."""
     scored = zip(pool_shard.documents(), read_scores(scores, pool_shard), strict=True)
     for document in shard.documents():
-        score = next((score for before, score in scored if before.id == document.id), None)
+        score = next((score for before, score in scored if before == document), None)  # ids may not be unique
         if score is None:
             raise DataError(f"{shard.path}: document {document.id!r} is not in {pool_shard.path}: run the filter again")
         yield {"id": document.id, "text": document.text, "source": document.source, "score": score}

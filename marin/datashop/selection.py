@@ -118,15 +118,15 @@ def _scores_by_shard(
                 f"{scores} has {len(part):,} scores for {shard.path} with {shard.num_documents:,} documents"
             )
         is_kept = np.zeros(len(part), bool)
-        remaining = (document.id for document in kept_shard.documents())
+        remaining = kept_shard.documents()
         following = next(remaining, None)
         for row, document in enumerate(shard.documents()):
-            if document.id == following:
+            if document == following:  # all of it, as ids may not be unique
                 is_kept[row] = True
                 following = next(remaining, None)
         if following is not None:
             raise DataError(
-                f"{kept_shard.path} holds document {following!r}, which is not in {shard.path} in that place"
+                f"{kept_shard.path} holds document {following.id!r}, which is not in {shard.path} in that place"
             )
         yield part, is_kept
 

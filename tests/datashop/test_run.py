@@ -19,6 +19,7 @@ from marin.data.documents import read_documents
 from marin.data.filters.scores import FilterByScoreConfig, filter_by_score
 from marin.data.shards import DocumentSet
 from marin.datashop.counts import check_cache, check_labels, check_scores, count_stages
+from marin.datashop.scoring import read_scores
 from marin.datashop.selection import SelectionConfig, look_at_selection
 from marin.errors import DataError
 
@@ -50,9 +51,9 @@ def write_jsonl(path: pathlib.Path, documents: list[Any]) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """What a person has: files with a pool, examples, an evaluation set, and a config."""
+    """What a person has: files with a pool, in which two documents each have one id, examples, an evaluation set, a config."""
     here = tmp_path_factory.mktemp("work")
-    pool = made_documents(400)
+    pool = [type(d)(f"d{number // 2}", d.text, d.source) for number, d in enumerate(made_documents(400))]
     repeated = [type(d)(f"again-{d.id}", d.text, d.source) for d in pool[:10]]
     write_jsonl(here / "pool.jsonl", pool + repeated)
     (here / "more.txt").write_text("one more document | with <b>markup</b>\n# and a heading")
@@ -133,8 +134,8 @@ def test_counts_of_all_stages_add_up(outputs: dict[str, pathlib.Path]) -> None:
 
 def test_samples_show_both_sides_with_their_scores(outputs: dict[str, pathlib.Path]) -> None:
     samples = [json.loads(line) for line in (outputs["selection"] / "samples.jsonl").read_text().splitlines()]
-    kept = {sample["id"]: sample for sample in samples if sample["kept"]}
-    assert {document.id for document in read_documents(str(outputs["filtered"]))} >= set(kept)
+    kept = [sample["text"] for sample in samples if sample["kept"]]
+    assert sorted(document.text for document in read_documents(str(outputs["filtered"]))) == sorted(kept)
     limit = json.loads((outputs["selection"] / "selection.json").read_text())["limit"]
     assert all((sample["score"] >= limit) == sample["kept"] for sample in samples)
     near = [sample for sample in samples if not sample["kept"] and sample["drawn"] == "nearest to the limit"]
@@ -155,8 +156,10 @@ def test_dataset_opens_with_its_card_texts_and_scores(outputs: dict[str, pathlib
     ]
     documents = list(read_documents(str(outputs["decontaminated"])))
     assert [(row["id"], row["text"], row["source"]) for row in rows] == [(d.id, d.text, d.source) for d in documents]
-    limit = json.loads((outputs["selection"] / "selection.json").read_text())["limit"]
-    assert min(row["score"] for row in rows) >= limit
+    pool = DocumentSet.open(str(outputs["pool"]))
+    scores = [score for shard in pool.shards for score in read_scores(str(outputs["scores"]), shard)]
+    score_of = {document.text: score for document, score in zip(pool.documents(), scores, strict=True)}
+    assert [row["score"] for row in rows] == [score_of[row["text"]] for row in rows]  # ids are not unique
 
 
 def test_report_has_pictures_in_both_schemes_and_the_same_figures(outputs: dict[str, pathlib.Path]) -> None:
@@ -282,8 +285,6 @@ def test_counts_that_do_not_add_up_are_refused(outputs: dict[str, pathlib.Path],
 def test_scores_of_the_run_part_wanted_from_other_documents(outputs: dict[str, pathlib.Path]) -> None:
     """The same figure from the files, without the code that the report uses."""
     from sklearn.metrics import roc_auc_score
-
-    from marin.datashop.scoring import read_scores
 
     pool = DocumentSet.open(str(outputs["pool"]))
     scores = np.array([score for shard in pool.shards for score in read_scores(str(outputs["scores"]), shard)])
