@@ -75,12 +75,15 @@ def _choose(file: InputFile, schema: Any, needed: Sequence[str], optional: Seque
         raise DataError(
             f"{file.path} has no column `{absent[0]}`: name one of {', '.join(schema.names)} as `text_key` or `id_key`"
         )
+    repeated = [name for name in needed if schema.names.count(name) > 1]
+    if repeated:
+        raise DataError(f"{file.path} has several columns `{repeated[0]}`: rename all but one, or name another column")
     for name in needed:
         if not _is_readable(schema.field(name).type):
             raise DataError(
                 f"{file.path}: column `{name}` holds {schema.field(name).type}, expected strings: name another column"
             )
-    extra = [name for name in optional if name in schema.names and _is_readable(schema.field(name).type)]
+    extra = [name for name in optional if schema.names.count(name) == 1 and _is_readable(schema.field(name).type)]
     return list(dict.fromkeys([*needed, *extra]))
 
 

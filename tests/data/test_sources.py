@@ -222,6 +222,17 @@ def test_import_of_a_bad_line_names_file_and_line_or_skips_and_counts_it(tmp_pat
     assert report["dropped"] == {reason: {"documents": 1, "examples": [f"a.jsonl{packed}:4"]}}
 
 
+@pytest.mark.parametrize("names", [["text", "text"], ["text", "id", "id"]])
+def test_import_of_columns_of_one_name_takes_none_of_them_for_it(tmp_path, names):
+    table = pa.Table.from_arrays([pa.array([name]) for name in "abc"[: len(names)]], names=names)
+    pq.write_table(table, tmp_path / "a.parquet")
+    if names.count("text") > 1:
+        with pytest.raises(DataError, match="a.parquet has several columns `text`"):
+            imported([tmp_path / "a.parquet"])
+    else:
+        assert imported([tmp_path / "a.parquet"]) == [Document("a.parquet:1", "a", "here")]
+
+
 @pytest.mark.parametrize("window_log", [27, 28, 31])
 def test_import_of_a_zstd_archive_with_a_long_window_gives_its_documents(tmp_path, window_log):
     writer = zstandard.ZstdCompressor(
