@@ -19,6 +19,7 @@ from marin.errors import DataError
 
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
 _PLAIN_TYPE = "text/plain"
+_SHOWN = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,21 +85,32 @@ def warc_rows(file: InputFile, stream: BinaryIO) -> Iterator[Row | BadRow | Skip
 
 def _response_row(record: Any, number: int) -> Row | BadRow | Skipped:
     url = record.headers.get("WARC-Target-URI", "").strip("<>")
+    response = _alone(record)
     try:
-        record.parse_http(auto_decode="all")
-        body = record.reader.read()
+        response.parse_http(auto_decode="all")
+        body = response.reader.read()
     except (OSError, ValueError) as error:
-        return BadRow(number, "bad_response", f"{url}: {error}")
-    status = record.http_headers.status_code if record.http_headers else None
+        return BadRow(number, "bad_response", f"{url}: {str(error)[:_SHOWN]}")  # it may show the whole body
+    status = response.http_headers.status_code if response.http_headers else None
     if status is None or not 200 <= status < 300:
         return Skipped(number, "no_success", f"{url}: HTTP status {status}")
-    kind = record.http_content_type
+    kind = (response.http_content_type or "").lower()
     if kind not in (*_HTML_TYPES, _PLAIN_TYPE):
         return Skipped(number, "no_text", f"{url}: {kind or 'no content type'}")
-    charset = record.http_charset
+    charset = response.http_charset
     text = _decoded(body, charset) if kind == _PLAIN_TYPE else html_text(body, charset)
     fields = {"text": text, "url": url, "record_id": (record.record_id or "").strip("<>")}
     return Row(number, fields | {"date": record.headers.get("WARC-Date", "")})
+
+
+def _alone(record: Any) -> Any:
+    """A copy of a frozen record: an archive whose record fails in the middle of its body cannot be read on."""
+    from fastwarc.warc import WarcRecord
+
+    content = record.reader.read()
+    kind = record.headers.get("Content-Type")
+    lines = ["WARC/1.0", f"Content-Length: {len(content)}", *([f"Content-Type: {kind}"] if kind else []), "", ""]
+    return WarcRecord.from_bytes("\r\n".join(lines).encode() + content + b"\r\n\r\n")
 
 
 def _decoded(page: bytes, charset: str | None) -> str:
@@ -107,8 +119,8 @@ def _decoded(page: bytes, charset: str | None) -> str:
     if charset is not None:
         try:
             return str(bytes_to_str(page, charset))
-        except LookupError:
-            pass  # servers name character sets that do not exist
+        except (LookupError, ValueError):
+            pass  # servers name character sets that do not exist, and "undefined", which Python has and which decodes nothing
     try:
         return page.decode("utf-8-sig")  # the guess is wrong for short texts in UTF-8
     except UnicodeDecodeError:
