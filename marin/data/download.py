@@ -28,6 +28,7 @@ from marin.storage import files
 
 FETCHED = ".fetched.json"
 _SECONDS_BETWEEN_LINES = 2.0
+_LONGEST_NAME = 255 - len("..part.json")  # beside the file lies the note of what has arrived
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +90,10 @@ def remote_files(urls: Sequence[str], digests: Mapping[str, str]) -> list[Remote
     """
     named: dict[str, RemoteFile] = {}
     for url in urls:
-        parts = urllib.parse.urlsplit(url)
+        try:
+            parts = urllib.parse.urlsplit(url)
+        except ValueError as error:
+            raise ConfigError(f"config field `urls` names {url!r}, which is no address ({error}): correct it") from None
         name = posixpath.basename(urllib.parse.unquote(parts.path))
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise ConfigError(
@@ -102,6 +106,11 @@ def remote_files(urls: Sequence[str], digests: Mapping[str, str]) -> list[Remote
             )
         if not name or name.startswith(".") or "\\" in name or "\0" in name:
             raise ConfigError(f"config field `urls` names {url!r}, whose last part is no file name: name a file")
+        if len(name.encode()) > _LONGEST_NAME:
+            raise ConfigError(
+                f"config field `urls` names {url[:80]!r}..., whose last part has {len(name.encode())} bytes: file systems take"
+                f" {_LONGEST_NAME} and what a download adds; fetch it by hand under a shorter name"
+            )
         if name in named:
             raise ConfigError(f"config field `urls` names two files {name!r}: fetch them in two steps")
         named[name] = RemoteFile(url, name, sha256=digests.get(url))

@@ -18,6 +18,7 @@ import json
 import os
 import pathlib
 import random
+import string
 import threading
 import time
 import urllib.error
@@ -34,6 +35,8 @@ _BLOCK = 1 << 18
 _TIMEOUT = 60.0
 _TRANSIENT = frozenset({408, 425, 429})
 _NOT_ABLE = frozenset({501, 505})  # of all 5xx those that will be no other the next time
+_WITH_THE_FILE = frozenset({200, 203, 206})
+_COMPRESSED = (".gz", ".tgz", ".zst", ".br", ".bz2", ".xz", ".zip")
 _PROGRESS = 1 << 20  # bytes that an attempt must add to count as a step forward
 
 
@@ -142,11 +145,13 @@ class Transfer:
                 raise DataError(f"{self._remote.url}: stopped; run the same command again to go on")
 
     def _next_step(self) -> str:
+        return f"run the same command again to go on where it stopped; without network, {self._by_hand_step()}"
+
+    def _by_hand_step(self) -> str:
         digest = f" (its SHA-256 is {self._remote.sha256})" if self._remote.sha256 else ""
-        by_hand = self._by_hand or (
+        return self._by_hand or (
             f"fetch {self._remote.url} on another machine{digest}, put it at {usual_path(str(self._target))}, and run the same command again"
         )
-        return f"run the same command again to go on where it stopped; without network, {by_hand}"
 
     def _continue(self) -> tuple[str | None, float | None]:
         """One request for what is missing. What went wrong for the moment (None: all is there), and how long to wait."""
@@ -159,21 +164,28 @@ class Transfer:
             headers["Range"] = f"bytes={start}-"
             if mark.get("version"):
                 headers["If-Range"] = mark["version"]
-        request = urllib.request.Request(self._remote.url, headers=headers)
         try:
+            request = urllib.request.Request(_in_ascii(self._remote.url), headers=headers)
             with _opener().open(request, timeout=_TIMEOUT) as response:
                 return self._receive(response, start, mark), None
         except urllib.error.HTTPError as error:
             with error:
                 return self._refused(error)
-        except StorageError:
+        except (StorageError, DataError):
             raise
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             return f"{type(reason).__name__}: {reason}" if str(reason) else type(reason).__name__, None
+        except ValueError as error:
+            raise DataError(
+                f"{self._remote.url} cannot be fetched, it is no address or leads to one that is none ({error}): check the address"
+            ) from None
 
     def _receive(self, response: Any, start: int, mark: Mapping[str, Any]) -> str | None:
         version, total = _version(response.headers), _length(response.headers.get("Content-Length"))
+        self._check_plain(response.headers.get("Content-Encoding"))
+        if response.status not in _WITH_THE_FILE:  # 202: it is being made; 204: there is none
+            return f"HTTP {response.status} {response.reason}".rstrip()
         if response.status == 206:
             span, _, whole = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
             if span.partition("-")[0] != str(start) or (mark.get("version") and version not in (None, mark["version"])):
@@ -206,6 +218,18 @@ class Transfer:
         if total is not None and arrived < total:
             return f"the connection ended after {arrived:,} of {total:,} bytes"
         return None
+
+    def _check_plain(self, encoding: str | None) -> None:
+        """Refuses content that was compressed on its way, where no digest says that it is meant so.
+
+        Many servers name what a `.gz` is as the encoding of its content.
+        """
+        is_plain = (encoding or "identity").strip().lower() == "identity"
+        if not is_plain and not self._knows_digest() and not self._remote.name.lower().endswith(_COMPRESSED):
+            raise DataError(
+                f"{self._remote.url}: the server sends it compressed ({encoding}), though it is asked not to, so the file would not"
+                f" be what its name says; {self._by_hand_step()}"
+            )
 
     def _refused(self, error: urllib.error.HTTPError) -> tuple[str, float | None]:
         if error.code == 416:  # there is nothing behind what has arrived: it was of another version
@@ -295,6 +319,13 @@ class _CarefulRedirects(urllib.request.HTTPRedirectHandler):
             again.remove_header("Authorization")
             again.remove_header("Cookie")
         return again
+
+
+def _in_ascii(url: str) -> str:
+    """The address as it is sent: what a person may paste, such as spaces and letters of all languages, behind per cents."""
+    parts = urllib.parse.urlsplit(url)
+    path, query = (urllib.parse.quote(part, safe=string.punctuation) for part in (parts.path, parts.query))
+    return parts._replace(path=path, query=query).geturl()
 
 
 def _opener() -> urllib.request.OpenerDirector:

@@ -130,6 +130,8 @@ def test_download_of_a_name_that_leads_out_of_the_directory_is_refused(served, t
         (["s3://bucket/a.txt"], {}, "use http or https"),
         (["https://user:secret@host/a.txt"], {}, "names a user or password for host"),
         (["https://host/"], {}, "no file name"),
+        (["https://[host/a.txt"], {}, "no address"),
+        (["https://host/" + "a" * 250], {}, "last part has 250 bytes"),
         (["https://host/a.txt", "https://other/a.txt"], {}, "two files 'a.txt'"),
         (["https://host/a.txt"], {"https://host/b.txt": "0" * 64}, "not among `urls`"),
         (["https://host/a.txt"], {"https://host/a.txt": "abc"}, "expected a SHA-256"),

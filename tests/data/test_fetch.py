@@ -1,3 +1,4 @@
+import gzip
 import hashlib
 import json
 import pathlib
@@ -131,6 +132,44 @@ def test_fetch_that_is_denied_is_not_tried_again(server, target, status, next_st
     with pytest.raises(DataError, match=next_step):
         fetch(server, target)
     assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("status", [202, 204])
+def test_fetch_of_what_is_not_there_yet_is_tried_again_and_no_file(server, target, status):
+    server.files["some.bin"], server.faults = CONTENT, [status, None]
+    assert fetch(server, target) == SHA256
+    server.faults = [status] * 9
+    with pytest.raises(DataError, match=f"HTTP {status}"):
+        fetch(server, target.with_name("other.bin"))
+    assert not target.with_name("other.bin").exists()
+
+
+def test_fetch_of_content_that_is_compressed_on_its_way_is_refused_unless_its_name_or_digest_says_so(server, target):
+    packed = gzip.compress(b"some text")
+    server.files |= {"some.bin": packed, "some.gz": packed}
+    server.headers = {"Content-Encoding": "x-gzip"}
+    with pytest.raises(
+        DataError, match=r"^http://[^ ]*/some\.bin: the server sends it compressed \(x-gzip\).*fetch http.* put it at"
+    ):
+        fetch(server, target)
+    assert not target.exists()
+    digest = hashlib.sha256(packed).hexdigest()
+    assert fetch(server, target, sha256=digest) == digest
+    named = Transfer(RemoteFile(f"{server.url}/some.gz", "some.gz"), target.with_name("some.gz"), retries=QUICK)
+    assert named.run() == digest  # as servers send every .gz that lies there
+
+
+def test_fetch_takes_an_address_as_a_person_pastes_it(server, target):
+    server.files["caf%C3%A9%20and%20more.bin"] = CONTENT
+    remote = RemoteFile(f"{server.url}/café and%20more.bin?a=1&b=[2]", "some.bin")
+    assert Transfer(remote, target, retries=QUICK).run() == SHA256
+    assert server.asked[0][1] == "caf%C3%A9%20and%20more.bin"
+
+
+def test_fetch_that_is_sent_to_no_address_says_so(server, target):
+    server.redirects["some.bin"] = "http://[nowhere/some.bin"
+    with pytest.raises(DataError, match="no address or leads to one that is none"):
+        fetch(server, target)
 
 
 def test_fetch_waits_as_long_as_the_server_asks_within_the_bound(server, target):
