@@ -142,6 +142,9 @@ def test_training_with_special_tokens_and_a_pattern_of_ones_own_uses_them(docume
     [
         ({"vocab_size": 257, "special_tokens": (BOS_TOKEN, "<|x|>")}, "`vocab_size` is 257"),
         ({"special_tokens": (BOS_TOKEN, BOS_TOKEN)}, "`special_tokens`"),
+        ({"special_tokens": (BOS_TOKEN, "a")}, "'a', which is how the file writes one of the 256 bytes"),
+        ({"special_tokens": (BOS_TOKEN, "\u0120")}, "one of the 256 bytes"),  # the space
+        ({"special_tokens": (BOS_TOKEN, "\ud800")}, "lone surrogate"),
         ({"split_pattern": "(unclosed"}, "`split_pattern`"),
         ({"max_bytes": 0}, "`max_bytes` is 0"),
     ],
@@ -150,6 +153,15 @@ def test_training_with_a_setting_that_cannot_work_names_it(documents, tmp_path, 
     config = dataclasses.replace(TrainTokenizerConfig(documents, 300, str(tmp_path)), **changes)
     with pytest.raises(ConfigError, match=field):
         train_tokenizer(config)
+
+
+@pytest.mark.parametrize("text", ["the\nthe\nuser\nsays\n", "the\nthe\nusér\nsays\n"])
+def test_training_with_a_special_token_that_texts_become_is_refused_as_texts_would_lose_it(tmp_path, text):
+    write_documents(str(tmp_path / "d.jsonl.zst"), [Document("d", text * 50, "s")])
+    config = TrainTokenizerConfig(str(tmp_path / "d.jsonl.zst"), 263, str(tmp_path), special_tokens=(BOS_TOKEN, "the"))
+    with pytest.raises(ConfigError, match="'the', which is also a piece of the documents' text"):
+        train_tokenizer(config)
+    assert not (tmp_path / "tokenizer.json").exists()
 
 
 def test_training_reads_no_more_than_max_bytes_spread_over_a_document_set(documents, tmp_path):

@@ -6,12 +6,14 @@ evenly over a document set, or from the beginning of a single file.
 """
 
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from marin.data.documents import Document, is_set_path, read_documents, text_bytes
+from marin.data.documents import Document, is_set_path, is_unicode, read_documents, text_bytes
 from marin.data.shards import DocumentSet
+from marin.data.tokenizer.byte_bpe import byte_of_symbol
 from marin.data.tokenizer.learning import SPLIT_PATTERN, learn
 from marin.data.tokenizer.loaded import TOKENIZER_FILE, Tokenizer
 from marin.errors import ConfigError, DataError
@@ -89,7 +91,7 @@ def write_tokenizer(config: TokenizerSettings, documents: Iterator[Document], wh
     Args:
         where: what messages call the documents.
     Raises:
-        ConfigError: the pattern is no regular expression.
+        ConfigError: the pattern is no regular expression, or a special token is a piece of the text.
         DataError: the documents do not have enough different text for `vocab_size` tokens.
     """
     from tokenizers import Regex, decoders, pre_tokenizers
@@ -104,6 +106,7 @@ def write_tokenizer(config: TokenizerSettings, documents: Iterator[Document], wh
         ) from None
     statistics = _TextStatistics()
     hf = HfTokenizer(learn(statistics.watch(documents), config.vocab_size, config.special_tokens, config.split_pattern))
+    _check_texts_never_become(config.special_tokens, hf)
     hf.add_special_tokens(list(config.special_tokens))
     hf.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -153,7 +156,7 @@ def sample(documents: str, max_bytes: int) -> Iterator[Document]:
 
 def check_settings(config: TokenizerSettings) -> None:
     """Raises:
-    ConfigError: the vocabulary is too small, or the special tokens are not different names.
+    ConfigError: the vocabulary is too small, or the special tokens are not different names that no byte has.
     """
     needed = 256 + len(config.special_tokens)
     if config.vocab_size < needed:
@@ -161,9 +164,27 @@ def check_settings(config: TokenizerSettings) -> None:
             f"config field `vocab_size` is {config.vocab_size}, but the 256 bytes and the special tokens "
             f"({', '.join(config.special_tokens) or 'none'}) need {needed}: use at least that"
         )
+    for token in config.special_tokens:
+        if token in byte_of_symbol() or not is_unicode(token):
+            what = "is how the file writes one of the 256 bytes" if is_unicode(token) else "holds a lone surrogate"
+            raise ConfigError(
+                f"config field `special_tokens` has {token!r}, which {what}: use a name such as '<|end|>'"
+            )
     if len(set(config.special_tokens)) != len(config.special_tokens) or "" in config.special_tokens:
         raise ConfigError(
             f"config field `special_tokens` is {config.special_tokens!r}: use different names, none of them empty"
+        )
+
+
+def _check_texts_never_become(special_tokens: tuple[str, ...], hf: Any) -> None:
+    """Raises:
+    ConfigError: a special token is a piece of text that was learned too, so that texts with it would lose it.
+    """
+    merged = {"".join(pair) for pair in json.loads(hf.model.__getstate__())["merges"]}
+    if taken := [token for token in special_tokens if token in merged]:
+        raise ConfigError(
+            f"config field `special_tokens` has {taken[0]!r}, which is also a piece of the documents' text, so it would stand for"
+            " both: use a name that no text has, such as '<|end|>'"
         )
 
 
