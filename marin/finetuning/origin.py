@@ -160,6 +160,8 @@ def finetuning_optimizer(
         batch_scale: inherited rates are multiplied by it, but for that of smear and backout, which goes by no batch
             (`marin.gpt2.depth`); the root of what the batch has grown by.
         momentum: of the matrices: at first, later, and the steps in between.
+    Raises:
+        ConfigError: a rate is given for a part of the weights that has none of its own.
     """
     schedule: dict[str, Any] = {
         "weight_decay": 0.0,
@@ -169,6 +171,12 @@ def finetuning_optimizer(
         "lr_schedule": "linear",
     }
     if not origin.is_gpt_muon:
+        for name in ("embedding_lr", "unembedding_lr"):
+            if getattr(rates, name) is not None:
+                raise ConfigError(
+                    f"`--{name.replace('_', '-')}` is {getattr(rates, name)}, but of a run of another optimizer than the"
+                    " pipeline's all weights have one rate: leave it out, and give that one as `--matrix-lr`"
+                )
         rate = rates.matrix_lr or origin.optimizer["learning_rate"] * batch_scale
         return AdamConfig(learning_rate=rate * rates.init_lr_frac, max_grad_norm=1.0, **schedule)
     base = config_of_class("marin.optim.gpt_muon:GptMuonConfig", origin.optimizer)

@@ -276,6 +276,17 @@ def test_rates_and_batch_are_inherited_or_given(base, made, tmp_path):
         FinetuneRates(warmup_ratio=0.7, warmdown_ratio=0.7)
 
 
+def test_rates_of_a_run_of_another_optimizer_are_one_for_all_weights(base):
+    origin = dataclasses.replace(Origin.open(base.run), optimizer={"learning_rate": 3e-4})
+    found = finetuning_optimizer(origin, FinetuneRates(init_lr_frac=0.5), batch_scale=2.0, momentum=(0.85, 0.95, 300))
+    assert found.learning_rate == pytest.approx(3e-4)
+    given = FinetuneRates(matrix_lr=1e-3, init_lr_frac=0.5)
+    assert finetuning_optimizer(origin, given, momentum=(0.85, 0.95, 300)).learning_rate == pytest.approx(5e-4)
+    for name in ("embedding_lr", "unembedding_lr"):
+        with pytest.raises(ConfigError, match=f"`--{name.replace('_', '-')}` is 0.1.*`--matrix-lr`"):
+            finetuning_optimizer(origin, FinetuneRates(**{name: 0.1}), momentum=(0.85, 0.95, 300))
+
+
 def test_another_context_keeps_the_windows(base):
     model = Origin.open(base.run).model
     shorter = with_context(model, 32)
