@@ -122,6 +122,8 @@ class Endpoint:
             text = choice["message"]["content"]
             if text is None:  # nothing but thoughts, or a refusal
                 text = choice["message"].get("refusal") or ""
+            if isinstance(text, list):  # in parts, thoughts among them, as some servers answer
+                text = "".join(part["text"] for part in text if part["type"] == "text")
             if not isinstance(text, str):
                 raise TypeError("content is no text")
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):

@@ -44,6 +44,16 @@ def test_answer_has_its_text_and_what_it_took() -> None:
         ({"content": None, "refusal": "I will not."}, "I will not."),
         ({"content": None, "reasoning_content": "Final Score: 3"}, ""),  # it thought, and did not answer
         ({"content": "half \ud800 a pair"}, "half ? a pair"),
+        (
+            {
+                "content": [
+                    {"type": "thinking", "thinking": [{"type": "text", "text": "5?"}]},
+                    {"type": "text", "text": "Score: 3"},
+                ]
+            },
+            "Score: 3",
+        ),
+        ({"content": [{"type": "text", "text": "Final "}, {"type": "text", "text": "Score: 3"}]}, "Final Score: 3"),
     ],
 )
 def test_answer_that_is_none_or_no_text_is_what_can_be_written_down(message: dict[str, Any], text: str) -> None:
@@ -74,7 +84,7 @@ def test_longest_answer_of_a_budget_is_the_limit_under_either_name() -> None:
     assert AskConfig(model="m", request=renamed, budget_tokens=5000).most_answer_tokens == 900
 
 
-@pytest.mark.parametrize("raw", [b"", b"null", b"[]", b"{}", b"<html>busy</html>", b"\xff\xfe", b'{"choices": [{}]}', b'{"choices": [{"message": {"content": 3}}]}', b"[" * 100_000])  # fmt: skip
+@pytest.mark.parametrize("raw", [b"", b"null", b"[]", b"{}", b"<html>busy</html>", b"\xff\xfe", b'{"choices": [{}]}', b'{"choices": [{"message": {"content": 3}}]}', b'{"choices": [{"message": {"content": ["a"]}}]}', b'{"choices": [{"message": {"content": [{"type": "text", "text": null}]}}]}', b"[" * 100_000])  # fmt: skip
 def test_body_that_is_no_answer_is_tried_again_and_may_be_paid(raw: bytes) -> None:
     found = outcome_of(Reply(raw=raw))[0]
     assert isinstance(found, Failed) and found.may_be_paid and found.is_whole
