@@ -12,6 +12,7 @@ Long documents are judged by their first `max_chars` characters.
 """
 
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 WEIGHTS = "weights.npz"
 _TEXTS_AT_ONCE = 128  # 2 KB each fill a processor's cache with their arrays
 # Added to the hash of an n-gram, so that a word alone and the only word of a short text are different features.
-_OFFSET = np.uint64(0x632BE59BD9B4E019)
+_OFFSET = 0x632BE59BD9B4E019
+_MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +58,7 @@ class NgramConfig(TrainClassifierConfig):
             raise ConfigError(f"config field `ngrams` is {self.ngrams}: use (fewest, most) words, such as (1, 2)")
         if self.num_hashes < 2 or self.num_hashes & (self.num_hashes - 1):
             raise ConfigError(f"config field `num_hashes` is {self.num_hashes}: use a power of two, such as {1 << 18}")
-        if self.max_chars < 1 or not self.regularization > 0:
+        if self.max_chars < 1 or not 0 < self.regularization < math.inf:
             raise ConfigError(
                 f"config fields `max_chars` is {self.max_chars} and `regularization` is {self.regularization}: use "
                 f"numbers above 0"
@@ -168,7 +170,9 @@ def _block_features(texts: Sequence[str], ngrams: tuple[int, int], num_hashes: i
     for size in range(ngrams[0], ngrams[1] + 1):
         found = words if size == 1 else words.ngrams(size)
         rows.append(np.repeat(np.arange(len(texts), dtype=np.int32), np.diff(found.starts)))
-        columns.append(((found.hashes + _OFFSET * np.uint64(size)) & np.uint64(num_hashes - 1)).astype(np.int32))
+        columns.append(
+            ((found.hashes + np.uint64(_OFFSET * size & _MASK)) & np.uint64(num_hashes - 1)).astype(np.int32)
+        )
     row, column = np.concatenate(rows), np.concatenate(columns)
     counts = csr_array((np.ones(len(row), np.float64), (row, column)), shape=(len(texts), num_hashes))
     counts.sum_duplicates()

@@ -33,6 +33,21 @@ def test_vocabulary_file_is_read_as_bert_reads_it(tmp_path: Path) -> None:
     assert words_of(cased, "The fox") == ["[CLS]", "The", "fox", "[SEP]"]
 
 
+def test_vocabulary_file_of_another_system_is_read_alike(tmp_path: Path) -> None:
+    folder = bert_folder(tmp_path / "bert")
+    (folder / "vocab.txt").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(WORDS).encode() + b"\r\n")
+    tokenizer = EncoderTokenizer.load(folder)
+    assert words_of(tokenizer, "The unaffable Café.") == ["[CLS]", "the", "un", "##aff", "##able", "cafe", ".", "[SEP]"]
+    assert tokenizer.vocab_size == len(WORDS)
+
+
+def test_vocabulary_file_without_a_token_for_unknown_words_is_refused(tmp_path: Path) -> None:
+    folder = bert_folder(tmp_path / "bert")
+    (folder / "vocab.txt").write_text("\n".join(word for word in WORDS if word != "[UNK]"))
+    with pytest.raises(DataError, match=r"vocab.txt has no \[UNK\]"):
+        EncoderTokenizer.load(folder)
+
+
 def test_text_that_looks_like_a_special_token_is_text(tmp_path: Path) -> None:
     tokenizer = EncoderTokenizer.load(bert_folder(tmp_path / "bert"))
     found = tokenizer.encode(["fox [SEP] [MASK] fox"], 32)[0].tolist()

@@ -42,6 +42,15 @@ def test_wanted_words_are_learned_and_unseen_documents_are_told_apart(
     assert record["num_learned"] + record["num_held_out"] == 300 and record["link"] == "logistic"
 
 
+@pytest.mark.parametrize("ngrams", [(1, 1), (1, 3), (3, 6)])
+def test_features_of_many_words_are_learned_without_a_warning(
+    labelled: Labelled, tmp_path: pathlib.Path, ngrams: tuple[int, int]
+) -> None:
+    folder = trained(labelled, tmp_path / "c", ngrams=ngrams)  # a warning is an error here
+    scores = load_classifier(folder).scores(["a b c d e f g", "a b"])
+    assert np.isfinite(scores).all() and scores.shape == (2,)
+
+
 def test_scores_do_not_depend_on_what_else_is_scored(labelled: Labelled, tmp_path: pathlib.Path) -> None:
     classifier = load_classifier(trained(labelled, tmp_path / "c"))
     texts = [document.text for document in made_documents(40, seed=3)] + ["", "x", "Ünïcode 文字", "borrow " * 5000]
@@ -119,6 +128,7 @@ def test_folder_without_a_classifier_says_so(tmp_path: pathlib.Path) -> None:
         ({"ngrams": (2, 1)}, "ngrams"),
         ({"held_out_fraction": 1.0}, "held_out_fraction"),
         ({"regularization": 0.0}, "regularization"),
+        ({"regularization": float("inf")}, "regularization"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_by_name(fields: dict[str, object], named: str) -> None:

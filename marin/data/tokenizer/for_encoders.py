@@ -64,7 +64,7 @@ class EncoderTokenizer:
             if present[0] == TOKENIZER_FILE:
                 return EncoderTokenizer(Tokenizer.from_str(read[TOKENIZER_FILE].decode()), read, where)
             config = json.loads(read.get(TOKENIZER_CONFIG_FILE, b"{}"))
-            return EncoderTokenizer(_word_pieces(read[VOCABULARY_FILE].decode(), config), read, where)
+            return EncoderTokenizer(_word_pieces(read[VOCABULARY_FILE].decode("utf-8-sig"), config, where), read, where)
         except DataError:
             raise
         except Exception as error:  # the library raises nothing more specific
@@ -133,11 +133,14 @@ def train_encoder_tokenizer(documents: str, vocab_size: int, output_path: str, m
     return EncoderTokenizer.load(output_path)
 
 
-def _word_pieces(vocabulary: str, config: Mapping[str, Any]) -> Any:
+def _word_pieces(vocabulary: str, config: Mapping[str, Any], where: str) -> Any:
     """BERT's tokenizer from its `vocab.txt`, a token a line."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    vocab = {token: index for index, token in enumerate(vocabulary.rstrip("\n").split("\n"))}
+    tokens = vocabulary.replace("\r\n", "\n").rstrip("\n").split("\n")  # other ends of lines may be tokens
+    vocab = {token: index for index, token in enumerate(tokens)}
+    if UNKNOWN not in vocab:
+        raise DataError(f"{where} has no {UNKNOWN}, which stands for words that it lacks: copy the encoder's own file")
     hf = Tokenizer(models.WordPiece(vocab, unk_token=UNKNOWN, max_input_chars_per_word=100))
     hf.normalizer = normalizers.BertNormalizer(
         lowercase=bool(config.get("do_lower_case", True)),
