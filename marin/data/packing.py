@@ -75,7 +75,7 @@ class BestFitRows:
         bos_id: the token with which every document of the cache must begin; also what fills padding.
         packing: any of those by best fit.
     Raises:
-        ConfigError: the context is shorter than 2.
+        ConfigError: the context is shorter than 2, or the cache has no tokens.
     """
 
     def __init__(
@@ -92,6 +92,8 @@ class BestFitRows:
         else:
             self._pieces, row_of_piece = _whole(cache.document_offsets, context_length, truncate=not self._keeps_all)
         self.num_rows = int(row_of_piece.max(initial=-1)) + 1
+        if not self.num_rows:
+            raise ConfigError(f"the token cache {cache.path} has no tokens, so no row can be made of it: leave it out")
         self._first_of_row = np.searchsorted(row_of_piece, np.arange(self.num_rows + 1))
 
     @functools.cached_property

@@ -201,3 +201,10 @@ def test_packing_that_cannot_be_is_refused(tmp_path, context_length, bos_id, pac
     cache, _ = cache_of(tmp_path, [20])
     with pytest.raises(ConfigError, match=message):
         pack(cache, context_length, bos_id, packing)
+
+
+@pytest.mark.parametrize("packing", ["concatenate", "best_fit", "best_fit_truncate", "best_fit_crop"])
+def test_packing_of_a_cache_whose_documents_are_all_empty_is_refused(tmp_path, packing):
+    write_cache(str(tmp_path / "cache"), [[], []], tokenizer_digest="t", vocab_size=10)
+    with pytest.raises(ConfigError, match=r"the token cache .*/cache has (no|0) tokens"):
+        pack(TokenCache.open(str(tmp_path / "cache")), 8, 1, packing)
