@@ -67,7 +67,7 @@ class Device:
             known = ", ".join(f"{name} {flops:.4g}" for name, flops in self.peak_flops.items())
             raise HardwareError(
                 f"no {dtype} peak is known for {self.name} (known: {known} FLOP/s): "
-                f"set `device_flops_override` to the peak of the precision that you train in"
+                f"set `device_flops_override` to the peak of the precision that you train in; a submission counts its matrix units"
             )
         return self.peak_flops[dtype]
 

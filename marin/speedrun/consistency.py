@@ -289,6 +289,9 @@ def _device_of(info: RunInfo) -> tuple[_Device | None, list[Finding]]:
             return None, [
                 _error("platform", f"the resources are a processor, the platform is {str(info.platform)[:20]!r}")
             ]
+        if (accelerator := _accelerator(info.device_name)) is not None:
+            message = f"the resources are a processor, device_name is {accelerator.name}, an accelerator"
+            return None, [_error("device_name", message, accelerator.peak_flops.get("bf16"))]
         note = "the peak of a processor is measured on the machine at hand, so it is taken as stated"
         return _Device("cpu", 1, None, "measured"), [_note("device_flops", note)]
     else:
@@ -316,6 +319,14 @@ def _device_of(info: RunInfo) -> tuple[_Device | None, list[Finding]]:
         return _Device(name, count, None, ""), [_error("device_flops", _UNKNOWN_DEVICE.format(name=name))]
 
 
+def _accelerator(name: str | None) -> hardware.Device | None:
+    """The catalogue's entry of a name; None where it has none, as for a processor."""
+    try:
+        return None if name is None else hardware.lookup_device(name[:_LONGEST_NAME])
+    except HardwareError:
+        return None
+
+
 def _typed_in(name: str, count: int, override: float) -> tuple[_Device, list[Finding]]:
     """A device whose peak the author typed in: for one that the catalogue has, it must be the catalogue's."""
     said = f"the peak of {name} was typed in by the author ({override:.4g} FLOP/s), not taken from the catalogue"
@@ -326,7 +337,7 @@ def _typed_in(name: str, count: int, override: float) -> tuple[_Device, list[Fin
             _error("device_flops", f"{said}: {_UNKNOWN_DEVICE.format(name=name)}")
         ]
     peaks = sorted(entry.peak_flops.values())
-    known = entry.peak_flops.get("bf16", peaks[0])
+    known = entry.peak_flops.get("bf16") or entry.peak_flops.get("fp16") or peaks[0]  # a V100 has no bfloat16
     # FP8 trains at another peak than bf16; a lower one, such as float32's, would make the same hardware cheaper.
     if any(_close(override, peak, _PEAK_TOLERANCE) for peak in peaks if peak >= known):
         return _Device(name, count, override, "override"), [_note("device_flops", said)]
@@ -335,18 +346,21 @@ def _typed_in(name: str, count: int, override: float) -> tuple[_Device, list[Fin
 
 
 def _check_name(info: RunInfo, device: _Device | None) -> list[Finding]:
-    """Whether what the engine found and what the resources say are devices of one peak."""
-    if device is None or not info.device_name or device.name in ("cpu", "auto"):
+    """Whether what the engine found and what the resources say are one device, but for the size of its memory."""
+    if device is None or device.name in ("cpu", "auto"):
         return []
-    try:
-        found, stated = (hardware.lookup_device(name) for name in (info.device_name[:_LONGEST_NAME], device.name))
-    except HardwareError:
+    found, stated = _accelerator(info.device_name), _accelerator(device.name)
+    if found is None or stated is None or same_device(found, stated):
         return []
-    if found.peak_flops.get("bf16") == stated.peak_flops.get("bf16"):
-        return []
-    return [
-        _error("device_name", f"device_name is {info.device_name[:_LONGEST_NAME]}, the resources say {device.name}")
-    ]
+    return [_error("device_name", f"device_name is {found.name}, the resources say {stated.name}")]
+
+
+def same_device(one: hardware.Device, other: hardware.Device) -> bool:
+    """Whether two entries of the catalogue differ in their memory alone, as A100-40G and A100-80G.
+
+    An H200 has the peak of an H100 and is faster all the same.
+    """
+    return one.peak_flops == other.peak_flops and one.name.partition("-")[0] == other.name.partition("-")[0]
 
 
 def _check_cost(info: RunInfo, device: _Device | None) -> list[Finding]:

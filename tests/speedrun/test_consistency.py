@@ -136,6 +136,46 @@ def test_check_of_a_processor_takes_the_measured_peak_as_stated() -> None:
     assert {finding.severity for finding in found} == {"note"}
 
 
+_ON_CPU = {"resources": {"num_cpus": 2}, "device_flops": 1e11, "training_hardware_flops": SECONDS * 1e11}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        # The peak is the same, the memory is 1.4 times as fast, and a track is of H100 alone.
+        ({"device_name": "NVIDIA H200", "accelerator": "H100", "peak": 989.5e12}, "device_name is H200, the resources say H100"),
+        ({"device_name": "Tesla T4", "accelerator": "V100", "peak": 112e12}, "device_name is T4, the resources say V100"),
+        # An A100's two memories are one device to the cost, as a name without a size is.
+        ({"device_name": "NVIDIA A100-SXM4-80GB", "accelerator": "A100", "peak": A100}, None),
+    ],
+)  # fmt: skip
+def test_device_that_was_found_must_be_the_one_that_is_counted(changes: dict[str, Any], told: str | None) -> None:
+    resources = {"accelerator_type": changes["accelerator"], "gpu_count": 1}
+    if changes["accelerator"] == "V100":
+        resources["device_flops_override"] = changes["peak"]
+    found = check(run_info(
+        resources=resources, device_name=changes["device_name"], device_flops=changes["peak"],
+        training_hardware_flops=SECONDS * changes["peak"],
+    ))  # fmt: skip
+    errors = [finding.message for finding in found if finding.severity == "error"]
+    assert errors == ([] if told is None else [told])
+
+
+def test_accelerator_is_no_processor_whatever_the_resources_say() -> None:
+    assert not [finding for finding in check(run_info(**_ON_CPU, device_name="cpu")) if finding.severity == "error"]
+    assert "device_name" in _errors(**_ON_CPU, device_name="NVIDIA H100 80GB HBM3")
+
+
+@pytest.mark.parametrize(("name", "cheap", "right"), [("V100", 14e12, 112e12), ("T4", 8.1e12, 65e12)])
+def test_gpu_without_bfloat16_costs_its_matrix_units_and_not_its_float32(name: str, cheap: float, right: float) -> None:
+    def errors(peak: float) -> dict[str, float | None]:
+        resources = {"accelerator_type": name, "gpu_count": 1, "device_flops_override": peak}
+        return _errors(resources=resources, device_flops=peak, training_hardware_flops=SECONDS * peak)
+
+    assert errors(right) == {}
+    assert errors(cheap) == {"device_flops": right}
+
+
 def test_check_of_an_unknown_architecture_is_unchecked_not_consistent() -> None:
     found = check(run_info(model_config={"max_seq_len": 128, "num_experts": 8}))
     assert status(found) == "claimed"

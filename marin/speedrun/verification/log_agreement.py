@@ -13,7 +13,9 @@ from typing import Any
 from marin import hardware
 from marin.errors import HardwareError, ResultsError
 from marin.speedrun import strict_json
+from marin.speedrun.consistency import same_device
 from marin.speedrun.evaluation_record import EvaluationRecord
+from marin.speedrun.labels import platform_and_chips
 from marin.speedrun.results import Digests, RunInfo
 from marin.speedrun.run_results import check_steps, digests_of_log, figures_of_log
 from marin.speedrun.verdict import Finding, Severity
@@ -36,7 +38,7 @@ def check_agreement(info: RunInfo, log: RunLog) -> list[Finding]:
         return [finding("error", "steps", str(error))]
     return [
         *_check_figures(info, log),
-        *_check_host(log),
+        *_check_host(info, log),
         *_check_data(info, log),
         *_check_digests(info, log),
         *_check_chain(log),
@@ -78,8 +80,12 @@ def _check_figures(info: RunInfo, log: RunLog) -> Iterator[Finding]:
         )
 
 
-def _check_host(log: RunLog) -> Iterator[Finding]:
-    """The GPUs that the machine's driver named against the device whose peak the cost counts."""
+def _check_host(info: RunInfo, log: RunLog) -> Iterator[Finding]:
+    """The kind of machine, and the GPUs that its driver named, against what the results and their cost count."""
+    stated_platform, _ = platform_and_chips(info)
+    if None not in (stated_platform, log.run.platform) and stated_platform != log.run.platform:
+        message = f"the resources are of the platform {stated_platform}, run.json says {str(log.run.platform)[:20]!r}"
+        yield finding("error", "platform", message)
     named = {gpu.name for gpu in log.run.host.gpus}
     if log.run.platform != "gpu" or not named:
         return
@@ -88,7 +94,7 @@ def _check_host(log: RunLog) -> Iterator[Finding]:
         found = [hardware.lookup_device(name) for name in named]
     except HardwareError:
         return
-    if all(device.peak_flops != stated.peak_flops for device in found):  # a machine may have several kinds
+    if not any(same_device(device, stated) for device in found):  # a machine may have several kinds
         names = " and ".join(sorted({device.name for device in found}))
         yield finding("error", "device_name", f"run.json says {stated.name}, its machine had {names}")
 

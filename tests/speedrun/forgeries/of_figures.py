@@ -343,6 +343,24 @@ def other_gpu_in_the_machine(bases: Bases, to: pathlib.Path, variant: int) -> Ex
 
 
 @family(2)
+def gpu_among_processors(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """A GPU's run under the resources of a processor, so that it stands on the processors' track; what says otherwise left out."""
+    directory = bases.copy("plain", to)
+    processor = {"num_cpus": 2, "num_hosts": 1}
+    edit_run_json(directory, lambda info: info["config"]["train"].update(resources=processor), careful=True)
+
+    def change(info: dict[str, Any]) -> None:
+        info["resources"] = processor
+        for field in ("platform", "device_name")[: 1 + variant]:
+            info.pop(field, None)
+
+    edit_run(directory, change)
+    if variant:
+        return expect("log", "the resources are of the platform cpu", "run.json says 'gpu'")
+    return expect("arithmetic", "the resources are a processor", "A100-40G, an accelerator")
+
+
+@family(2)
 def program_with_more_flops_than_its_hardware(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     """A model that counts few FLOPs of its own and whose traced program has more than the time allows."""
     directory = without_logs(bases.copy("plain", to))
