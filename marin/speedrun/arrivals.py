@@ -38,8 +38,9 @@ class Arrivals:
             return None
         if self._places is None:
             self._places = self._read()
-        places = self._places
-        return min((places.get(prefix + row.source, _NOT_YET) for prefix in self._prefixes), default=None)
+        if not self._prefixes:
+            return None
+        return self._places.get(self._prefixes[row.searched] + row.source, _NOT_YET)
 
     def _read(self) -> dict[str, int]:
         """The place of each results file of the branch, by its path in the repository."""

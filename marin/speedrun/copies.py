@@ -7,6 +7,7 @@ challenge or a withdrawal, is said of its author's other rows of the same run to
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator
 
 from marin.speedrun.consistency import Status
@@ -14,6 +15,15 @@ from marin.speedrun.rows import Row
 from marin.speedrun.verdict import LADDER, Finding, Outcome, Rung, RungVerdict
 
 Arrival = Callable[[Row], int | None]  # when a row's file came, as a number that grows; None where nobody knows
+
+
+def page_of(link: str | None) -> str | None:
+    """A run page's address without what may differ for one page: scheme, www, and of W&B's query and what follows the run's name."""
+    if not link:
+        return None
+    plain = re.sub(r"^https?://(www\.)?", "", link.strip(), flags=re.IGNORECASE).split("#")[0].rstrip("/").lower()
+    run = re.match(r"[^?]*/runs/[^/?]+", plain)
+    return (run.group(0) if run else plain) or None
 
 
 def unknown_arrival(row: Row) -> int | None:
@@ -69,8 +79,8 @@ def _merged(group: list[Row], arrival: Arrival) -> Row:
     return _with_notices(dataclasses.replace(speaking[0], also_at=tuple(sorted(elsewhere))), speaking)
 
 
-def _top(row: Row) -> str:
-    return row.source.split("/")[0]
+def _top(row: Row) -> tuple[int, str]:
+    return row.searched, row.source.split("/")[0]
 
 
 def _with_notices(row: Row, others: Iterable[Row]) -> Row:
@@ -88,12 +98,13 @@ def _with_notices(row: Row, others: Iterable[Row]) -> Row:
 def note_repeats(rows: list[Row]) -> list[Row]:
     """Adds a warning where one public run page backs several entries of an evaluation set."""
     by_link: dict[tuple[str, str | None, str], list[Row]] = {}
-    for row in rows:
-        if row.run_link:
-            by_link.setdefault((row.evaluation_set, row.evaluation_digest, row.run_link), []).append(row)
+    pages = [page_of(row.run_link) for row in rows]
+    for row, page in zip(rows, pages, strict=True):
+        if page:
+            by_link.setdefault((row.evaluation_set, row.evaluation_digest, page), []).append(row)
     noted = []
-    for row in rows:
-        group = by_link.get((row.evaluation_set, row.evaluation_digest, row.run_link or ""), [])
+    for row, page in zip(rows, pages, strict=True):
+        group = by_link.get((row.evaluation_set, row.evaluation_digest, page or ""), [])
         if len(group) > 1:
             others = sorted(f"{other.run_name} ({other.source})" for other in group if other is not row)
             same = all(_facts(other) == _facts(row) for other in group)
@@ -151,7 +162,7 @@ def _groups_of_one_run(rows: list[Row]) -> Iterator[tuple[str, list[int]]]:
 
 
 def _page_key(row: Row) -> Hashable | None:
-    return row.run_link or None
+    return page_of(row.run_link)
 
 
 def _time_key(row: Row) -> Hashable | None:
@@ -182,7 +193,7 @@ def _join_notices(rows: list[Row], group: list[int]) -> None:
 
 
 def _hold(rows: list[Row], group: list[int], field: str, held: dict[int, Finding], arrival: Arrival) -> None:
-    owners = {(rows[index].author.casefold().strip(), rows[index].hardware) for index in group}
+    owners = {_owner(rows[index]) for index in group}
     authors = {author for author, _ in owners}
     hardware = {name for _, name in owners if name is not None}
     if len(authors) < 2 and len(hardware) < 2:
@@ -194,6 +205,10 @@ def _hold(rows: list[Row], group: list[int], field: str, held: dict[int, Finding
         return
     if field == _SCORE and len(authors) < 2:
         return
+    _hold_copies_of_withdrawn(rows, group, field, held, arrival)
+    group = [index for index in group if index not in held]
+    if len(group) < 2:
+        return
     standing = sorted((_standing(rows[index], arrival), index) for index in group)
     undecided = standing[0][0] == standing[1][0] and _owner(rows[standing[0][1]]) != _owner(rows[standing[1][1]])
     first = rows[standing[0][1]]
@@ -203,9 +218,26 @@ def _hold(rows: list[Row], group: list[int], field: str, held: dict[int, Finding
         if _owner(row) == _owner(other) or index in held:
             continue
         # Who runs another's experiment again may get the same bits; the log says that he did.
-        if field == _SCORE and (_has_log(row) or row.author.casefold().strip() == other.author.casefold().strip()):
+        if field == _SCORE and (_has_log(row) or _author(row) == _author(other)):
             continue
         held[index] = _one_run(field, row, other)
+
+
+def _hold_copies_of_withdrawn(
+    rows: list[Row], group: list[int], field: str, held: dict[int, Finding], arrival: Arrival
+) -> None:
+    """Of a run that its author withdrew no other author's copy stands, unless it came before; its author may hand it in corrected."""
+    gone = [row for row in (rows[index] for index in group) if row.verdict.withdrawn is not None and not _fails(row)]
+    for index in group:
+        row = rows[index]
+        if row.verdict.withdrawn is not None or (field == _SCORE and _has_log(row)):
+            continue
+        came = _standing(row, arrival)[1:]
+        first = next(
+            (one for one in gone if _author(one) != _author(row) and _standing(one, arrival)[1:] <= came), None
+        )
+        if first is not None:
+            held.setdefault(index, _one_run(field, row, first))
 
 
 def _hold_repeated(rows: list[Row], group: list[int], field: str, held: dict[int, Finding], arrival: Arrival) -> None:
@@ -228,8 +260,12 @@ def _one_run(field: str, row: Row, other: Row) -> Finding:
     return Finding("arithmetic", "error", field, f"the {what} is that of {whose}: one run counts once"[:500])
 
 
+def _author(row: Row) -> str:
+    return row.author.casefold().strip()
+
+
 def _owner(row: Row) -> tuple[str, str | None]:
-    return (row.author.casefold().strip(), row.hardware)
+    return (_author(row), row.hardware)
 
 
 def _standing(row: Row, arrival: Arrival) -> tuple[bool, int, int, str]:
@@ -240,6 +276,10 @@ def _standing(row: Row, arrival: Arrival) -> tuple[bool, int, int, str]:
     came = arrival(row)
     first = -1 if row.listed and came is None else came
     return (not row.verdict.counts, 0 if first is None else first, -row.level, "" if _has_log(row) else row.date or "9")
+
+
+def _fails(row: Row) -> bool:
+    return not row.verdict.model_copy(update={"withdrawn": None}).counts
 
 
 def _has_log(row: Row) -> bool:

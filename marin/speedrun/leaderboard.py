@@ -78,13 +78,19 @@ def collect(
     store = None if cache is None else RowStore(cache, allowed_signers)
     rows: list[Row] = []
     unreadable: list[Unreadable] = []
-    for directory in results_dirs:
-        _sort_out(read_results_tree(directory, allowed_signers, store), rows, unreadable)
+    for number, directory in enumerate(results_dirs):
+        found = read_results_tree(directory, allowed_signers, store)
+        # Two directories may have files at the same relative place, which are two arrivals.
+        _sort_out(found if number == 0 else _of_directory(number, found), rows, unreadable)
     for path in rows_files:
         _sort_out(read_list(path, store), rows, unreadable)
     if store is not None:
         store.save()
     return build_board(rows, unreadable, tracks, Arrivals(results_dirs))
+
+
+def _of_directory(number: int, found: Iterable[Row | Unreadable]) -> Iterator[Row | Unreadable]:
+    return (dataclasses.replace(item, searched=number) if isinstance(item, Row) else item for item in found)
 
 
 def _sort_out(found: Iterable[Row | Unreadable], rows: list[Row], unreadable: list[Unreadable]) -> None:

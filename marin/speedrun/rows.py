@@ -66,6 +66,7 @@ class Row:
     details_json: str = "{}"  # all that is stated about the run, as JSON: ten thousand are kept, and few are looked at
     also_at: tuple[str, ...] = ()
     log_digest: str | None = None  # SHA-256 of its metrics.jsonl, as stated
+    searched: int = 0  # which of several directories `source` is relative to
 
     @property
     def counts(self) -> bool:

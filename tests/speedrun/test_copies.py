@@ -8,10 +8,12 @@ import subprocess
 from typing import Any
 
 import pytest
+from example_runs import run_info
 from forgeries.editing import edit_log, edit_run
 from forgeries.honest import Plan, write_submission
 
-from marin.speedrun.leaderboard import Board, collect
+from marin.speedrun.leaderboard import Board, build_board, collect
+from marin.speedrun.rows import rows_of
 
 IDENTITY = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false")
 BEFORE = 30 * 86_400.0
@@ -160,3 +162,67 @@ def test_score_with_few_digits_or_of_ones_own_is_nobodys_copy(contest: pathlib.P
     board = collect([contest])
     findings = [finding.message for row in board.rows for finding in row.findings]
     assert not any("for which there is no log" in message for message in findings)
+
+
+@pytest.mark.parametrize("git", [True, False])
+def test_copy_of_a_withdrawn_run_takes_no_rank_with_or_without_git(contest: pathlib.Path, git: bool) -> None:
+    (contest / "victim" / "withdrawn.json").write_text(json.dumps({"reason": "the evaluation was wrong"}))
+    _commit(contest)
+    if not git:
+        shutil.rmtree(contest.parent / ".git")
+    copy = _copied(contest, "copy")
+    (copy / "withdrawn.json").unlink()
+    assert _standing(collect([contest])) == {"victim": False, "copy": False}
+    (held,) = [row for row in collect([contest]).rows if row.author == "Eve Copy"]
+    assert "is that of victim by" in held.verdict["arithmetic"].findings[-1].message
+
+
+def test_copy_that_is_withdrawn_takes_nothing_from_the_run_that_came_first(contest: pathlib.Path) -> None:
+    """A stranger's copy that came later takes nothing away by being withdrawn."""
+    copy = _copied(contest, "copy")
+    (copy / "withdrawn.json").write_text(json.dumps({"reason": "sour grapes"}))
+    _commit(contest)
+    assert _standing(collect([contest])) == {"victim": True, "copy": False}
+
+
+@pytest.mark.parametrize("order", [("runs", "zz"), ("zz", "runs")])
+def test_copy_at_the_same_place_of_another_directory_does_not_take_the_place_of_the_run(
+    contest: pathlib.Path, order: tuple[str, ...]
+) -> None:
+    """Several --results-dir of one repository: a source is relative to its own."""
+    other = contest.parent / "zz"
+    other.mkdir()
+    shutil.move(_copied(contest, "copy"), other / "victim")
+    edit_log(
+        other / "victim", lambda events: [event | {"time": event["time"] - BEFORE} for event in events], careful=True
+    )
+    _commit(contest)
+    board = collect([contest.parent / name for name in order])
+    ranks = {entry.author: entry.rank is not None for track in board.tracks for entry in track.entries}
+    assert not ranks.pop("Eve Copy") and list(ranks.values()) == [True]
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "http://wandb.ai/example/marin/runs/plain-1",
+        "https://www.wandb.ai/example/marin/runs/plain-1?nw=nwuser",
+        "https://wandb.ai/example/marin/runs/plain-1/overview#config",
+        "https://WANDB.ai/example/marin/runs/plain-1/",
+    ],
+)
+def test_run_page_under_another_spelling_is_the_same_page(tmp_path: pathlib.Path, link: str) -> None:
+    page = "https://wandb.ai/example/marin/runs/plain-1"
+    rows = []
+    for name, author, url, date in (
+        ("one", "Ada", page, "01"),
+        ("two", "Eve", link, "02"),
+        ("three", "Bob", None, "03"),
+    ):
+        info = run_info(
+            author={"name": author, "affiliation": ""}, wandb_run_link=url, run_completion_timestamp=f"2026-01-{date} 03:04:05 UTC",
+            description=name,
+        )  # fmt: skip
+        rows += rows_of(info, name, f"{name}/speedrun_results.json")
+    held = {row.run_name for row in build_board(rows).rows if not row.counts}
+    assert held == {"two"}

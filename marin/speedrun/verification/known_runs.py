@@ -7,10 +7,10 @@ do come close to each other: so figures alone hold a run only if it is somebody 
 
 import dataclasses
 import math
-import re
 from collections.abc import Iterable, Iterator
 
 from marin.speedrun import core_counts
+from marin.speedrun.copies import page_of
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding, Rung
 from marin.speedrun.verification.curves import Curves, compare_curves
@@ -54,7 +54,7 @@ def _signs(info: RunInfo, curves: Curves | None, other: KnownRun, has_log: bool)
             yield _error("log", f"digests.{field}", f"the log is that of {other.source}: one run counts once")
     if curves is not None and other.curves is not None:
         yield from compare_curves(curves, other.curves, other.source, same_author=same_author)
-    if info.wandb_run_link and _page(info.wandb_run_link) == _page(other.info.wandb_run_link):
+    if info.wandb_run_link and page_of(info.wandb_run_link) == page_of(other.info.wandb_run_link):
         yield _error("arithmetic", "wandb_run_link", f"the run's page is that of {other.source}: one run counts once")
     time, their_time = info.training_time, other.info.training_time
     if time and time == their_time and _digits(time) >= _ALL_DIGITS:
@@ -98,15 +98,6 @@ def _error(rung: Rung, field: str, message: str) -> Finding:
 
 def _held(message: str) -> Finding:
     return Finding("arithmetic", "unchecked", "duplicate", f"{message}: hand in the log, or say how it came about")
-
-
-def _page(link: str | None) -> str | None:
-    """A link without what may differ for one page: scheme, www, query, what follows the run's name."""
-    if not link:
-        return None
-    plain = re.sub(r"^https?://(www\.)?", "", link.strip()).split("?")[0].split("#")[0].rstrip("/").lower()
-    run = re.match(r".*/runs/[^/]+", plain)
-    return run.group(0) if run else plain
 
 
 def _quality(info: RunInfo) -> float | None:
