@@ -1,24 +1,28 @@
-"""When a submission came to the board, as git has it: its commit's place on the first-parent line of the branch.
+"""When a run came to the board, as git has it: the place, on the first-parent line of the branch, of the change that brought it.
 
 What a file says of its own date, and the date of an author's commit, are the author's to choose. The order in which the branch took
-changes in is not: that of its merges, or of squashed commits.
+changes in is not: that of its merges, or of squashed commits. A file that was there before brings a run that is put into it later
+no age: it came with the first version of its file that holds it.
 """
 
+import functools
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from marin.speedrun.results import FILE_NAME
+from marin.errors import ResultsError
+from marin.speedrun.results import FILE_NAME, MAX_BYTES, MAX_VALUES, RunInfo, parse_results
 from marin.speedrun.rows import Row
+from marin.speedrun.strict_json import parse_json
 
 _TIMEOUT = 120.0
 _COMMIT = re.compile(r"\x01[0-9a-f]{40,64}")
-_NOT_YET = 1 << 62  # of a file that no commit has: after all that have one
+_NOT_YET = 1 << 62  # of a run that no commit has: after all that have one
 
 
 class Arrivals:
-    """A row's place in time; git is asked when the first row is, and once.
+    """A row's place in time; git is asked when the first row is.
 
     Rows of lists and of directories that are in no repository, or not all in one, have none. In a shallow clone all that its oldest
     commit holds came at once.
@@ -29,47 +33,74 @@ class Arrivals:
 
     def __init__(self, directories: Sequence[str | os.PathLike[str]]) -> None:
         self._directories = [os.fspath(directory) for directory in directories]
-        self._places: dict[str, int] | None = None
+        self._versions: dict[str, list[tuple[int, str]]] | None = None
         self._prefixes: tuple[str, ...] = ()
+        self._top = ""
+        self._runs = functools.lru_cache(maxsize=64)(self._runs_of)
 
     def __call__(self, row: Row) -> int | None:
-        """The number of changes with new submissions that the branch took in before the row's file, or None."""
+        """The number of changes to submissions that the branch took in up to the one that brought the row's run, or None."""
         if row.listed:
             return None
-        if self._places is None:
-            self._places = self._read()
+        if self._versions is None:
+            self._versions = self._read()
         if not self._prefixes:
             return None
-        return self._places.get(self._prefixes[row.searched] + row.source, _NOT_YET)
+        path = self._prefixes[row.searched] + row.source
+        held = (place for place, commit in self._versions.get(path, ()) if _holds(self._runs(commit, path), row))
+        return next(held, _NOT_YET)
 
-    def _read(self) -> dict[str, int]:
-        """The place of each results file of the branch, by its path in the repository."""
+    def _read(self) -> dict[str, list[tuple[int, str]]]:
+        """The places and commits that added or changed each results file of the branch, oldest first, by its path in the repository."""
         tops = {_git(directory, "rev-parse", "--show-toplevel") for directory in self._directories}
         top = tops.pop() if len(tops) == 1 else None
         if top is None:
             return {}
+        self._top = os.fsdecode(top).removesuffix("\n")
         log = _git(
-            top.removesuffix("\n"), "log", "--first-parent", "-m", "--reverse", "--format=%x01%H", "--diff-filter=A", "--no-renames",
+            self._top, "log", "--first-parent", "-m", "--reverse", "--format=%x01%H", "--diff-filter=AMT", "--no-renames",
             "--name-only", "-z", "--", f":(glob)**/{FILE_NAME}",
         )  # fmt: skip
         if log is None:  # no commit yet
             return {}
         prefixes = (_git(directory, "rev-parse", "--show-prefix") for directory in self._directories)
-        self._prefixes = tuple((prefix or "").removesuffix("\n") for prefix in prefixes)
-        places: dict[str, int] = {}
-        place = 0
-        for token in log.split("\0"):
+        self._prefixes = tuple(os.fsdecode(prefix or b"").removesuffix("\n") for prefix in prefixes)
+        versions: dict[str, list[tuple[int, str]]] = {}
+        place, commit = 0, ""
+        for token in os.fsdecode(log).split("\0"):
             if _COMMIT.fullmatch(token):
-                place += 1
+                place, commit = place + 1, token[1:]
             elif token:
-                places.setdefault(token.removeprefix("\n"), place)
-        return places
+                versions.setdefault(token.removeprefix("\n"), []).append((place, commit))
+        return versions
+
+    def _runs_of(self, commit: str, path: str) -> tuple[RunInfo, ...]:
+        """The runs of a version of a file; none where it is not readable as results."""
+        content = _git(self._top, "cat-file", "blob", f"{commit}:{path}")
+        try:
+            return tuple(parse_results(parse_json(content or b"", path, MAX_BYTES, MAX_VALUES), path))
+        except ResultsError:
+            return ()
 
 
-def _git(directory: str, *arguments: str) -> str | None:
+def _holds(runs: Iterable[RunInfo], row: Row) -> bool:
+    """Whether a row's run is among these: its log is, or where one of them has none its time and score are."""
+    for info in runs:
+        log = info.digests.metrics_log if info.digests else None
+        if row.log_digest is not None and log is not None:
+            if log == row.log_digest:
+                return True
+            continue
+        scores = (info.c4_en_bpb, info.evaluation.bits_per_byte if info.evaluation else None)
+        if info.training_time == row.training_time and row.bits_per_byte in scores and info.core_metric == row.core:
+            return True
+    return False
+
+
+def _git(directory: str, *arguments: str) -> bytes | None:
     """What git prints; None where it cannot be asked, or there is no repository."""
     try:
         done = subprocess.run(["git", "-C", directory, *arguments], capture_output=True, timeout=_TIMEOUT, check=False)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.decode("utf-8", "surrogateescape") if done.returncode == 0 else None
+    return done.stdout if done.returncode == 0 else None

@@ -185,6 +185,45 @@ def test_copy_that_is_withdrawn_takes_nothing_from_the_run_that_came_first(conte
     assert _standing(collect([contest])) == {"victim": True, "copy": False}
 
 
+@pytest.fixture
+def older(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A repository whose branch had a run of Eve's, `eve`, before it had `victim`."""
+    _git(tmp_path, "init", "--quiet", "--initial-branch=main")
+    write_submission(tmp_path / "runs" / "eve", [Plan(steps=30, seed=5)], random.Random(4))
+    edit_run(tmp_path / "runs" / "eve", lambda info: info["author"].update(name="Eve Copy"))
+    _commit(tmp_path)
+    write_submission(tmp_path / "runs" / "victim", [Plan(steps=30, seed=0)], random.Random(3))
+    _commit(tmp_path)
+    return tmp_path / "runs"
+
+
+@pytest.mark.parametrize("deleted_between", [False, True])
+def test_file_that_was_there_before_does_not_bring_a_copied_run_its_age(
+    older: pathlib.Path, deleted_between: bool
+) -> None:
+    assert _standing(collect([older])) == {"eve": True, "victim": True}
+    shutil.rmtree(older / "eve")
+    if deleted_between:
+        _commit(older)
+    _copied(older, "eve")
+    _commit(older)
+    assert _standing(collect([older])) == {"eve": False, "victim": True}
+    shutil.rmtree(older / "eve")
+    shutil.copytree(older / "victim", older / "eve")  # with every byte the same
+    (older / "eve" / "withdrawn.json").write_text(json.dumps({"reason": "not what it says"}))
+    _commit(older)
+    assert _standing(collect([older])) == {"victim": True}
+
+
+def test_run_keeps_its_age_when_its_file_is_edited_or_takes_another_run_in(contest: pathlib.Path) -> None:
+    _copied(contest, "copy")
+    _commit(contest)
+    edit_run(contest / "victim", lambda info: info.update(description="described anew"))
+    _commit(contest)
+    edit_run(contest / "copy", lambda info: info.update(description="described anew too"))
+    assert _standing(collect([contest])) == {"victim": True, "copy": False}
+
+
 @pytest.mark.parametrize("order", [("runs", "zz"), ("zz", "runs")])
 def test_copy_at_the_same_place_of_another_directory_does_not_take_the_place_of_the_run(
     contest: pathlib.Path, order: tuple[str, ...]
