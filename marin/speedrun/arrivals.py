@@ -5,6 +5,7 @@ changes in is not: that of its merges, or of squashed commits. A file that was t
 no age: it came with the first version of its file that holds it.
 """
 
+import datetime
 import functools
 import os
 import re
@@ -17,7 +18,7 @@ from marin.speedrun.rows import Row
 from marin.speedrun.strict_json import parse_json
 
 _TIMEOUT = 120.0
-_COMMIT = re.compile(r"\x01[0-9a-f]{40,64}")
+_COMMIT = re.compile(r"\x01([0-9a-f]{40,64}) (\d+) ([0-9a-f ]*)")  # its name, time and parents
 _NOT_YET = 1 << 62  # of a run that no commit has: after all that have one
 
 
@@ -36,19 +37,37 @@ class Arrivals:
         self._versions: dict[str, list[tuple[int, str]]] | None = None
         self._prefixes: tuple[str, ...] = ()
         self._top = ""
+        self._times: dict[str, str | None] = {}
         self._runs = functools.lru_cache(maxsize=64)(self._runs_of)
 
     def __call__(self, row: Row) -> int | None:
         """The number of changes to submissions that the branch took in up to the one that brought the row's run, or None."""
-        if row.listed:
+        path, versions = self._versions_of(row)
+        if versions is None:
             return None
-        if self._versions is None:
-            self._versions = self._read()
-        if not self._prefixes:
-            return None
-        path = self._prefixes[row.searched] + row.source
-        held = (place for place, commit in self._versions.get(path, ()) if _holds(self._runs(commit, path), row))
+        held = (place for place, commit in versions if _holds(self._runs(commit, path), row))
         return next(held, _NOT_YET)
+
+    def time(self, row: Row) -> str | None:
+        """When the branch took in the change that brought the row's run, as results write a time.
+
+        None where git does not say: what the oldest commit holds came at some time before.
+        """
+        path, versions = self._versions_of(row)
+        if not versions:
+            return None
+        held = (commit for _, commit in versions if len(versions) == 1 or _holds(self._runs(commit, path), row))
+        commit = next(held, None)
+        return None if commit is None else self._times[commit]
+
+    def _versions_of(self, row: Row) -> tuple[str, list[tuple[int, str]] | None]:
+        """The path of a row's file in the repository, and its versions; None where nobody knows."""
+        if not row.listed and self._versions is None:
+            self._versions = self._read()
+        if row.listed or self._versions is None or not self._prefixes:
+            return "", None
+        path = self._prefixes[row.searched] + row.source
+        return path, self._versions.get(path, [])
 
     def _read(self) -> dict[str, list[tuple[int, str]]]:
         """The places and commits that added or changed each results file of the branch, oldest first, by its path in the repository."""
@@ -58,7 +77,7 @@ class Arrivals:
             return {}
         self._top = os.fsdecode(top).removesuffix("\n")
         log = _git(
-            self._top, "log", "--first-parent", "-m", "--reverse", "--format=%x01%H", "--diff-filter=AMT", "--no-renames",
+            self._top, "log", "--first-parent", "-m", "--reverse", "--format=%x01%H %ct %p", "--diff-filter=AMT", "--no-renames",
             "--name-only", "-z", "--", f":(glob)**/{FILE_NAME}",
         )  # fmt: skip
         if log is None:  # no commit yet
@@ -68,8 +87,9 @@ class Arrivals:
         versions: dict[str, list[tuple[int, str]]] = {}
         place, commit = 0, ""
         for token in os.fsdecode(log).split("\0"):
-            if _COMMIT.fullmatch(token):
-                place, commit = place + 1, token[1:]
+            if (head := _COMMIT.fullmatch(token)) is not None:
+                place, commit = place + 1, head[1]
+                self._times[commit] = _written(int(head[2])) if head[3] else None
             elif token:
                 versions.setdefault(token.removeprefix("\n"), []).append((place, commit))
         return versions
@@ -81,6 +101,10 @@ class Arrivals:
             return tuple(parse_results(parse_json(content or b"", path, MAX_BYTES, MAX_VALUES), path))
         except ResultsError:
             return ()
+
+
+def _written(seconds: int) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _holds(runs: Iterable[RunInfo], row: Row) -> bool:

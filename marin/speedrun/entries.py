@@ -77,6 +77,7 @@ class Entry:
     rank: int | None = None
     on_frontier: bool = False
     is_record: bool = False
+    came: str | None = None  # of a record, when it came: as git has it, or when its last run ended, whichever is later
     details: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -85,7 +86,9 @@ class Entry:
         return self.verdict.counts and not self.details.get("not_ranked")
 
 
-_DEFAULTS: dict[str, Any] = {"rank": None, "on_frontier": False, "is_record": False}
+_DEFAULTS: dict[str, Any] = {
+    field.name: field.default for field in dataclasses.fields(Entry) if field.default is not dataclasses.MISSING
+}
 
 
 def _new_entry(**fields: Any) -> Entry:

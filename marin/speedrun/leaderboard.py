@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from marin.speedrun.arrivals import Arrivals
 from marin.speedrun.copies import Arrival, hold_copied_results, merge_copies, note_repeats, unknown_arrival
-from marin.speedrun.entries import Entry, Evidence, entries_of, evidence_at_depths
+from marin.speedrun.entries import Entry, Evidence, changed, entries_of, evidence_at_depths
 from marin.speedrun.importers import read_list, read_results_tree
 from marin.speedrun.pareto import FrontierChange, frontier_history, pareto_frontier
-from marin.speedrun.records import placed, sortable_date, timeline
+from marin.speedrun.records import Came, placed, sortable_date, timeline, unknown_time
 from marin.speedrun.row_store import RowStore
 from marin.speedrun.rows import Row, Unreadable
 from marin.speedrun.scaling import Point, ScalingFit, rank_families
@@ -86,7 +86,8 @@ def collect(
         _sort_out(read_list(path, store), rows, unreadable)
     if store is not None:
         store.save()
-    return build_board(rows, unreadable, tracks, Arrivals(results_dirs))
+    arrivals = Arrivals(results_dirs)
+    return build_board(rows, unreadable, tracks, arrivals, arrivals.time)
 
 
 def _of_directory(number: int, found: Iterable[Row | Unreadable]) -> Iterator[Row | Unreadable]:
@@ -106,22 +107,26 @@ def build_board(
     unreadable: Iterable[Unreadable] = (),
     tracks: Sequence[Track] = TRACKS,
     arrival: Arrival = unknown_arrival,
+    came: Came = unknown_time,
 ) -> Board:
     """Merges copies, notes what is listed twice, and ranks each evaluation set.
 
     Args:
         arrival: tells which of two rows of one run came first.
+        came: tells when a row's run came to the board, for records.
     """
     merged = hold_copied_results(note_repeats(merge_copies(rows, arrival)), arrival)
     merged.sort(key=lambda row: (row.run_name, row.source, row.digest, row.evaluation_set, row.evaluation_digest or ""))
     return Board(
-        tracks=build_tracks(merged, tracks),
+        tracks=build_tracks(merged, tracks, came),
         unreadable=tuple(sorted(unreadable, key=lambda item: (item.source, item.reason))),
         rows=tuple(merged),
     )
 
 
-def build_tracks(rows: Sequence[Row], tracks: Sequence[Track] = TRACKS) -> tuple[TrackBoard, ...]:
+def build_tracks(
+    rows: Sequence[Row], tracks: Sequence[Track] = TRACKS, came: Came = unknown_time
+) -> tuple[TrackBoard, ...]:
     """The board of each track, and of the rows of no track by their evaluation set, so that every row stands somewhere."""
     members: dict[Track, list[Row]] = {track: [] for track in tracks}
     for row in rows:
@@ -130,14 +135,16 @@ def build_tracks(rows: Sequence[Row], tracks: Sequence[Track] = TRACKS) -> tuple
             members.setdefault(track, []).append(row)
     first = len(tracks)
     evidence = evidence_at_depths(rows)
-    boards = [rank_track(track, found, evidence) for track, found in members.items()]
+    boards = [rank_track(track, found, evidence, came) for track, found in members.items()]
     return tuple(boards[:first] + sorted(boards[first:], key=lambda board: board.track.key))
 
 
-def rank_track(track: Track, rows: Iterable[Row], evidence: Evidence | None = None) -> TrackBoard:
+def rank_track(
+    track: Track, rows: Iterable[Row], evidence: Evidence | None = None, came: Came = unknown_time
+) -> TrackBoard:
     """Entries of a track, ranked by its objective: those that its gates or their verdict exclude follow, without a rank."""
     entries = entries_of(track, rows, evidence)
-    records, judged = timeline(track, entries)
+    records, judged = timeline(track, entries, came)
     counts = {entry.key: entry.counts for entry in entries}
     figures = {entry.key: _figures(track, entry) for entry in entries}
     entries.sort(key=lambda entry: (not counts[entry.key], figures[entry.key], entry.name, entry.key))
@@ -149,7 +156,8 @@ def rank_track(track: Track, rows: Iterable[Row], evidence: Evidence | None = No
             before = ranked[-1] if ranked else None
             tied = before is not None and figures[entry.key][0] == figures[before.key][0]
             rank = before.rank if before is not None and tied else place
-        ranked.append(placed(track, entry, judged[entry.key], rank, on_frontier))
+        made = placed(track, entry, judged[entry.key], rank, on_frontier)
+        ranked.append(changed(made, came=records[entry.key]) if made.is_record else made)
     by_key = {entry.key: entry for entry in ranked}
     return TrackBoard(track, tuple(ranked), tuple(by_key[key] for key in records))
 

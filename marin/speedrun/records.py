@@ -1,17 +1,19 @@
 """What an entry claims, and whether its runs show it: gates, records, and the statistics rung of its verdict.
 
 A record is an entry that was better than all before it when it came, by the test of its track, with as many runs as the track
-asks for. On tracks of least cost the test is about the gate, and the cost is compared as stated: timing is checked by running
+asks for. It came when git says that the branch took its last run in, if that is later than the date that the run states, as that is
+its author's to choose. On tracks of least cost the test is about the gate, and the cost is compared as stated: timing is checked by running
 the previous record again on the same hardware, which no file can show.
 """
 
 import dataclasses
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from marin.speedrun.entries import Entry, changed
+from marin.speedrun.rows import Row
 from marin.speedrun.statistics import Sample, Test, beats, beats_bound, missing_seeds, too_close
 from marin.speedrun.tracks import METRICS, Gate, Track
 from marin.speedrun.verdict import Finding, Outcome, RungVerdict, Severity, Verdict
@@ -43,27 +45,49 @@ def sample_of_entry(entry: Entry) -> Sample | None:
     return None if spread is None else Sample(spread.n, spread.mean, spread.sd)
 
 
-def timeline(track: Track, entries: Sequence[Entry]) -> tuple[tuple[str, ...], dict[str, Judged]]:
-    """The keys of the records, oldest first, and the claims of every entry by its key.
+Came = Callable[
+    [Row], str | None
+]  # when a row's run came to the board, as results write a time; None where nobody knows
+
+
+def unknown_time(row: Row) -> str | None:
+    """For rows of which nobody knows when they came."""
+    return None
+
+
+def timeline(
+    track: Track, entries: Sequence[Entry], came: Came = unknown_time
+) -> tuple[dict[str, str], dict[str, Judged]]:
+    """The keys of the records, oldest first, with the time when they came, and the claims of every entry by its key.
 
     An entry without a date that can be read takes no part in the history; it is compared with the last record.
     """
-    dated: list[Entry] = []
+    dated: list[tuple[str, Entry]] = []
     undated: list[Entry] = []
     for entry in entries:
-        (dated if sortable_date(entry.date) else undated).append(entry)
-    dated.sort(key=lambda entry: (entry.date or "", *_standing(track, entry), entry.key))
-    records: list[Entry] = []
+        if sortable_date(entry.date):
+            dated.append((_since(entry, came), entry))
+        else:
+            undated.append(entry)
+    dated.sort(key=lambda item: (item[0], item[1].date or "", *_standing(track, item[1]), item[1].key))
+    records: dict[str, str] = {}
+    last: Entry | None = None
     judged: dict[str, Judged] = {}
-    for entry in dated:
-        found = judge(track, entry, records[-1] if records else None)
+    for since, entry in dated:
+        found = judge(track, entry, last)
         judged[entry.key] = found
         if found.is_record:
-            records.append(entry)
+            last = entry
+            records[entry.key] = since
     for entry in undated:
-        found = judge(track, entry, records[-1] if records else None)
+        found = judge(track, entry, last)
         judged[entry.key] = dataclasses.replace(found, is_record=False)
-    return tuple(entry.key for entry in records), judged
+    return records, judged
+
+
+def _since(entry: Entry, came: Came) -> str:
+    times = [came(row) for row in entry.rows] if entry.counts else []
+    return max(time for time in (entry.date, *times) if time is not None)
 
 
 def sortable_date(date: str | None) -> bool:

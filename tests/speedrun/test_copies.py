@@ -8,10 +8,11 @@ import subprocess
 from typing import Any
 
 import pytest
-from example_runs import run_info
+from example_runs import run_info, run_json
 from forgeries.editing import edit_log, edit_run
 from forgeries.honest import Plan, write_submission
 
+from marin.site.leaderboard.track_view import views_of
 from marin.speedrun.leaderboard import Board, build_board, collect
 from marin.speedrun.rows import rows_of
 
@@ -265,3 +266,35 @@ def test_run_page_under_another_spelling_is_the_same_page(tmp_path: pathlib.Path
         rows += rows_of(info, name, f"{name}/speedrun_results.json")
     held = {row.run_name for row in build_board(rows).rows if not row.counts}
     assert held == {"two"}
+
+
+def _hand_in(place: pathlib.Path, author: str, bits: float, date: str) -> None:
+    """A results file of the FineWeb-Edu track, committed."""
+    place.mkdir(parents=True, exist_ok=True)
+    run = run_json(
+        author={"name": author, "affiliation": ""}, description=f"{author}: {bits}", tokenized_dataset="tokenized/fineweb-edu",
+        run_completion_timestamp=f"{date} 03:04:05 UTC", **{"eval/paloma/c4_en/bpb": bits},
+    )  # fmt: skip
+    (place / "speedrun_results.json").write_text(json.dumps({"runs": [{"run_info": run}]}))
+
+
+def test_backdated_run_is_judged_against_the_record_that_was_there_when_it_came(tmp_path: pathlib.Path) -> None:
+    """A difference that chance explains takes no record, whatever date its file states; one that is shown does, on the day it came."""
+    _git(tmp_path, "init", "--quiet", "--initial-branch=main")
+    runs = tmp_path / "runs"
+    _hand_in(runs / "old", "Ada", 1.5, "2026-01-02")
+    _commit(tmp_path)
+    _hand_in(runs / "lucky", "Eve", 1.49995, "2025-01-01")
+    _commit(tmp_path)
+    board = collect([runs]).track("fineweb-edu")
+    assert [entry.name for entry in board.records] == ["old"]
+    assert {entry.name: entry.rank for entry in board.entries} == {"lucky": 1, "old": 2}  # by their figures alone
+    _hand_in(runs / "better", "Eve", 1.4, "2025-06-01")
+    _commit(tmp_path)
+    found = collect([runs])
+    board = found.track("fineweb-edu")
+    assert [entry.name for entry in board.records] == ["old", "better"]
+    (view,) = [view for view in views_of(found) if view.board.track.key == "fineweb-edu"]
+    days = [record["date"] or "" for record in view.records]
+    assert days[0] == "2026-01-02" < days[1]
+    assert [entry["date"] for entry in view.entries if entry["name"] == "better"] == ["2025-06-01"]

@@ -2,10 +2,12 @@
 
 import dataclasses
 import re
+from collections.abc import Mapping
 
 from marin.site.leaderboard import api
 from marin.site.leaderboard.output import digest_of
 from marin.site.leaderboard.summary import EntrySummary, summarize
+from marin.site.leaderboard.timeline import day_of
 from marin.speedrun.leaderboard import Board, TrackBoard
 
 _PLAIN_KEY = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")  # of a file's name
@@ -16,7 +18,7 @@ class TrackView:
     board: TrackBoard
     summary: api.TrackSummary
     entries: list[EntrySummary]
-    records: list[EntrySummary]
+    records: list[EntrySummary]  # dated by when they came
     places: dict[str, int]  # key -> its position among the entries
     digests: list[str]  # of all that `entries` say, one each, as most files of the site are a function of some of them
 
@@ -46,10 +48,20 @@ def views_of(board: Board) -> list[TrackView]:
         summaries = [summarize(entry) for entry in entries]
         by_key = {entry["key"]: entry for entry in summaries}
         views.append(TrackView(
-            made, api.track_summary(made.track, len(entries)), summaries, [by_key[one.key] for one in records if one.key in by_key],
+            made, api.track_summary(made.track, len(entries)), summaries, _dated(made, by_key),
             {entry["key"]: place for place, entry in enumerate(summaries)}, [digest_of(entry) for entry in summaries],
         ))  # fmt: skip
     return views
+
+
+def _dated(board: TrackBoard, summaries: Mapping[str, EntrySummary]) -> list[EntrySummary]:
+    found = []
+    for one in board.records:
+        if (summary := summaries.get(one.key)) is not None:
+            made = summary.copy()
+            made["date"] = day_of(one.came) or summary["date"]
+            found.append(made)
+    return found
 
 
 def _file_name(key: str) -> str:
