@@ -23,6 +23,7 @@ from marin.speedrun.verification.run_log import RunLog
 
 _DIGITS = 1e-9
 _ALWAYS_STATED = ("seed",)  # by every file that was made with a log: without it one run could stand for several
+_KNOWS_NOTHING = 0.9  # of the loss of a uniform guess; hello world begins within 0.1 % of it
 _WALL_TIME = 1e-3  # seconds: stamps have milliseconds, and their differences are sums of them
 
 
@@ -39,6 +40,7 @@ def check_agreement(info: RunInfo, log: RunLog) -> list[Finding]:
     return [
         *_check_figures(info, log),
         *_check_host(info, log),
+        *_check_first_loss(log),
         *_check_data(info, log),
         *_check_digests(info, log),
         *_check_chain(log),
@@ -97,6 +99,21 @@ def _check_host(info: RunInfo, log: RunLog) -> Iterator[Finding]:
     if not any(same_device(device, stated) for device in found):  # a machine may have several kinds
         names = " and ".join(sorted({device.name for device in found}))
         yield finding("error", "device_name", f"run.json says {stated.name}, its machine had {names}")
+
+
+def _check_first_loss(log: RunLog) -> Iterator[Finding]:
+    """Whether the model knew something before its first step: one that is made from a seed alone takes all tokens for about as likely."""
+    vocab_size, steps = log.run.config.vocab_size, log.record.steps()
+    if not vocab_size or vocab_size < 2 or not steps:
+        return
+    begin, new = steps[0]["loss"], math.log(vocab_size)
+    if math.isfinite(begin) and begin < _KNOWS_NOTHING * new:
+        yield finding(
+            "unchecked",
+            "loss",
+            f"the first step's loss is {begin:.4g} nats, where a new model of {vocab_size:,} tokens has about {new:.4g} (ln {vocab_size:,}):"
+            " what it knew before, weights or counts of the data, was made off the clock",
+        )
 
 
 def _check_data(info: RunInfo, log: RunLog) -> Iterator[Finding]:

@@ -208,7 +208,11 @@ def _train(
         )
         tokens = schedule.size_at(step) * plan.length
         mfu = 3 * info["model_flops_per_token"] * tokens / seconds / (info["num_chips"] * info["device_flops"])
-        loss = 2.0 + 5.0 * math.exp(-4.0 * step / plan.steps) + random.Random(plan.seed * 7919 + step).gauss(0.0, 0.03)
+        loss = (
+            2.0
+            + (math.log(plan.vocab) - 2.0) * math.exp(-4.0 * step / plan.steps)
+            + random.Random(plan.seed * 7919 + step).gauss(0.0, 0.03)
+        )
         writer.append(
             "step", step=step, tokens=tokens, step_time=round(seconds, 6), data_wait=round(0.01 * seconds, 6),
             mfu_model_flops=round(mfu, 5), loss=loss, grad_norm=rng.lognormvariate(0.0, 0.2), learning_rate=0.01,

@@ -1,6 +1,7 @@
 """Forgeries of a run's log: edited, cut, shortened, of another config."""
 
 import json
+import math
 import pathlib
 from typing import Any
 
@@ -35,6 +36,21 @@ def results_edited_against_the_log(bases: Bases, to: pathlib.Path, variant: int)
 
     edit_run(directory, change)
     return expect("log", "training_time is", "from the log it is")
+
+
+@family(3)
+def weights_from_before(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """A model that its code fills with trained weights, or with counts of the data, while it is built, off the clock."""
+    share = (0.3, 0.5, 0.8)[variant]
+
+    def change(events: list[Event]) -> list[Event]:
+        begin = _steps(events)[0]["loss"]
+        for event in _steps(events):
+            event["loss"] = min(event["loss"], share * begin + 0.01 * math.sin(event["step"]))
+        return events
+
+    edit_log(bases.copy(("plain", "resumed")[variant % 2], to), change, careful=True)
+    return expect("log", "the first step's loss is", "where a new model", "ln 1,000")
 
 
 def _steps(events: list[Event]) -> list[Event]:
