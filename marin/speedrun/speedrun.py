@@ -134,3 +134,15 @@ def chosen_seeds(variable: str, default: str) -> list[int]:
     if not all(part.isdecimal() for part in parts):
         raise ConfigError(f"`{variable}` is {text!r}: use whole numbers, separated by commas, as in 0,1,2")
     return [int(part) for part in parts]
+
+
+def chosen_switch(variable: str) -> bool:
+    """Whether an environment variable is "1"; "0", empty and not set are no.
+
+    Raises:
+        ConfigError: it is anything else, such as "true", which would pass for no.
+    """
+    text = os.environ.get(variable, "")
+    if text not in ("", "0", "1"):
+        raise ConfigError(f"`{variable}` is {text!r}: set it to 1 or 0, or leave it unset")
+    return text == "1"

@@ -15,7 +15,7 @@ from marin.execution.graph import Graph
 from marin.execution.step import InputName
 from marin.speedrun.consistency import check
 from marin.speedrun.dataset import describe_cache, describe_dataset
-from marin.speedrun.speedrun import chosen_names, chosen_seeds, default_speedrun
+from marin.speedrun.speedrun import chosen_names, chosen_seeds, chosen_switch, default_speedrun
 
 TOKENIZER = describe_dataset(python_docs_tokenized).tokenizer
 MORE = tokenize_step("more", InputName.hardcoded("more.jsonl.zst"), TOKENIZER)
@@ -117,3 +117,15 @@ def test_sizes_and_seeds_of_the_environment_are_those_that_are_there(monkeypatch
         monkeypatch.setenv("SR_SEEDS", text)
         with pytest.raises(ConfigError, match="`SR_SEEDS` is .*: use whole numbers"):
             chosen_seeds("SR_SEEDS", "0")
+
+
+def test_switch_of_the_environment_that_is_neither_on_nor_off_is_refused(monkeypatch):
+    monkeypatch.delenv("SR_USE_TPU", raising=False)
+    assert not chosen_switch("SR_USE_TPU")
+    for text, on in (("1", True), ("0", False), ("", False)):
+        monkeypatch.setenv("SR_USE_TPU", text)
+        assert chosen_switch("SR_USE_TPU") is on
+    for text in ("maybe", "true", "yes", " 1"):
+        monkeypatch.setenv("SR_USE_TPU", text)
+        with pytest.raises(ConfigError, match="`SR_USE_TPU` is .*: set it to 1 or 0"):
+            chosen_switch("SR_USE_TPU")

@@ -9,7 +9,6 @@ Copied from `experiments/hackable_transformer_starter_template.py`; figures are 
 """
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ from marin.nn import (
 )
 from marin.optim import MuonConfig
 from marin.resources import CpuOnlyConfig, GpuConfig, Resources, TpuPodConfig
-from marin.speedrun.speedrun import Author, SpeedrunConfig, chosen_names, chosen_seeds, default_speedrun
+from marin.speedrun.speedrun import Author, SpeedrunConfig, chosen_names, chosen_seeds, chosen_switch, default_speedrun
 
 # ======================================================================================================================
 # TODO: who you are, and what is new here. (`marin init` fills in the first; a submission must not keep placeholders.)
@@ -389,7 +388,7 @@ def resources_for(preset: Preset) -> Resources:
     """TODO: name your hardware; a result counts what it could have done in the time that you used it."""
     if preset.num_gpus == 0:
         return CpuOnlyConfig(num_cpus=2)
-    if os.environ.get("SR_USE_TPU") == "1":
+    if chosen_switch("SR_USE_TPU"):
         return TpuPodConfig(preset.tpu_type)
     return GpuConfig(gpu_count=preset.num_gpus, accelerator_type="A100-80G")
 
