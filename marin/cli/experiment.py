@@ -24,6 +24,8 @@ _FIELDS = {  # flag -> what is asked
     "stopping_rule": "How many runs, and when do you stop",
 }
 
+_LARGEST_NUMBER = 9_999_999
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="new", required=True)
@@ -76,9 +78,13 @@ def existing_numbers(folder: pathlib.Path) -> dict[int, pathlib.Path]:
 def _number(wanted: int | None, folder: pathlib.Path) -> int:
     taken = existing_numbers(folder)
     if wanted is None:
-        return max(taken, default=0) + 1
+        return max((number for number in taken if number <= _LARGEST_NUMBER), default=0) + 1
     if wanted < 1:
         raise ConfigError(f"--number is {wanted}: give that of the issue, at least 1")
+    if wanted > _LARGEST_NUMBER:  # the next free one would have as many digits
+        raise ConfigError(
+            f"--number has {len(str(wanted))} digits: give that of the issue, at most {_LARGEST_NUMBER:,}"
+        )
     if wanted in taken:
         raise ConfigError(f"--number {wanted} is taken by {taken[wanted].name}: leave it out for the next free one")
     return wanted

@@ -139,6 +139,7 @@ def test_slug_or_number_that_is_there_is_refused_and_kept(here: Marin, clone: pa
         (["idea"], "exp5_idea.py"),
         (["other", "--number", "5"], "exp5_idea.py"),
         (["other", "--number", "0"], "--number"),
+        (["other", "--number", "1" * 23], "--number has 23 digits"),
     ):
         done = here("experiment", "new", *arguments, *FLAGS)
         assert done.returncode == 2 and named in done.stderr
