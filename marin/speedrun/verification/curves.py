@@ -2,10 +2,12 @@
 
 Two runs never take the same times: a step's microseconds are noise of the machine. Losses of two runs agree to the digit only
 if both had the same seed, config and machine, so that one of them adds nothing. A copy with noise laid over it keeps the ups and
-downs of the step times, or losses closer than two seeds come. One who invents times and losses anew is not found here.
+downs of the step times, or losses closer than two seeds come. Steps that were left out or moved hide nothing: a few step times in a
+row are found wherever they stand, and the ups and downs are held against each other from a few steps apart too. One who invents times and losses anew is not found here.
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 import statistics
@@ -20,6 +22,10 @@ _LONG_STEP = 0.005  # seconds: from here on, steps of two runs seldom agree to t
 # Of the changes of step times. Between 8 hello worlds of 460 steps on one machine it is -0.12 to 0.17.
 _RANK_CORRELATION = 0.6
 _FEWEST_CHANGES = 50
+_IN_A_ROW = 4  # step times that are looked for together
+_DISTINCT = 0.9  # of these rows in either log; of less, two runs on an even device share many by chance
+_MOST_MOVED = 4  # steps that are left out at one end of a copy with noise
+_SCREENED, _WORTH_A_LOOK = 100, 0.4  # changes that are looked at first, and the correlation from which all are
 _CLOSE_LOSS = 1e-3  # relative, the median over the steps; 6 seeds of hello world are 3.8e-3 to 5e-3 apart
 _SAME_BATCHES = 0.1  # of that, between two inits of one author on one order of large batches, whose noise both share
 
@@ -45,6 +51,15 @@ class Curves:
             tuple(step["step_time"] for step in steps),
         )
 
+    @functools.cached_property
+    def rows_of_times(self) -> frozenset[tuple[float, ...]]:
+        """Every few step times in a row; empty where they repeat within the log."""
+        times = self.step_times
+        if len(times) < _FEWEST or statistics.median(times) < _LONG_STEP:
+            return frozenset()
+        rows = frozenset(zip(*(times[start:] for start in range(_IN_A_ROW)), strict=False))
+        return rows if len(rows) >= _DISTINCT * (len(times) - _IN_A_ROW + 1) else frozenset()
+
 
 def compare_curves(mine: Curves, theirs: Curves, other: str, *, same_author: bool) -> Iterator[Finding]:
     """Args:
@@ -64,10 +79,15 @@ def compare_curves(mine: Curves, theirs: Curves, other: str, *, same_author: boo
             "step_time", f"{equal:.0%} of the step times are those of {other} to the microsecond: the log was copied"
         )
         return
-    if (
-        count > _FEWEST_CHANGES
-        and (same := _rank_correlation(_changes(times), _changes(other_times))) > _RANK_CORRELATION
-    ):
+    rows, other_rows = mine.rows_of_times, theirs.rows_of_times
+    if rows and len(rows & other_rows) >= _SHARED * min(len(rows), len(other_rows)):
+        yield _error(
+            "step_time",
+            f"{len(rows & other_rows) / len(rows):.0%} of the step times, by {_IN_A_ROW} in a row, are those of {other} at other steps:"
+            " the log was copied",
+        )
+        return
+    if count > _FEWEST_CHANGES and (same := _moved_correlation(mine.step_times, theirs.step_times)) > _RANK_CORRELATION:
         yield _error(
             "step_time",
             f"step times go up and down with those of {other} (rank correlation {same:.2f}): the log was copied and changed",
@@ -98,6 +118,21 @@ def _error(field: str, message: str) -> Finding:
 
 def _changes(values: Sequence[float]) -> list[float]:
     return [b - a for a, b in itertools.pairwise(values)]
+
+
+def _moved_correlation(mine: Sequence[float], theirs: Sequence[float]) -> float:
+    """The highest rank correlation of the changes, from step to step or a few steps apart."""
+    one, other = _changes(mine), _changes(theirs)
+    best = 0.0
+    for moved in range(-_MOST_MOVED, _MOST_MOVED + 1):
+        a, b = one[max(0, -moved) :], other[max(0, moved) :]
+        count = min(len(a), len(b))
+        if count < _FEWEST_CHANGES:
+            continue
+        if moved and count > _SCREENED and _rank_correlation(a[:_SCREENED], b[:_SCREENED]) < _WORTH_A_LOOK:
+            continue
+        best = max(best, _rank_correlation(a[:count], b[:count]))
+    return best
 
 
 def _rank_correlation(one: list[float], other: list[float]) -> float:
