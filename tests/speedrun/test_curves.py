@@ -57,12 +57,32 @@ def test_noise_over_a_log_whose_first_steps_were_left_out_hides_nothing(shift: i
     assert "go up and down with those of victim" in found.message
 
 
+@pytest.mark.parametrize("left_out", [0, 1, 3])
+def test_losses_of_another_with_noise_are_told_under_new_times_and_from_a_later_step_on(left_out: int) -> None:
+    original, own = _run(0), _run(5)
+    noise = random.Random(2)
+    losses = tuple(loss * (1 + noise.gauss(0, 5e-4)) for loss in original.losses[left_out:])
+    forged = dataclasses.replace(own, losses=losses, step_times=own.step_times[left_out:])
+    (found,) = compare_curves(forged, original, "victim", same_author=False)
+    assert "two seeds never come so close" in found.message
+
+
 @pytest.mark.parametrize(("usual", "jitter"), [(0.2, 0.02), (0.2, 3e-6), (0.012, 1e-4)])
 def test_logs_of_two_runs_of_even_steps_are_two_runs(usual: float, jitter: float) -> None:
     """Also where a device is so even that its step times repeat to the microsecond."""
     runs = [_run(seed, usual, jitter, steps=300) for seed in range(12)]
     for one, other in itertools.combinations(runs, 2):
         assert not list(compare_curves(one, other, "other", same_author=False))
+
+
+def test_smooth_losses_that_run_a_little_behind_anothers_are_no_copy() -> None:
+    ours, theirs = (
+        dataclasses.replace(
+            _run(seed), losses=tuple(2 + 6 * math.exp(-4 * (step + 2 * seed) / STEPS) * (1 + random.Random(1000 * seed + step).gauss(0, 2e-4)) for step in range(STEPS))
+        )
+        for seed in (0, 1)
+    )  # fmt: skip
+    assert not list(compare_curves(theirs, ours, "other", same_author=False))
 
 
 def test_real_runs_of_one_config_are_runs_of_their_own(repository: pathlib.Path) -> None:

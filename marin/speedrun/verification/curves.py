@@ -25,7 +25,8 @@ _FEWEST_CHANGES = 50
 _IN_A_ROW = 4  # step times that are looked for together
 _DISTINCT = 0.9  # of these rows in either log; of less, two runs on an even device share many by chance
 _MOST_MOVED = 4  # steps that are left out at one end of a copy with noise
-_SCREENED, _WORTH_A_LOOK = 100, 0.4  # changes that are looked at first, and the correlation from which all are
+_SCREENED = 100  # steps that are looked at first
+_WORTH_A_LOOK, _NEARLY_CLOSE = 0.4, 3.0  # the correlation, and the part of a close gap, at which all are
 _CLOSE_LOSS = 1e-3  # relative, the median over the steps; 6 seeds of hello world are 3.8e-3 to 5e-3 apart
 _SAME_BATCHES = 0.1  # of that, between two inits of one author on one order of large batches, whose noise both share
 
@@ -93,14 +94,7 @@ def compare_curves(mine: Curves, theirs: Curves, other: str, *, same_author: boo
             f"step times go up and down with those of {other} (rank correlation {same:.2f}): the log was copied and changed",
         )
         return
-    gaps = [
-        abs(a - b) / abs(b)
-        for a, b in zip(mine.losses, theirs.losses, strict=False)
-        if b and math.isfinite(a) and math.isfinite(b)
-    ]
-    if not gaps:
-        return
-    gap = statistics.median(gaps)
+    gap = _closest(mine.losses, theirs.losses)
     if mine.seeds == theirs.seeds or gap >= _CLOSE_LOSS:
         return
     said = f"losses are within {gap:.1g} of those of {other}, which has another seed"
@@ -118,6 +112,31 @@ def _error(field: str, message: str) -> Finding:
 
 def _changes(values: Sequence[float]) -> list[float]:
     return [b - a for a, b in itertools.pairwise(values)]
+
+
+def _closest(mine: Sequence[float], theirs: Sequence[float]) -> float:
+    """The least relative gap of losses, the median over the steps, from step to step or a few steps apart.
+
+    A few steps apart the ups and downs must agree too: a smooth curve that runs a little behind another is no copy.
+    """
+    best = _gap(mine, theirs)
+    for moved in range(-_MOST_MOVED, _MOST_MOVED + 1):
+        one, other = mine[max(0, -moved) :], theirs[max(0, moved) :]
+        if not moved or _gap(one[:_SCREENED], other[:_SCREENED]) >= _NEARLY_CLOSE * _CLOSE_LOSS:
+            continue
+        count = min(len(one), len(other))
+        a, b = (_changes(_changes(losses[:count])) for losses in (one, other))  # what the trend has no part in
+        if count > _FEWEST_CHANGES and _rank_correlation(a, b) > _RANK_CORRELATION:
+            best = min(best, _gap(one, other))
+    return best
+
+
+def _gap(one: Sequence[float], other: Sequence[float]) -> float:
+    """Infinite where there is no loss to compare."""
+    gaps = [
+        abs(a - b) / abs(b) for a, b in zip(one, other, strict=False) if b and math.isfinite(a) and math.isfinite(b)
+    ]
+    return statistics.median(gaps) if len(gaps) >= _FEWEST else math.inf
 
 
 def _moved_correlation(mine: Sequence[float], theirs: Sequence[float]) -> float:
