@@ -143,14 +143,19 @@ def beats_bound(sample: Sample, bound: float, *, higher_is_better: bool, noise: 
 
 
 def beats(candidate: Sample, record: Sample, *, higher_is_better: bool, noise: Noise | None) -> Test:
-    """The two-sample, one-sided test that the candidate's true mean is better than the record's (Welch's)."""
+    """The two-sample, one-sided test that the candidate's true mean is better than the record's (Welch's).
+
+    Both are judged by one noise model, whose degrees of freedom are there once: there are never more than those of all runs together.
+    """
     difference = candidate.mean - record.mean if higher_is_better else record.mean - candidate.mean
     ours, theirs = deviation(candidate, noise), deviation(record, noise)
     if ours is None or theirs is None:
         return Test(difference, None, None, None, _why_untestable(candidate if ours is None else record))
     a, b = ours[0] ** 2 / candidate.n, theirs[0] ** 2 / record.n
     rest = a * a / ours[1] + b * b / theirs[1]
-    return _test(difference, math.sqrt(a + b), math.inf if rest == 0 else (a + b) ** 2 / rest)
+    shared = 0.0 if noise is None else noise.df
+    together = math.inf if math.isinf(shared) else ours[1] + theirs[1] - shared
+    return _test(difference, math.sqrt(a + b), min(together, math.inf if rest == 0 else (a + b) ** 2 / rest))
 
 
 def _test(difference: float, error: float, df: float) -> Test:
@@ -236,7 +241,8 @@ def plan_runs(
         df = n - 1 + extra
         if against is not None and not known:  # as in Welch's test
             rest = against - 1 + extra
-            df = 0.0 if df <= 0 or rest <= 0 else (ours + theirs) ** 2 / (ours**2 / df + theirs**2 / rest)
+            welch = 0.0 if df <= 0 or rest <= 0 else (ours + theirs) ** 2 / (ours**2 / df + theirs**2 / rest)
+            df = min(welch, df + rest - extra)
         if df <= 0:
             return 0.0
         shift = effect / (sd * math.sqrt(ours + theirs))

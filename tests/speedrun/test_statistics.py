@@ -138,6 +138,26 @@ def test_one_run_is_tested_by_the_noise_model_and_by_nothing_without_one() -> No
     assert "seeds" in (untold.reason or "")
 
 
+def test_two_single_runs_have_the_degrees_of_freedom_of_the_one_noise_model_that_both_are_judged_by() -> None:
+    """Their difference over the model's spread is Student's t with those of the model, which are there once."""
+    noise = Noise(0.5, 10, "a test")
+    found = beats(sample_of([3.0]), sample_of([1.0]), higher_is_better=True, noise=noise)
+    assert found.p_value == pytest.approx(scipy.stats.t.sf(2.0 / (0.5 * math.sqrt(2)), 9), rel=1e-6)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(1, 1), (3, 1), (2, 3)])
+def test_equal_runs_pass_no_more_often_than_p_where_the_noise_was_measured_from_few_runs(
+    ours: int, theirs: int
+) -> None:
+    source = random.Random(8)
+    passed = 0
+    for _ in range(8000):
+        noise = Noise(reference.stdev(source.gauss(0.0, 1.0) for _ in range(5)), 5, "a test")
+        samples = [sample_of([source.gauss(0.0, 1.0) for _ in range(n)]) for n in (ours, theirs)]
+        passed += beats(*samples, higher_is_better=True, noise=noise).passes(0.01)
+    assert passed / 8000 < 0.0133  # three standard errors above
+
+
 def test_equal_values_show_nothing_without_a_noise_model() -> None:
     assert beats_bound(sample_of([1.0, 1.0, 1.0]), 2.0, higher_is_better=False, noise=None).p_value is None
     assert spread_of([1.0, 1.0], noise=None).standard_error is None
