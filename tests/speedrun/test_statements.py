@@ -8,6 +8,7 @@ import shutil
 import subprocess
 
 import pytest
+from forgeries.editing import edit_run
 from forgeries.honest import Plan, write_submission
 
 from marin.errors import ConfigError
@@ -150,6 +151,30 @@ def test_author_who_makes_no_claim_confirms_nothing_of_his_own(contest: Contest)
     path.write_text(path.read_text().replace("Ada Example", "Author"))
     contest.state("re-run", "author", contest.measured())
     assert "whose submission it is" in contest.why("re-run")
+
+
+@pytest.mark.parametrize(
+    ("url", "counts"),
+    [
+        ("https://github.com/Judge", False),
+        ("https://github.com/judge/?tab=repositories", False),
+        ("https://judge.example.net/", False),
+        ("https://github.com/judgement", True),
+        ("https://github.com", True),
+        (None, True),
+    ],
+)
+def test_account_that_the_authors_address_names_confirms_nothing_of_his_own(
+    contest: Contest, url: str | None, counts: bool
+) -> None:
+    """The judge's own submission, under his full name."""
+    for run in (0, 1):
+        edit_run(contest.directory, lambda info: info["author"].update(name="J. U. D. Jones", url=url), run)
+    contest.state("re-evaluation", "judge", contest.measured())
+    verdict = contest.verdicts()[0]
+    assert (verdict.level == "re-evaluated") is counts
+    if not counts:
+        assert "signed by judge@example.org, whose submission it is" in contest.why()
 
 
 def test_more_statements_than_are_read_are_not_sound(contest: Contest) -> None:

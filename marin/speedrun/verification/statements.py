@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -28,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from marin.errors import ConfigError, ResultsError
 from marin.speedrun import results, strict_json
-from marin.speedrun.results import Number
+from marin.speedrun.results import Author, Number
 from marin.speedrun.verification.submission import LogFiles, Statement, Submission
 from marin.speedrun.verification.texts import skeleton
 
@@ -144,7 +145,7 @@ def check_statements(submission: Submission, allowed_signers: str | os.PathLike[
     """Every statement of a submission with what its signature is worth; one by its claimant does not count for more than a claim."""
     found = [_check(statement, submission, allowed_signers) for statement in submission.statements]
     claimants = {item.signer for item in found if item.kind == "claim" and item.signer}
-    authors = [run.author.name for run in submission.runs]
+    authors = {name for run in submission.runs for name in _names_of(run.author)}
     return [
         dataclasses.replace(item, signer=None, problem=f"signed by {item.signer}, whose submission it is")
         if item.kind != "claim"
@@ -153,6 +154,13 @@ def check_statements(submission: Submission, allowed_signers: str | os.PathLike[
         else item
         for item in found
     ]
+
+
+def _names_of(author: Author) -> list[str]:
+    """An author's name, and what his web address calls him: an account such as github.com/ada, or a host of his own."""
+    host, *path = re.sub(r"^https?://(www\.)?", "", author.url or "", flags=re.IGNORECASE).split("/")
+    account = re.split(r"[?#]", path[0])[0].lstrip("@~") if path else ""
+    return [name for name in (author.name, account or host.split(".")[0]) if name]
 
 
 def _is_named(principal: str, author: str) -> bool:
