@@ -175,9 +175,13 @@ def _overlaps_of(shard: Shard, index: NgramIndex) -> Arrays:
             hashes = words.hashes[words.starts[text] : words.starts[text + 1]]
             is_covered = np.zeros(len(hashes), bool)
             items: set[int] = set()
+            asked: set[bytes] = set()  # a text that says one thing again and again has few different n-grams
             for start, size in spans:
                 is_covered[start : start + size] = True
-                items.update(index.items_with(hashes[start : start + size]).tolist())
+                gram = hashes[start : start + size]
+                if (key := gram.tobytes()) not in asked:
+                    asked.add(key)
+                    items.update(index.items_with(gram).tolist())
             start, size = min(spans)
             rows.append(before + text)
             fractions.append(float(is_covered.mean()))
