@@ -38,7 +38,7 @@ from marin.training.checkpoint_writer import CheckpointWriter
 from marin.training.clock import StopRequest
 from marin.training.compile_cache import use_compile_cache
 from marin.training.preflight import check_devices, keep_to_cpus, take_gpu_memory
-from marin.training.state import StepConfig, TrainState, before_bad_step, init_state, make_train_step
+from marin.training.state import SPOILED, StepConfig, TrainState, before_bad_step, init_state, make_train_step
 
 FIGURES_FILE = "rl.json"
 _MOMENTUM = (0.95, 0.95, 1)
@@ -204,6 +204,12 @@ def _steps(
             batch = policy_batch(groups, sampler.tokenizer.bos_id)
             state, metrics = take_step(state, batch)
             figures = {name: float(value) for name, value in metrics.items()}
+            if figures.pop(SPOILED):
+                raise NonFiniteLossError(
+                    f"at step {step} the optimizer made numbers that are not finite of a finite loss and gradient: the weights are spoiled,"
+                    f" and only the checkpoints before are kept. Move {usual_path(str(record.directory))} away, and train with a lower"
+                    " `--init-lr-frac`"
+                )
             if (before := before_bad_step(state)) is not None:
                 if step > steps.start:
                     saver.save(before, step)

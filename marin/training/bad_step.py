@@ -1,7 +1,8 @@
 """What is said, and what is kept, when a step goes wrong: its number, and the rows of its batch.
 
 The step itself never applies an update from a loss or a gradient that is not finite (`marin.training.state`). Here the run
-ends with the state before it in a checkpoint, and with a message from which its data can be looked at.
+ends with the state before it in a checkpoint, and with a message from which its data can be looked at. Where the optimizer made
+such numbers itself, the state before is gone and none is saved: the run ends, and its last checkpoint is the one before.
 """
 
 import contextlib
@@ -46,6 +47,16 @@ def non_finite(
         f"  look at the first: {_head_command(config, rows[0])}\n"
         f"  then lower the learning rate, mend the data, or set `skip_bad_steps=True`; the state before step {step} is kept"
         f" as checkpoint step-{step:08d}"
+    )
+
+
+def spoiled_state(config: TrainLmConfig, step: int, loss: float, grad_norm: float) -> NonFiniteLossError:
+    """The error of a step whose update was applied, and was not finite."""
+    return NonFiniteLossError(
+        f"at step {step} the optimizer ({type(config.train.build_optimizer()).__name__}) made numbers that are not finite, though the"
+        f" loss {loss} and the gradient norm {grad_norm} are; only checkpoints from before that step are kept.\n"
+        "  the same settings come to it again: change the optimizer or its settings, and begin from the last checkpoint with"
+        " `initialize_from_checkpoint_path`"
     )
 
 

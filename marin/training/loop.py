@@ -111,7 +111,8 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
 
     Raises:
         ConfigError, HardwareError: before anything is computed, if the config cannot run on this machine.
-        NonFiniteLossError: if the loss or gradient norm is NaN or infinite and `skip_bad_steps` is off.
+        NonFiniteLossError: if the loss or gradient norm is NaN or infinite and `skip_bad_steps` is off, or the optimizer
+            itself makes such numbers.
         Terminated: another process was told to stop, so that this one has too.
         CheckpointError: if checkpoints are there and none is whole, or one cannot be written.
     """

@@ -11,9 +11,10 @@ from marin.tracking.console import TrainingProgress
 from marin.tracking.mirrors import Mirrors
 from marin.tracking.run_record import METRICS_FILE
 from marin.tracking.spikes import SpikeWatch
-from marin.training.bad_step import describe_rows, non_finite, rows_as_json
+from marin.training.bad_step import describe_rows, non_finite, rows_as_json, spoiled_state
 from marin.training.clock import TrainingClock
 from marin.training.config import TrainLmConfig
+from marin.training.state import SPOILED
 from marin.training.watch import as_figure, is_recorded
 
 
@@ -57,12 +58,14 @@ class StepRecorder:
         """Waits for the last step, checks it, and writes its line.
 
         Raises:
-            NonFiniteLossError: if its loss or gradient norm is NaN or infinite and `skip_bad_steps` is off.
+            NonFiniteLossError: if its loss or gradient norm is NaN or infinite and `skip_bad_steps` is off, or if the
+                optimizer has spoiled the state.
         """
         if self._pending is None:
             return
         (step, metrics, data_wait), self._pending = self._pending, None
         loss, grad_norm = float(metrics["loss"]), float(metrics["grad_norm"])
+        spoiled = bool(metrics.pop(SPOILED))
         step_time = self._clock.lap()
         train = self._config.train
         watched = is_recorded(train.watch, step)
@@ -74,12 +77,15 @@ class StepRecorder:
         self._mirrors.log("train", step, values)
         self._mirrors.log("throughput", step, {"tokens_per_second": tokens / step_time, **timing})
         self._progress.update(step, loss, step_time, tokens, data_wait)
-        if math.isfinite(loss + grad_norm):
-            self._note_spike(step, loss)
-        elif not train.skip_bad_steps:
+        finite = math.isfinite(loss + grad_norm)
+        if spoiled or not (finite or train.skip_bad_steps):
             rows = self._rows_of(step)
             self._writer.append("bad_step", step=step, loss=loss, grad_norm=grad_norm, **rows_as_json(rows))
+            if spoiled:
+                raise spoiled_state(self._config, step, loss, grad_norm)
             raise non_finite(self._config, self._writer.directory / METRICS_FILE, step, rows, loss, grad_norm)
+        if finite:
+            self._note_spike(step, loss)
 
     def evaluation(self, done: int, figures: dict[str, float]) -> None:
         """Writes what an evaluation after `done` steps measured."""

@@ -2,7 +2,8 @@
 
     (forward -> loss -> backward) for each micro-batch -> clip, optimizer -> new weights, average, metrics
 
-An update from a loss or a gradient that is not finite is never applied: the state stays as it was.
+An update from a loss or a gradient that is not finite is never applied: the state stays as it was. An optimizer that makes
+numbers that are not finite of a finite gradient is noticed in the same step, and its state is kept nowhere.
 
 Everything that a later step depends on is in `TrainState`, so a checkpoint of it resumes to the bit.
 """
@@ -28,7 +29,9 @@ from marin.training.watch import watched_figures
 # the cache of a CPU core; accelerators want wider products.
 CPU_BLOCK, ACCELERATOR_BLOCK = 512, 8192
 
-_METRICS = ("loss", "z_loss", "grad_norm", "learning_rate", "skipped_steps")
+SPOILED = "spoiled"
+_METRICS = ("loss", "z_loss", "grad_norm", "learning_rate", "skipped_steps", SPOILED)
+_SPOILED_STEP = -(2**31)
 
 Metrics = dict[str, Array]
 
@@ -37,7 +40,8 @@ class TrainState(eqx.Module):
     """Model, optimizer state, step count and the average of the weights: all that a checkpoint holds.
 
     A step whose loss or gradient norm is not finite leaves everything as it was and turns `step` into `~step`, below
-    zero. While it is, further steps change nothing: the loop has started them before it can know.
+    zero. While it is, further steps change nothing: the loop has started them before it can know. A state that the
+    optimizer itself has spoiled has the least number there is; the one before it has been written over by then.
     """
 
     model: Any
@@ -133,6 +137,8 @@ def make_train_step(
 ) -> Callable[[TrainState, Any], tuple[TrainState, Metrics]]:
     """The function from (state, batch) to (state, metrics); metrics are float32 scalars, and histograms (`marin.training.watch`).
 
+    The metric `SPOILED` is 1 where the optimizer made numbers that are not finite of a loss and a gradient that are, else 0.
+
     The loss that is reported is nats per token without the z-loss and the losses that the model adds, which are reported
     by their own names. The gradient is that of the sum of all.
     """
@@ -175,7 +181,7 @@ def make_train_step(
         def loss_at(params: Any) -> Float[Array, ""]:
             return whole_loss(params, static, batch)
 
-        def update(grads: Any, old: Any) -> tuple[Any, Metrics]:
+        def update(grads: Any, old: Any) -> tuple[Any, Metrics, Array]:
             params, old_state, average = old
             with jax.numpy_dtype_promotion("standard"):  # Optax raises float decay rates to integer counts
                 updates, opt_state = optimizer.update(grads, old_state, params, loss=metrics["loss"], obj_fn=loss_at)
@@ -187,22 +193,23 @@ def make_train_step(
             if config.watch is not None:
                 targets = {"grads": grads, "params": params, "updates": updates}
                 watched = watched_figures(config.watch, state.step, targets)
-            return (params, opt_state, average), watched
+            return (params, opt_state, average), watched, _is_spoiled(params, opt_state)
 
         grad_norm = optax.tree.norm(grads)
         step = state.step + 1
         if skipped is not None:  # `skip_bad_steps` judges for itself, and goes on
-            new, watched = update(grads, old)
+            new, watched, spoiled = update(grads, old)
         else:
             good = (state.step >= 0) & jnp.isfinite(metrics["loss"]) & jnp.isfinite(grad_norm)
-            new, watched = _if_good(good, update, grads, old)
+            new, watched, spoiled = _if_good(good, update, grads, old)
             step = jnp.where(good, step, jnp.where(state.step < 0, state.step, ~state.step))
+        step = jnp.where(spoiled, _SPOILED_STEP, step)
         new_params, opt_state, average = new
         if config.z_loss_weight == 0.0:
             del metrics["z_loss"]
         # A step that is skipped does not move the optimizer's schedule on.
         rate = schedule(state.step if skipped is None else state.step - skipped)
-        metrics |= {"grad_norm": grad_norm, "learning_rate": rate, **watched}
+        metrics |= {"grad_norm": grad_norm, "learning_rate": rate, SPOILED: spoiled, **watched}
         if skipped is not None:
             metrics["skipped_steps"] = opt_state.skipped
         metrics = {name: value.astype(jnp.float32) for name, value in metrics.items()}
@@ -215,9 +222,24 @@ def _where(taken: Array, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda one, other: jnp.where(taken, one, other), new, old)
 
 
+def _is_spoiled(params: Any, opt_state: Any) -> Array:
+    """Whether a parameter is not finite, or a number of the optimizer's none; one that is infinite may be meant.
+
+    Only said, and not a reason to keep the old state: a choice that is made after the update has to hold both. With 7
+    million parameters and an average (AdamW on a CPU) that took 42 MB beside their 29 MB, and with 512 tokens a step a
+    fifth more time; to look takes no memory and 3 %, less as batches grow.
+    """
+    flags = [~jnp.all(jnp.isfinite(leaf)) for leaf in _numbers(params)]
+    return jnp.any(jnp.stack(flags + [jnp.any(jnp.isnan(leaf)) for leaf in _numbers(opt_state)]))
+
+
+def _numbers(tree: Any) -> list[Array]:
+    return [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf)]
+
+
 def _if_good(
-    good: Array, update: Callable[[Any, Any], tuple[Any, Metrics]], grads: Any, old: Any
-) -> tuple[Any, Metrics]:
+    good: Array, update: Callable[[Any, Any], tuple[Any, Metrics, Array]], grads: Any, old: Any
+) -> tuple[Any, Metrics, Array]:
     """`update`, or what there was before it.
 
     A branch, and not a choice between two results: the state is updated in place either way, and a choice would keep both.
@@ -226,14 +248,14 @@ def _if_good(
     """
     shapes = jax.eval_shape(update, grads, old)[1]
 
-    def keep(grads: Any, old: Any) -> tuple[Any, Metrics]:
-        return old, {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
+    def keep(grads: Any, old: Any) -> tuple[Any, Metrics, Array]:
+        return old, {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}, jnp.zeros((), bool)
 
     return jax.lax.cond(good, update, keep, grads, old)
 
 
 def before_bad_step(state: TrainState) -> TrainState | None:
-    """The state before the update that was refused; None if none was."""
-    if int(state.step) >= 0:
+    """The state before the update that was refused; None if none was, or if an update that was taken has spoiled it."""
+    if int(state.step) >= 0 or int(state.step) == _SPOILED_STEP:
         return None
     return dataclasses.replace(state, step=~state.step)

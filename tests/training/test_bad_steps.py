@@ -1,5 +1,6 @@
 """Losses that are not finite, and losses that jump: what is kept, what is said, and how to look at the data."""
 
+import dataclasses
 import re
 import shlex
 from pathlib import Path
@@ -16,7 +17,7 @@ from marin.data.loader import BatchSource, open_batches
 from marin.data.rows import Batch
 from marin.errors import NonFiniteLossError
 from marin.nn import Precision
-from marin.optim import MuonConfig
+from marin.optim import AdamConfig, MuonConfig
 from marin.tracking import RunRecord
 from marin.training import checkpoint as checkpoints
 from marin.training.loop import train_lm
@@ -98,6 +99,47 @@ def test_loss_that_jumps_is_noted_once_with_its_batch(make_config, monkeypatch, 
     assert spike["usual"] < spike["limit"] < spike["loss"] == record.steps()[40]["loss"]
     assert len(spike["rows"]) == ROWS
     assert capsys.readouterr().out.count("the loss jumps at step 40") == 1
+
+
+@dataclasses.dataclass(frozen=True)
+class _Breaking(AdamConfig):
+    """AdamW that at one step makes a NaN of a finite gradient: in an update, or in what it gathers."""
+
+    at_step: int = 3
+    where: str = "update"
+
+    def build(self, model, num_train_steps):
+        def update(updates, state, params=None):
+            count = state["count"]
+            broken = jnp.where(count == self.at_step, jnp.nan, 0.0)
+            added = broken if self.where == "update" else 0.0
+            updates = jax.tree.map(lambda u: u + added, updates)
+            return updates, {"count": count + 1, "gathered": state["gathered"] + broken}
+
+        start = {"count": jnp.zeros((), jnp.int32), "gathered": jnp.zeros(())}
+        return optax.chain(
+            super().build(model, num_train_steps), optax.GradientTransformation(lambda params: start, update)
+        )
+
+
+@pytest.mark.parametrize("where", ["update", "state"])
+@pytest.mark.parametrize("options", [{}, {"skip_bad_steps": True}, {"num_train_steps": 4}], ids=str)
+def test_optimizer_that_makes_nan_of_finite_gradients_ends_the_run_at_that_step_and_nothing_spoiled_is_kept(
+    make_config, options, where
+):
+    optimizer = _Breaking(learning_rate=0.01, where=where)
+    config = make_config(
+        "broken", optimizer_config=optimizer, **({"steps_per_export": 2, "num_train_steps": 8} | options)
+    )
+    for _ in range(2):  # and again, as nobody changed anything
+        with pytest.raises(NonFiniteLossError, match=r"at step 3 the optimizer \(_Breaking\) made numbers"):
+            train_lm(config)
+        found, problems = checkpoints.latest_valid(Path(config.output_path) / "checkpoints")
+        assert (found.step, problems) == (2, [])
+    record = RunRecord.open(config.output_path)
+    assert [step["step"] for step in record.steps()] == [0, 1, 2, 3] and not record.is_complete
+    assert {event["step"] for event in record.of("bad_step")} == {3}
+    assert all(np.isfinite(step["loss"]) and "spoiled" not in step for step in record.steps())
 
 
 # ---- the compiled step -----------------------------------------------------------------------------------------------
