@@ -7,9 +7,13 @@ both: with R the initial Frobenius norm and |x| = x / norm(x),
 
 for the direction u of any base optimizer. The rate is then the angle of a step. AdamH and MuonH are Adam and Muon under
 it; what is no hidden matrix takes AdamW at `adam_lr` on a schedule of the same shape. Hidden matrices do not decay.
+
+A matrix that begins at zero, such as the projections back into the stream in many models, has a sphere of radius zero, which
+it would never leave: training refuses it (`check_radii`). `GroupsConfig` gives such matrices another optimizer.
 """
 
 import dataclasses
+import re
 from typing import NamedTuple
 
 import jax
@@ -19,7 +23,7 @@ from jaxtyping import Array, Float, Int
 
 from marin.errors import ConfigError
 from marin.optim.adamw import AdamConfig, adamw
-from marin.optim.config import by_name, check_range, is_hidden_matrix
+from marin.optim.config import by_name, check_range, is_hidden_matrix, named_leaves
 from marin.optim.muon import MuonConfig, scale_by_muon
 from marin.optim.schedule import Schedule
 
@@ -82,7 +86,7 @@ class KeepNormState(NamedTuple):
 def keep_norm(schedule: Schedule) -> optax.GradientTransformation:
     """The end of a chain: turns directions into the updates that keep each matrix on the sphere of its initial norm.
 
-    A matrix that starts at zero has a sphere of radius zero: it stays there, and a zero direction leaves a matrix alone.
+    A zero direction leaves a matrix alone. One that starts at zero stays there; `check_radii` looks for such.
     """
 
     def init(params: optax.Params) -> KeepNormState:
@@ -100,6 +104,30 @@ def keep_norm(schedule: Schedule) -> optax.GradientTransformation:
         return jax.tree.map(move, params, updates, state.radius), KeepNormState(state.step + 1, state.radius)
 
     return optax.GradientTransformation(init, update)
+
+
+def check_radii(opt_state: optax.OptState) -> None:
+    """Looks whether every matrix under Hyperball can move, in the state of any optimizer that training begins with.
+
+    Raises:
+        ConfigError: naming those that begin at zero.
+    """
+    held = jax.tree.leaves(opt_state, is_leaf=lambda node: isinstance(node, KeepNormState))
+    still = [
+        path
+        for state in held
+        if isinstance(state, KeepNormState)
+        for path, radius in named_leaves(state.radius)
+        if float(radius) == 0.0
+    ]
+    if still:
+        kinds = sorted({re.sub(r"^blocks\.\d+\.", "", path) for path in still})
+        raise ConfigError(
+            f"MuonH and AdamH keep a matrix at the norm that it begins with, and {len(still):,} begin at zero, such as `{still[0]}`: they"
+            " would never move. Give them another optimizer with `GroupsConfig`:"
+            f" ParameterGroup('re:{'|'.join(kinds)}', MuonConfig(...)) before the others, or a model that"
+            " begins with other values"
+        )
 
 
 def _unit(x: Float[Array, "I O"]) -> Float[Array, "I O"]:

@@ -3,7 +3,7 @@
     every `update_interval` steps:  h <- beta2 h + (1 - beta2) r * (H r),  r random signs
     update = clip(m / max(gamma h, epsilon), 1)
 
-H r costs about two gradients, on those steps only. `update` needs the keyword `obj_fn`, the loss as a function of the
+The signs follow from the run's seed (`with_seed`). H r costs about two gradients, on those steps only. `update` needs the keyword `obj_fn`, the loss as a function of the
 parameters, which the training step gives. The diagonal is Optax's estimate; Optax's own Sophia is not used, as it
 corrects m for its start and divides by the h of the step before, where the paper does neither.
 """
@@ -61,6 +61,18 @@ class SophiaState(NamedTuple):
     momentum: optax.Updates
     diagonal: optax.Updates
     signs: optax.OptState
+
+
+def with_seed(opt_state: optax.OptState, seed: int) -> optax.OptState:
+    """A new state of any optimizer, with what it draws at random made to follow from the seed: the signs of Sophia."""
+
+    def seeded(node: object) -> object:
+        if not isinstance(node, SophiaState):
+            return node
+        drawn = optax.contrib.hutchinson_estimator_diag_hessian(jax.random.PRNGKey(seed))
+        return node._replace(signs=drawn.init(node.momentum))
+
+    return jax.tree.map(seeded, opt_state, is_leaf=lambda node: isinstance(node, SophiaState))
 
 
 def scale_by_sophia(

@@ -103,7 +103,7 @@ class SimpleTrainConfig:
         parallelism: how devices share the work (see `marin.parallel.mesh`); None divides the batch over all of them, and on
             accelerators the parameters too.
         checkpoint_interval: seconds between checkpoints to resume from.
-        seed: of the initial weights.
+        seed: of the initial weights, and of what an optimizer draws at random.
         budget: end after the last step that fits into so many hardware FLOPs or seconds (see `marin.training.budget`, also
             for how many steps fit); `num_train_steps` is then the most.
     """

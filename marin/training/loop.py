@@ -26,6 +26,7 @@ from marin.main_module import module_of
 from marin.models.hf_import import hf_folder, initialize_from_hf, trained_steps
 from marin.models.lm import count_parameters
 from marin.optim import skip_bad_steps
+from marin.optim.hyperball import check_radii
 from marin.parallel import distributed
 from marin.parallel.mesh import ambient, check_batch, num_batch_shards, replicated, run_mesh
 from marin.storage import files
@@ -140,6 +141,8 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
     start = _starting_point(config, directory, state, optimizer, tokenizer)
     state, restored = start.state, start.restored
     first_step = 0 if restored is None else restored.step
+    if restored is None:
+        check_radii(state.opt_state)
     exporter = HfExporter(config, directory, state)
     exporter.make_up(state, first_step)
     if first_step and _budget_is_spent(config, directory, first_step):
@@ -403,7 +406,7 @@ def _starting_point(
         params = initialize_from_hf(folder, params, config.model, partial=train.allow_partial_checkpoint)
     else:
         return _Start(state, None, 0, None)
-    state = with_weights(state, params, optimizer)
+    state = with_weights(state, params, optimizer, seed=train.seed)
     if origin is not None and train.initialize_optimizer:
         state = dataclasses.replace(state, opt_state=optimizer_state_from(origin, state.opt_state))
     return _Start(state, None, first_sample, None if origin is None else origin.step)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from marin.models.lm import LmConfig
+from marin.optim.sophia import with_seed
 from marin.parallel.sharding import state_shardings
 from marin.training.state import TrainState, init_state
 
@@ -43,7 +44,7 @@ def initial_state(
     """A new training state, laid out on the mesh by the rules of `marin.parallel.sharding`."""
 
     def make() -> TrainState:
-        return init_state(model.build(vocab_size, key=jax.random.key(seed)), optimizer, ema_beta)
+        return init_state(model.build(vocab_size, key=jax.random.key(seed)), optimizer, ema_beta, seed=seed)
 
     if mesh.size == 1:  # without one large program to compile
         return jax.device_put(make(), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
@@ -53,7 +54,9 @@ def initial_state(
     return eqx.combine(arrays, static)
 
 
-def with_weights(state: TrainState, params: Any, optimizer: optax.GradientTransformation) -> TrainState:
+def with_weights(
+    state: TrainState, params: Any, optimizer: optax.GradientTransformation, *, seed: int = 0
+) -> TrainState:
     """A new state that begins from these weights, and with it the average and what the optimizer takes from the weights.
 
     The optimizer state of `state` is given up.
@@ -62,6 +65,8 @@ def with_weights(state: TrainState, params: Any, optimizer: optax.GradientTransf
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state.opt_state)
     jax.tree.map(lambda leaf: leaf.delete(), state.opt_state)  # memory must not have to hold two
     # Copies: no two leaves of a state may share a buffer.
-    begin = jax.jit(lambda params: jax.tree.map(jnp.copy, optimizer.init(params)), out_shardings=shardings)
+    begin = jax.jit(
+        lambda params: jax.tree.map(jnp.copy, with_seed(optimizer.init(params), seed)), out_shardings=shardings
+    )
     average = None if state.average is None else jax.tree.map(jnp.copy, params)
     return TrainState(eqx.combine(params, static), begin(params), state.step, average)

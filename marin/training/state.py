@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Int
 from marin.errors import ConfigError
 from marin.nn.loss import weighted_cross_entropy
 from marin.nn.precision import Precision
+from marin.optim.sophia import with_seed
 from marin.parallel.sharding import lay_out_like_parameters
 from marin.training.config import WatchConfig
 from marin.training.watch import watched_figures
@@ -67,11 +68,17 @@ class StepConfig:
     watch: WatchConfig | None = None
 
 
-def init_state(model: Any, optimizer: optax.GradientTransformation, ema_beta: float | None) -> TrainState:
+def init_state(
+    model: Any, optimizer: optax.GradientTransformation, ema_beta: float | None, *, seed: int = 0
+) -> TrainState:
+    """The state before the first step.
+
+    Args:
+        seed: of what the optimizer draws at random.
+    """
     params = eqx.filter(model, eqx.is_array)
-    state = TrainState(
-        model, optimizer.init(params), jnp.zeros((), jnp.int32), params if ema_beta is not None else None
-    )
+    opt_state = with_seed(optimizer.init(params), seed)
+    state = TrainState(model, opt_state, jnp.zeros((), jnp.int32), params if ema_beta is not None else None)
     # Copies: the state is donated to each step, so no two of its leaves may share a buffer.
     return jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, state)
 

@@ -4,7 +4,8 @@ Weights mean something only with the tokenizer whose ids their embedding's rows 
 were trained with. So another tokenizer is refused, and settings that shapes do not show are named where they differ.
 
 Moments and what corrects their bias are taken as they are. The counts that a schedule goes by (of learning rates, momentum or
-decay) begin at 0, since the new run has a schedule of its own, and so does the count of skipped steps. A field of a state is
+decay) begin at 0, since the new run has a schedule of its own, and so does the count of skipped steps; what is drawn at
+random follows from its own seed. A field of a state is
 known by its name.
 """
 
@@ -27,7 +28,8 @@ from marin.training.config import TrainLmConfig
 from marin.training.config_json import changes, config_to_json
 
 _MODEL, _AVERAGE = "model.", "average."
-_COUNTS = {"step", "skipped", "count_m2"}  # of ours, of `skip_bad_steps`, and of the schedules in Optax's AdEMAMix
+# Counts of ours, of `skip_bad_steps` and of the schedules in Optax's AdEMAMix; Sophia's random signs, which are the run's own.
+_COUNTS = {"step", "skipped", "count_m2", "signs"}
 
 
 def weights_from(origin: Checkpoint, fresh: Any, config: TrainLmConfig, tokenizer: Tokenizer) -> Any:
