@@ -149,13 +149,12 @@ class BatchSource:
         place_B = np.argsort(np.argsort(component_B, kind="stable"), kind="stable")
         return Batch(*(np.concatenate(arrays)[place_B] for arrays in zip(*parts, strict=True)))
 
-    def use(self, num_samples: int) -> list[ComponentUse]:
-        """How often each component is gone through in the first `num_samples` samples."""
+    def use(self, end: int, begin: int = 0) -> list[ComponentUse]:
+        """How often each component is gone through by the samples from `begin` to before `end`."""
+        before, after = self.order.drawn(begin), self.order.drawn(end)
         return [
-            ComponentUse(component.name, rows, drawn / rows, component.limited, component.rows.counts)
-            for component, rows, drawn in zip(
-                self.components, self.order.num_rows, self.order.drawn(num_samples), strict=True
-            )
+            ComponentUse(component.name, rows, (last - first) / rows, component.limited, component.rows.counts)
+            for component, rows, first, last in zip(self.components, self.order.num_rows, before, after, strict=True)
         ]
 
     def check_enough(self, num_samples: int) -> None:

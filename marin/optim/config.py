@@ -149,7 +149,8 @@ def check_range(
 
 
 def clip(max_grad_norm: float | None) -> optax.GradientTransformation:
-    """Clips by the norm of all gradients together; None and 0 leave them."""
+    """Clips by the norm of all gradients that it is given together, in a group of parameters by that group's; None and 0 leave
+    them."""
     return optax.clip_by_global_norm(max_grad_norm) if max_grad_norm else optax.identity()
 
 

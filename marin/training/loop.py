@@ -155,7 +155,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
         return state
     first_sample = start.first_sample
     last_sample = first_sample + train.num_train_sequences
-    check_data(source, last_sample)
+    check_data(source, first_sample, last_sample)
 
     # ---- compile, before the clock starts --------------------------------------------------------------------------
     rate = optimizer_config.schedule(train.num_train_steps)
@@ -204,7 +204,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
 
     # ---- the record ------------------------------------------------------------------------------------------------
     writer = RunWriter(directory) if distributed.is_main() else SilentRunWriter(directory)
-    data = [component.as_json() for component in source.use(last_sample)]
+    data = [component.as_json() for component in source.use(last_sample, first_sample)]
     kind = type(config.model)
     model_flops = config.model.flops_per_token(config.vocab_size, config.seq_len)
     described = {

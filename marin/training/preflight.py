@@ -87,15 +87,16 @@ def check_tokenizer(config: TrainLmConfig, source: BatchSource, tokenizer: Token
         raise ConfigError(f"`vocab_size` is {config.vocab_size}, the tokenizer has {tokenizer.vocab_size}: raise it")
 
 
-def check_data(source: BatchSource, num_samples: int) -> None:
-    """Says what a run of so many samples takes from the components of a mixture, and which of them repeat.
+def check_data(source: BatchSource, begin: int, end: int) -> None:
+    """Says what a run on these samples takes from the components of a mixture, and which of them have repeated by its end.
 
     Raises:
         ConfigError: if the mixture's epoch limits end the data before.
     """
-    source.check_enough(num_samples)
-    used = source.use(num_samples)
-    for component in used:
+    source.check_enough(end)
+    used = source.use(end, begin)
+    before = ", with what was trained before it" if begin else ""
+    for component, of_all in zip(used, source.use(end), strict=True):
         if len(used) > 1:
             counts = component.counts
             print(
@@ -103,10 +104,10 @@ def check_data(source: BatchSource, num_samples: int) -> None:
                 f" {component.epochs:.2f} times; {counts.num_lost_tokens:,} tokens are in no row, {counts.num_padding:,} positions"
                 " are padding"
             )
-        if component.epochs > 1 and not component.limited:
+        if of_all.epochs > 1 and not component.limited:
             _remark(
-                f"warning: training goes {component.epochs:.1f} times through the {component.num_rows:,} rows of"
-                f" `{component.name}`: use more data, or a mixture whose `max_epochs` says how often is meant"
+                f"warning: training goes {of_all.epochs:.1f} times through the {component.num_rows:,} rows of"
+                f" `{component.name}`{before}: use more data, or a mixture whose `max_epochs` says how often is meant"
             )
 
 

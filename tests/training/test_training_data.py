@@ -10,7 +10,7 @@ import pytest
 
 from marin.data.cache import TokenCache, TokenizeConfig, tokenize
 from marin.data.documents import Document, write_documents
-from marin.data.loader import BatchSource
+from marin.data.loader import BatchSource, open_batches
 from marin.data.mixture import Mixture
 from marin.errors import ConfigError, DataError
 from marin.tracking import RunRecord
@@ -71,6 +71,24 @@ def test_training_on_a_staged_mixture_resumes_to_the_bit(make_config, other_toke
     assert record.info["config"]["data"]["packing"] == "best_fit"
     assert {entry["name"]: entry["num_lost_tokens"] for entry in record.info["data"]} == {"one": 0, "two": 0}
     assert sum(entry["epochs"] * entry["num_rows"] for entry in record.info["data"]) == pytest.approx(6 * 8, abs=0.01)
+
+
+@pytest.mark.parametrize("resets", [True, False])
+def test_epochs_of_a_run_are_its_own_wherever_its_data_begins_and_the_warning_counts_what_went_before(
+    make_config, capsys, resets
+):
+    rows = open_batches(make_config("origin").data, 32, 0).components[0].rows.num_rows
+    steps = -(-rows * 3 // 4 // 8)
+    origin = make_config("origin", num_train_steps=steps)
+    train_lm(origin)
+    assert "times through" not in capsys.readouterr().err
+    options = {"initialize_from_checkpoint_path": origin.output_path, "reset_data_loader_on_init": resets}
+    config = make_config("goes on", num_train_steps=steps, **options)
+    train_lm(config)
+    (entry,) = RunRecord.open(config.output_path).info["data"]
+    assert entry["epochs"] == pytest.approx(steps * 8 / rows, abs=1e-5) and entry["epochs"] < 1
+    warned = capsys.readouterr().err
+    assert ("training goes 1.5 times" in warned and "with what was trained before it" in warned) is not resets
 
 
 def test_training_with_a_batch_schedule_counts_its_tokens_and_goes_through_the_data_without_a_gap(
