@@ -71,6 +71,13 @@ class GptConfig:
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"`{field}` is {value!r}: use a whole number of at least 1")
+        for field in ("num_kv_heads", "short_window", "cross_entropy_block_size"):
+            value = getattr(self, field)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise ConfigError(f"`{field}` is {value!r}: use a whole number of at least 1, or None")
+        cap = self.logit_softcap
+        if cap is not None and not (isinstance(cap, int | float) and not isinstance(cap, bool) and cap > 0):
+            raise ConfigError(f"`logit_softcap` is {cap!r}: use a number above 0, or None for no cap")
         if self.hidden_dim % self.num_heads or self.head_dim % 2:
             raise ConfigError(
                 f"`hidden_dim` {self.hidden_dim} and `num_heads` {self.num_heads} give heads of {self.hidden_dim / self.num_heads}:"

@@ -120,6 +120,12 @@ def test_gpt_checkpointed_blocks_have_the_same_gradients():
         ({"num_heads": 3}, "even whole number"),
         ({"num_kv_heads": 4}, "multiple of `num_kv_heads`"),
         ({"window_pattern": "SX"}, "letters S and L"),
+        ({"short_window": 0}, "`short_window` is 0"),
+        ({"short_window": 2.5}, "`short_window` is 2.5"),
+        ({"num_kv_heads": 0}, "`num_kv_heads` is 0"),
+        ({"num_kv_heads": -2}, "`num_kv_heads` is -2"),
+        ({"cross_entropy_block_size": 0}, "`cross_entropy_block_size` is 0"),
+        ({"logit_softcap": 0.0}, "`logit_softcap` is 0.0"),
         ({"hidden_dim": 16}, "gates need at least 24"),
     ],
 )
