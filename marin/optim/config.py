@@ -12,6 +12,8 @@ from marin.errors import ConfigError
 from marin.optim.schedule import PowerSchedule, Schedule, build_schedule, find_decay
 
 OMIT_DEFAULT = {"marin.omit_default": True}
+_HEAD, _TABLES = "lm_head", ("position", "positions", "wte", "wpe")
+_SHAPE = re.compile(r"_[A-Z]+$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,9 +179,17 @@ def named_leaves(tree: object) -> list[tuple[str, jax.Array]]:
 
 
 def is_hidden_matrix(path: str, leaf: jax.Array) -> bool:
-    """Whether a parameter is a matrix between hidden activations: neither embedding nor head, and of two dimensions."""
-    parts = path.lower().split(".")
-    return leaf.ndim == 2 and not any("embed" in part or part == "lm_head" for part in parts)
+    """Whether a parameter is a matrix between hidden activations: neither embedding nor head, and of two dimensions.
+
+    An embedding has "embed" in its path, or is named for what it is a table of: `position`, `wte`, `wpe`. A head is named
+    `lm_head`, the module or the array itself.
+    """
+    return leaf.ndim == 2 and not any("embed" in name or name in _TABLES or name == _HEAD for name in _names(path))
+
+
+def _names(path: str) -> list[str]:
+    """The names in a path in small letters, without the shape that ends that of an array, as in `lm_head_DV`."""
+    return [_SHAPE.sub("", part).lower() for part in path.split(".")]
 
 
 def parameter_role(path: str, leaf: jax.Array) -> str:
@@ -191,4 +201,4 @@ def parameter_role(path: str, leaf: jax.Array) -> str:
         return "matrix"
     if leaf.ndim != 2:
         return "other"
-    return "head" if "lm_head" in path.lower().split(".") else "embedding"
+    return "head" if _HEAD in _names(path) else "embedding"

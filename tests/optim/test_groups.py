@@ -7,11 +7,13 @@ import optax
 import pytest
 
 from marin.errors import ConfigError
+from marin.models.gpt2 import Gpt2Config
 from marin.optim import AdamConfig, GroupsConfig, MuonConfig, ParameterGroup
 from marin.optim.config import parameter_role
 from marin.optim.lion import LionConfig
 from marin.resources import CpuOnlyConfig
 from marin.training.config import SimpleTrainConfig
+from marin.training.placement import parameter_shapes
 
 SHAPES = {"embedding.w": (5, 3), "value_embeds.w": (5, 3), "blocks.up.w": (3, 4), "norm.w": (3,), "lm_head.w": (3, 5)}
 
@@ -48,6 +50,21 @@ def test_parameter_role_tells_matrix_embedding_head_and_other_apart():
     roles = {path: parameter_role(path, jnp.zeros(shape)) for path, shape in SHAPES.items()}
     assert list(roles.values()) == ["embedding", "embedding", "matrix", "other", "head"]
     assert parameter_role("blocks.experts.w", jnp.zeros((2, 3, 4))) == "other"
+
+
+def test_tables_and_heads_that_are_arrays_of_their_own_are_no_hidden_matrices():
+    """A model may hold what `LmModel` asks for, `lm_head_DV`, as an array; GPT-2 learns a row for each position."""
+    names = ("lm_head_DV", "position_SD", "wpe.weight_TD", "wte", "blocks.0.position_mixer.weight_IO", "blocks.0.up_DF")
+    roles = [parameter_role(name, jnp.zeros((3, 4))) for name in names]
+    assert roles == ["head", "embedding", "embedding", "embedding", "matrix", "matrix"]
+
+
+def test_muon_gives_the_positions_of_gpt2_to_adam():
+    shapes = parameter_shapes(Gpt2Config(seq_len=8, hidden_dim=4, num_layers=1, num_heads=2), 16)
+    params = jax.tree.map(lambda leaf: jnp.ones(leaf.shape), shapes)
+    optimizer = _constant(MuonConfig, 0.1, adam_lr=0.001, weight_decay=0.0).build(params, 10)
+    updates, _ = optimizer.update(jax.tree.map(jnp.ones_like, params), optimizer.init(params), params)
+    assert jnp.allclose(updates.position_SD, -0.001) and not jnp.allclose(updates.blocks[0].up.weight_IO, -0.001)
 
 
 def test_each_group_steps_as_its_optimizer_alone_would():
