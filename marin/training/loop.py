@@ -17,7 +17,7 @@ import equinox as eqx
 import jax
 import optax
 
-from marin.data.loader import BatchRow, open_batches
+from marin.data.loader import BatchRow, BatchSource, open_batches
 from marin.data.prefetch import Prefetcher
 from marin.data.rows import Batch
 from marin.data.tokenizer import Tokenizer
@@ -62,6 +62,7 @@ from marin.training.run_info import (
     ensure_finished,
     finish,
     machine_of,
+    note_of_other_order,
     note_of_other_parts,
     opening,
     read_run_info,
@@ -138,7 +139,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
     optimizer = optimizer_config.build(shapes, train.num_train_steps)
     optimizer = skip_bad_steps(optimizer) if train.skip_bad_steps else optimizer
     state = initial_state(config.model, config.vocab_size, optimizer, mesh, seed=train.seed, ema_beta=train.ema_beta)
-    start = _starting_point(config, directory, state, optimizer, tokenizer)
+    start = _starting_point(config, directory, state, optimizer, tokenizer, source)
     state, restored = start.state, start.restored
     first_step = 0 if restored is None else restored.step
     if restored is None:
@@ -375,6 +376,7 @@ def _starting_point(
     state: TrainState,
     optimizer: optax.GradientTransformation,
     tokenizer: Tokenizer,
+    source: BatchSource,
 ) -> _Start:
     """From the run's own checkpoint, from the weights of another run, or anew."""
     train, begun = config.train, read_run_info(directory) or {}
@@ -391,21 +393,24 @@ def _starting_point(
         # The run that this one began from may have gone on since, or be gone.
         return _Start(state, found, begun.get("first_sample", 0), begun.get("origin_step"))
     params = eqx.filter(state.model, eqx.is_array)
-    first_sample, origin = 0, None
+    first_sample, origin, before = 0, None, None
     if train.initialize_from_checkpoint_path is not None:
         origin = checkpoints.find(train.initialize_from_checkpoint_path, begun.get("origin_step"))
         if not train.reset_data_loader_on_init:
-            first_sample = samples_taken(origin.path.parents[1], origin.step, train.batch_schedule)
+            before = origin.path.parents[1]
+            first_sample = samples_taken(before, origin.step, train.batch_schedule)
         params = weights_from(origin, params, config, tokenizer)
     elif train.initialize_from_hf is not None:
         folder = hf_folder(train.initialize_from_hf)
         if not train.reset_data_loader_on_init:
-            run = folder.resolve().parent.parent  # of an export that lies where it was written
-            first_sample = samples_taken(run, trained_steps(folder), train.batch_schedule)
+            before = folder.resolve().parent.parent  # of an export that lies where it was written
+            first_sample = samples_taken(before, trained_steps(folder), train.batch_schedule)
         check_hf_tokenizer(folder, config, tokenizer)
         params = initialize_from_hf(folder, params, config.model, partial=train.allow_partial_checkpoint)
     else:
         return _Start(state, None, 0, None)
+    if before is not None and (note := note_of_other_order(before, config, source)) and distributed.is_main():
+        print(note, file=sys.stderr)
     state = with_weights(state, params, optimizer, seed=train.seed)
     if origin is not None and train.initialize_optimizer:
         state = dataclasses.replace(state, opt_state=optimizer_state_from(origin, state.opt_state))

@@ -15,6 +15,7 @@ from marin.data.batch_schedule import BatchSchedule
 from marin.data.loader import BatchSource
 from marin.data.tokenizer import Tokenizer
 from marin.errors import CheckpointError, ConfigError, ResultsError
+from marin.execution.attempts import usual_path
 from marin.parallel import distributed
 from marin.resources import Resources
 from marin.storage import files
@@ -57,6 +58,27 @@ def samples_taken(run: Path, step: int, otherwise: BatchSchedule) -> int:
     require_fields(info, run / RUN_FILE, "config.train.train_batch_size")
     schedule = BatchSchedule.of(info["config"]["train"]["train_batch_size"])
     return int(info.get("first_sample", 0)) + schedule.offset_at(step)
+
+
+def note_of_other_order(run: Path, config: TrainLmConfig, source: BatchSource) -> str | None:
+    """What a run is told that goes on in the data where `run` stopped, and whose samples are not those of that run."""
+    info = read_run_info(run)
+    if info is None:
+        return None
+    before = {"seed": (info.get("seeds") or {}).get("data"), "data": (info.get("digests") or {}).get("data")}
+    before["rows"] = [part.get("num_rows") for part in info.get("data") or []] or None
+    now = {"seed": config.data_seed, "rows": list(source.order.num_rows)}
+    if all(component.cache.states_digest for component in source.components):
+        now["data"] = source.digest
+    words = {"data": "other data", "rows": "rows of another length", "seed": "another `data_seed`"}
+    other = [name for name in words if name in now and before[name] not in (None, now[name])]
+    if not other:
+        return None
+    why = words["data" if "data" in other else other[0]]
+    return (
+        f"warning: the data goes on where {usual_path(str(run))} stopped, but it has {why}, so samples are others: rows that were"
+        " trained on may come again and others not at all; with `reset_data_loader_on_init=True` it begins anew"
+    )
 
 
 def write_run_info(

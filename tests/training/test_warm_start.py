@@ -95,6 +95,29 @@ def test_training_from_a_checkpoint_of_a_larger_model_names_what_is_left_over(ma
     assert int(train_lm(make_config("partial", allow_partial_checkpoint=True, **options)).step) == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({}, None),
+        ({"train_batch_size": 4, "seed": 5}, None),
+        ({"train_seq_len": 16}, "rows of another length"),
+        ({"data_seed": 7}, "another `data_seed`"),
+        ({"data_seed": 7, "reset_data_loader_on_init": True}, None),
+    ],
+    ids=str,
+)
+def test_data_that_cannot_go_on_where_another_run_stopped_is_said(make_config, capsys, options, why):
+    origin = make_config("origin", num_train_steps=2)
+    train_lm(origin)
+    capsys.readouterr()
+    begin = {"initialize_from_checkpoint_path": origin.output_path, "reset_data_loader_on_init": False}
+    config = make_config("goes on", num_train_steps=2, **(begin | options))
+    train_lm(config)
+    said = capsys.readouterr().err
+    assert (why in said and "samples are others" in said) if why else "samples are others" not in said
+    train_lm(config)  # what is done is not said again
+
+
 def test_training_from_a_checkpoint_names_settings_that_shapes_do_not_show(make_config, capsys):
     origin = make_config("origin", num_train_steps=1, ema_beta=0.9)
     train_lm(origin)
