@@ -61,8 +61,20 @@ def read_step_status(output_path: str) -> Status | None:
     status = read_status(output_path)
     if status is not None or files.is_local(output_path):
         return status
+    newest = _newest_attempt(output_path)
+    return None if newest is None else read_status(newest)
+
+
+def interrupted(output_path: str) -> str | None:
+    """The directory of the newest attempt, if that began and neither ended nor was committed. For the holder of the lease."""
+    if unpublished(output_path) is not None or read_step_status(output_path) is not Status.RUNNING:
+        return None
+    return _newest_attempt(output_path)
+
+
+def _newest_attempt(output_path: str) -> str | None:
     numbers = [int(name) for name in files.list_dir(ledger_directory(output_path)) if name.isdecimal()]
-    return read_status(attempt_directory(output_path, max(numbers))) if numbers else None
+    return attempt_directory(output_path, max(numbers)) if numbers else None
 
 
 def is_held(output_path: str) -> bool:

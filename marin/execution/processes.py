@@ -29,7 +29,7 @@ from marin.errors import ConfigError, ExecutionError
 from marin.execution import logs
 from marin.execution.following import follow_task
 from marin.execution.provenance import RunContext
-from marin.execution.runner import Result, run_step
+from marin.execution.runner import Result, note_death, run_step
 from marin.execution.task import StepTask
 from marin.main_module import is_importable_from_main, module_of
 
@@ -59,7 +59,7 @@ class ChildProcesses:
             child = StepChild(content, sys.path)
             self._running.add(child)
         try:
-            return result_of(task, child.wait())
+            return result_of(task, child.wait(), is_stopped=self._stopped)
         finally:
             with self._guard:
                 self._running.discard(child)
@@ -163,21 +163,23 @@ def _imported(module: str, qualname: str) -> Any:
     return found
 
 
-def result_of(task: StepTask, end: ChildEnd) -> Result:
-    """What a child's end means for its step.
+def result_of(task: StepTask, end: ChildEnd, *, is_stopped: bool) -> Result:
+    """What a child's end means for its step. One that ended without a word is noted there as failed.
 
+    Args:
+        is_stopped: all children were asked to stop, so that none of them fails.
     Raises:
         MarinError: what the child refused to do.
     """
     if end.record is None:
-        if end.status in (130, 143):
+        if is_stopped or end.status in (130, 143):
             return Result("not run", "interrupted; run the same command again to continue")
         how = (
             f"was killed by {signal.Signals(-end.status).name}"
             if end.status < 0
             else f"exited with status {end.status}"
         )
-        return Result("failed", f"its process {how}; its log is {task.output_path}/.executor_log.txt")
+        return Result("failed", note_death(task, f"its process {how}"))
     if "error" in end.record:
         error = getattr(errors, end.record["error"], ExecutionError)
         raise error(end.record["message"])

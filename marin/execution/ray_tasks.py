@@ -69,7 +69,7 @@ class RayTasks:
         for _ in range(RESTARTS + 1):
             end = self._run_gang(task, request) if together else self._run_alone(task, request)
             if end is not None:
-                return result_of(task, end)
+                return result_of(task, end, is_stopped=self._stopped)
             if self._stopped:
                 return Result("not run", "interrupted; run the same command again to continue")
             logs.announce(f"{task.name}: its node was lost; it starts again on what is left of the cluster")

@@ -96,6 +96,25 @@ def mark_dependency_failed(task: StepTask) -> None:
             write_status(own, Status.DEP_FAILED, durable=False)
 
 
+def note_death(task: StepTask, how: str) -> str:
+    """Notes FAILED for a step whose process is gone without having done so; returns one sentence for people.
+
+    A step stays as it is where its process ran on another machine, so that nobody here can tell that it is gone, and where
+    somebody else is at it or it was committed before.
+    """
+    log = files.join(task.output_path, LOG_NAME)
+    # A note for people; the failure itself is reported anyway.
+    with contextlib.suppress(MarinError):
+        if files.exists(log):
+            how = f"{how}; its log is {log}"
+        with Lease(attempts.ledger_directory(task.output_path)).acquire(wait=False):
+            own = attempts.interrupted(task.output_path)
+            if own is not None:
+                files.write_bytes(files.join(own, ERROR_NAME), f"{how}\n".encode(), make_parents=False)
+                write_status(own, Status.FAILED, make_parents=False)
+    return how
+
+
 def _attempt(
     task: StepTask,
     context: provenance.RunContext,

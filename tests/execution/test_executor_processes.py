@@ -120,6 +120,13 @@ def test_process_that_is_killed_is_a_failed_step_and_the_rest_goes_on(experiment
     assert code == 2
     assert "step `steps/dead`: its process was killed by SIGKILL; its log is " in err
     assert (experiment.output("alone") / "label").read_text() == "alone"
+    assert (experiment.output("dead") / ".executor_status").read_text() == "FAILED\n"
+    said = (experiment.output("dead") / ".executor_error.txt").read_text()
+    assert said.startswith("its process was killed by SIGKILL; its log is ")
+    code, out, _ = experiment.run("dying")
+    assert code == 2
+    assert "RUN steps/dead" in out
+    assert "(failed before)" in out
 
 
 def test_interrupt_stops_all_processes_and_the_next_run_does_the_work(experiment: Experiment) -> None:
