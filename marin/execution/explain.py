@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from marin.errors import ConfigError, ExecutionError, MarinError
+from marin.errors import ConfigError, MarinError, StorageError
 from marin.execution import attempts, executor, provenance
 from marin.execution.graph import Graph, Node
 from marin.execution.plan import Action, Decision, decide, plan
@@ -264,15 +264,15 @@ def _explain(node: Node, decision: Decision | str, graph: Graph, find_new: Looku
     """Args:
     decision: a text says why the plan refuses the step.
     """
-    known = read_version(node.output_path)
     if isinstance(decision, str):
         action, reason = "would be refused", decision
     else:
         action, reason = _WOULD[decision.action], decision.reason
         if decision.action is Action.SKIP:
             return Explanation(node.name, node.output_path, action, reason)
-        if known is not None and known.fingerprint in ("", node.fingerprint):
-            return Explanation(node.name, node.output_path, action, reason, failure=_failure(node.output_path))
+    known = _read_quietly(node.output_path)  # where it cannot be read, the decision says so
+    if not isinstance(decision, str) and known is not None and known.fingerprint in ("", node.fingerprint):
+        return Explanation(node.name, node.output_path, action, reason, failure=_failure(node.output_path))
     earlier = [version for version in recorded_versions(graph.prefix, node.name) if version.parts]
     if known is not None:  # an overridden path, which another config has used
         earlier.append(known)
@@ -298,12 +298,12 @@ def _decisions(graph: Graph) -> Mapping[Node, Decision | str]:
     """What the plan says; where the plan refuses the whole graph, what is decided about each step by itself."""
     try:
         return plan(graph, graph.targets, force_run_failed=True)
-    except ExecutionError:
+    except MarinError:  # of records, or of the store
         decisions: dict[Node, Decision | str] = {}
         for node in graph.nodes:
             try:
                 decisions[node] = decide(node, force_run_failed=True)
-            except ExecutionError as error:
+            except MarinError as error:
                 decisions[node] = str(error)
         return decisions
 
@@ -311,9 +311,12 @@ def _decisions(graph: Graph) -> Mapping[Node, Decision | str]:
 def _failure(output_path: str) -> str | None:
     """The last line of the traceback that an earlier attempt has left."""
     path = files.join(output_path, ERROR_NAME)
-    if not files.exists(path):
+    try:
+        if not files.exists(path):
+            return None
+        lines = files.read_bytes(path).decode(errors="replace").strip().splitlines()
+    except StorageError:
         return None
-    lines = files.read_bytes(path).decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else None
 
 

@@ -15,7 +15,7 @@ from marin.errors import ConfigError, StepFailedError
 from marin.execution import Executor, ExecutorMainConfig
 from marin.execution.attempts import ledger_directory
 from marin.execution.explain import with_steps_of
-from marin.execution.status import INFO_NAME, Status, write_status
+from marin.execution.status import INFO_NAME, STATUS_NAME, Status, write_status
 from marin.storage.lease import Lease
 
 EXPERIMENT = """
@@ -247,6 +247,25 @@ def test_explain_of_what_is_not_there_is_refused_with_what_is(
 def test_explain_of_a_record_without_a_prefix_is_refused(experiment: Any, explained: Any) -> None:
     with pytest.raises(ConfigError, match="there is no prefix"):
         explained("runs/train")
+
+
+@pytest.mark.parametrize("damage", ["{", "directory", "status"])
+def test_explain_of_an_experiment_with_one_unreadable_record_still_has_every_step(
+    experiment: Any, explained: Any, monkeypatch: Any, damage: str
+) -> None:
+    experiment()
+    (record,) = pathlib.Path("store/data").glob(f"raw-*/{INFO_NAME}")
+    if damage == "status":
+        (record.parent / STATUS_NAME).write_text("nonsense")
+    else:
+        record.unlink()
+        record.write_text(damage) if damage == "{" else record.mkdir()
+    assert "would skip: runs/train" in explained("experiment")
+    change(monkeypatch, RATE=0.7)
+    out = explained("experiment")
+    assert "would run: runs/train" in out
+    assert "would be refused: data/raw" in out
+    assert str(record.parent.absolute()) in out
 
 
 def test_explain_changes_nothing_under_the_prefix(experiment: Any, explained: Any, monkeypatch: Any) -> None:
