@@ -128,9 +128,23 @@ def opened_unchanged(path: str) -> Iterator[BinaryIO]:
             also = f"; it also looked damaged: {failure}" if failure else ""
             raise DataError(_changed(path, before) + also)
     except StorageError as error:
-        raise DataError(str(error)) from error
+        raise DataError(_unreachable(path, error) if _is_http(path) else str(error)) from error
     if failure:
         raise failure
+
+
+def _is_http(path: str) -> bool:
+    return path.startswith(("http://", "https://"))
+
+
+def _unreachable(url: str, error: BaseException) -> str:
+    """What to say of an address: its driver calls whatever goes wrong with a request a missing file."""
+    while (below := error.__cause__ or error.__context__) is not None:
+        error = below
+    return (
+        f"{url} cannot be read ({type(error).__name__}: {error}): check the address and the network, or fetch it with `download_step` first, which "
+        "tries again, goes on where it stopped, and checks a digest"
+    )
 
 
 def _open(path: str) -> Any:
@@ -161,7 +175,7 @@ def _expand(path: str) -> Iterator[tuple[str, str]]:
     """Path and name of each file that `path` names."""
     try:
         with files.explained(path, "listed"):
-            if path.startswith(("http://", "https://")):
+            if _is_http(path):
                 yield path, posixpath.basename(urllib.parse.unquote(urllib.parse.urlsplit(path).path))
                 return
             filesystem = open_store(path)

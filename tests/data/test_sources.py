@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from marin.children import free_ports
 from marin.data.documents import Document
 from marin.data.inputs import find_inputs
 from marin.data.sources import ImportConfig, import_documents, import_step, imported_documents
@@ -454,8 +455,10 @@ def test_import_from_a_web_server_reads_the_file_and_refuses_one_that_is_not_the
     server.files["some a.jsonl.gz"] = gzip.compress(LINES)
     server.files["some%20a.jsonl.gz"] = server.files["some a.jsonl.gz"]
     assert imported([f"{server.url}/some%20a.jsonl.gz?x=1"]) == EXPECTED
-    with pytest.raises(DataError, match="none.jsonl"):
+    with pytest.raises(DataError, match=r"none\.jsonl cannot be read \(.*404.*fetch it with `download_step`"):
         imported([f"{server.url}/none.jsonl"])
+    with pytest.raises(DataError, match=r"a\.jsonl cannot be read \(.*Connect.*fetch it with `download_step`"):
+        imported([f"http://127.0.0.1:{free_ports(1)[0]}/a.jsonl"])
 
 
 # --- as a step, killed and repeated -------------------------------------------------------------------------------
