@@ -7,6 +7,7 @@ of `python -m NAME`, or of the file that was started where it lies in a package 
 import functools
 import importlib.util
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,14 @@ def is_importable_from_main(value: Any) -> bool:
     for part in getattr(value, "__qualname__", "<locals>").split("."):
         found = getattr(found, part, None)
     return found is value
+
+
+def command_of_main() -> str:
+    """What starts this program, without its arguments, as it can be typed again: `python -m NAME`, or `python FILE`."""
+    spec = getattr(sys.modules[MAIN], "__spec__", None)
+    if spec is not None:
+        return f"python -m {str(spec.name).removesuffix('.__main__')}"
+    return f"python {shlex.quote(sys.argv[0])}"
 
 
 def _name_of_main() -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from marin.errors import ConfigError
 from marin.flags import Parser
+from marin.main_module import command_of_main
 
 RUNNERS = ("local", "ray")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -60,7 +61,7 @@ def parse_flags(arguments: Sequence[str], description: str | None = None) -> Exe
     Raises:
         ConfigError: an unknown flag, or a value that a flag does not take.
     """
-    parser = Parser(description=description, allow_abbrev=False)
+    parser = Parser(prog=command_of_main(), description=description, allow_abbrev=False)
     default_of = {field.name: field.default for field in dataclasses.fields(ExecutorMainConfig)}
 
     def add(name: str, help_text: str, **options: object) -> None:

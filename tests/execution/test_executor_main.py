@@ -254,3 +254,15 @@ def test_main_writes_its_record_where_it_is_told(experiment: Experiment) -> None
     assert experiment.run("--executor_info_base_path", str(experiment.directory / "records"))[0] == 0
     (record,) = (experiment.directory / "records").glob("main-*.json")
     assert [step["name"] for step in json.loads(record.read_text())["steps"]] == ["make", "slow"]
+
+
+@pytest.mark.parametrize("typed", [["-m", "ideas.mine.main"], ["ideas/mine/main.py"]])
+def test_help_names_the_command_as_it_was_typed(tmp_path: pathlib.Path, typed: list[str]) -> None:
+    (tmp_path / "ideas" / "mine").mkdir(parents=True)
+    (tmp_path / "ideas" / "mine" / "main.py").write_text(EXPERIMENT)
+    done = subprocess.run(
+        [sys.executable, *typed, "--help"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(pathlib.Path.cwd())}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: python {' '.join(typed)} [-h]")
