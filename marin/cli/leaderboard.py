@@ -64,11 +64,13 @@ def _build(args: argparse.Namespace) -> None:
     from marin.errors import ConfigError
     from marin.site.leaderboard.build import build_site
     from marin.speedrun.verification.statements import ALLOWED_SIGNERS
+    from marin.storage import files
 
     signers = args.allowed_signers or ALLOWED_SIGNERS
     if args.allowed_signers and not signers.is_file():
         raise ConfigError(f"{signers}: no such file: give an ALLOWED SIGNERS file as ssh-keygen(1) describes it")
-    summary = build_site(args.results_dir, args.rows, args.output, cache=args.cache, allowed_signers=signers)
+    with files.placed_by("--output"):
+        summary = build_site(args.results_dir, args.rows, args.output, cache=args.cache, allowed_signers=signers)
     tracks = ", ".join(summary.tracks) or "no track yet"
     print(f"{summary.num_runs} run{'s' if summary.num_runs != 1 else ''} on {tracks}")
     if summary.num_held:

@@ -87,8 +87,9 @@ def run(args: argparse.Namespace) -> int:
     name = submission.directory.resolve().name
     place = pathlib.Path(args.statement or f"{name}-{kind}.json")
     figures = place.with_name(f"{place.stem}-measured.json")
-    files.write_bytes(str(place), make_statement(submission, kind, predicate) + b"\n")
-    files.write_json(str(figures), [item.model_dump(mode="json", exclude_none=True) for item in measured])
+    with files.placed_by("--statement"):
+        files.write_bytes(str(place), make_statement(submission, kind, predicate) + b"\n")
+        files.write_json(str(figures), [item.model_dump(mode="json", exclude_none=True) for item in measured])
     for item in measured:
         figures_found = ((item.bits_per_byte, "bits per byte"), (item.core, "CORE"))
         said = ", ".join(f"{json.dumps(value)} {name}" for value, name in figures_found if value is not None)

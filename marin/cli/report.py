@@ -23,6 +23,7 @@ def run(args: argparse.Namespace) -> int:
     from marin.execution.step import ExecutorStep
     from marin.site.experiment_report import write_report
     from marin.site.experiment_results import Findings, gather
+    from marin.storage import files
     from marin.storage.prefix import resolve_prefix
 
     root = checkout.find_checkout()
@@ -37,7 +38,8 @@ def run(args: argparse.Namespace) -> int:
 
     explain.with_steps_of(str(script), use)
     inside = script.relative_to(root) if script.is_relative_to(root) else pathlib.Path(script.name)
-    written = write_report(found[0], args.output or root / "docs" / "reports", inside.as_posix())
+    with files.placed_by("--output"):
+        written = write_report(found[0], args.output or root / "docs" / "reports", inside.as_posix())
     results = found[0].results
     print(f"{results.num_done} of {len(results.rows)} runs are done under {prefix}")
     print(f"{results.verdict.outcome}: {results.verdict.reason}")

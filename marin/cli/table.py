@@ -38,5 +38,6 @@ def run(args: argparse.Namespace) -> int:
         print(f"{name} under {prefix}")
         table.show()
         if args.csv:
-            files.write_bytes(args.csv, table.to_csv().encode())
+            with files.placed_by("--csv"):
+                files.write_bytes(args.csv, table.to_csv().encode())
     return 0

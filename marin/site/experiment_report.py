@@ -50,7 +50,7 @@ def write_report(findings: Findings, folder: Path, script: str) -> Written:
     """
     name = findings.results.preregistration.name
     page = folder / f"{name}.md"
-    earlier = page.read_text(encoding="utf-8") if page.exists() else _MARK
+    earlier = files.read_bytes(str(page)).decode(errors="replace") if files.exists(str(page)) else _MARK
     if _MARK not in earlier:
         raise ConfigError(
             f"{page} was not made by `marin report`: move it away, or choose another folder with --output"
@@ -73,7 +73,7 @@ def write_report(findings: Findings, folder: Path, script: str) -> Written:
             files.write_bytes(str(path), svg.encode())
             images.append(path)
         else:
-            path.unlink(missing_ok=True)
+            files.remove_file(str(path))
     text = report_text(findings, script, [path.name for path in images])
     files.write_bytes(str(page), text.encode())
     index = folder / "index.md"

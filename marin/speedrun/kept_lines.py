@@ -37,7 +37,8 @@ class KeptLines:
         """Writes what was used, whole or not at all; nothing where nothing changed."""
         if self._used != self._kept:
             lines = [json.dumps(self._program), *(self._used[key] for key in sorted(self._used))]
-            files.write_bytes(self._path, ("\n".join(lines) + "\n").encode())
+            with files.placed_by("--cache"):
+                files.write_bytes(self._path, ("\n".join(lines) + "\n").encode())
 
     def _read(self) -> dict[str, str]:
         """Lines by their keys."""

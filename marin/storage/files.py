@@ -32,23 +32,26 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import IO, Any
 
 from marin.errors import StorageError
 
 _BLOCK = 1 << 20
 
+# What to do about an error; `{place}` is the flag that said where to write.
 _NEXT_STEP = {
-    errno.ENOSPC: "the disk is full: free some space or choose another --prefix",
-    errno.EDQUOT: "the disk quota is used up: free some space or choose another --prefix",
-    errno.EACCES: "no permission: change the permissions or choose another --prefix",
-    errno.EPERM: "no permission: change the permissions or choose another --prefix",
-    errno.EROFS: "the file system is read-only: choose another --prefix",
-    errno.EEXIST: "a file stands where a directory is needed: move it away or choose another --prefix",
-    errno.ENOTDIR: "a file stands where a directory is needed: move it away or choose another --prefix",
-    errno.EISDIR: "a directory stands where a file is needed: move it away or choose another --prefix",
+    errno.ENOSPC: "the disk is full: free some space or choose another {place}",
+    errno.EDQUOT: "the disk quota is used up: free some space or choose another {place}",
+    errno.EACCES: "no permission: change the permissions or choose another {place}",
+    errno.EPERM: "no permission: change the permissions or choose another {place}",
+    errno.EROFS: "the file system is read-only: choose another {place}",
+    errno.EEXIST: "a file stands where a directory is needed: move it away or choose another {place}",
+    errno.ENOTDIR: "a file stands where a directory is needed: move it away or choose another {place}",
+    errno.EISDIR: "a directory stands where a file is needed: move it away or choose another {place}",
     errno.ENOENT: "there is no such file or directory: check the path, or run the step that makes it",
 }
+_place: ContextVar[str] = ContextVar("place", default="--prefix")
 
 
 # --- paths --------------------------------------------------------------------------------------------------------
@@ -470,6 +473,16 @@ def _filesystem(path: str) -> Any:
 
 
 @contextlib.contextmanager
+def placed_by(flag: str) -> Iterator[None]:
+    """For a block that writes where another flag than `--prefix` says: its errors advise to choose another of that."""
+    token = _place.set(flag)
+    try:
+        yield
+    finally:
+        _place.reset(token)
+
+
+@contextlib.contextmanager
 def explained(path: str, verb: str) -> Iterator[None]:
     """Turns what the operating system or a store says in this block into a `StorageError` with the next step."""
     try:
@@ -478,8 +491,8 @@ def explained(path: str, verb: str) -> Iterator[None]:
         raise
     except OSError as error:
         code = errno.ENOENT if isinstance(error, FileNotFoundError) else error.errno
-        next_step = _NEXT_STEP.get(code or 0)
-        raise StorageError(f"{path} cannot be {verb}: {next_step or error}") from error
+        next_step = _NEXT_STEP.get(code or 0, str(error)).replace("{place}", _place.get())
+        raise StorageError(f"{path} cannot be {verb}: {next_step}") from error
     except Exception as error:
         if is_local(path):
             raise

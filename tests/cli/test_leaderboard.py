@@ -6,7 +6,7 @@ import pytest
 from example_runs import run_info
 
 from marin.cli.main import dispatch
-from marin.errors import ConfigError
+from marin.errors import ConfigError, StorageError
 from marin.speedrun.results import write_results
 
 
@@ -36,3 +36,11 @@ def test_site_with_a_cache_is_the_site_without_and_follows_a_change(tmp_path):
 def test_signers_that_are_not_there_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="no such file: give an ALLOWED SIGNERS file"):
         _build(tmp_path, "site", "--allowed-signers", str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(("site", "cache", "flag"), [("site", "file", "--cache"), ("file/site", "cache", "--output")])
+def test_place_that_cannot_be_written_is_refused_with_the_flag_that_named_it(tmp_path, site, cache, flag):
+    (tmp_path / "file").touch()
+    write_results(tmp_path / "runs" / "one" / "speedrun_results.json", run_info())
+    with pytest.raises(StorageError, match=rf"{tmp_path}/file/.* choose another {flag}$"):
+        _build(tmp_path, site, "--cache", str(tmp_path / cache))
