@@ -2,7 +2,8 @@
 
 Code of Marin, the standard library and installed packages is named, not digested: its version is recorded elsewhere.
 Everything else is user space: experiment files and `__main__`. There, a class or function stands for its definition
-and every top-level definition that it refers to by name, transitively, also through imports of other user files.
+and every top-level definition that it refers to by name, transitively, also through imports of other user files
+(`import *` too). A call of a method at the top level, such as `SIZES.append(3)`, is part of what defines the name.
 
 The digest is taken over the syntax tree without comments, docstrings and layout, and does not depend on the Python
 version or on whether the file was imported or run as a script. `if __name__ == "__main__":` blocks do not count.
@@ -23,6 +24,8 @@ from typing import Any
 
 from marin.errors import FingerprintError
 
+_ALL = "*"
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _OMITTED_FIELDS = frozenset({"ctx", "type_comment", "kind", "type_ignores"})
 
 
@@ -72,7 +75,11 @@ def _reachable(file: str, name: str) -> set[bytes]:
         if here in visited:
             continue
         visited.add(here)
-        for statement in _definitions(here[0]).get(here[1], ()):
+        definitions = _definitions(here[0])
+        if here[1] not in definitions:
+            for statement in definitions.get(_ALL, ()):
+                waiting.extend((target, here[1]) for target in _files_of_stars(here[0], statement))
+        for statement in definitions.get(here[1], ()):
             if isinstance(statement, ast.Import | ast.ImportFrom):
                 waiting.extend(_imported(here[0], statement, here[1]))
                 continue
@@ -90,16 +97,16 @@ def _definitions(file: str) -> dict[str, list[ast.stmt]]:
     """Every top-level statement of the file under each name that it binds or changes."""
     tree = ast.parse(pathlib.Path(file).read_bytes(), file)
     definitions: dict[str, list[ast.stmt]] = {}
-    for statement in tree.body:
-        if _is_main_block(statement):
-            continue
-        for name in set(_bound_names(statement)):
+    statements = [statement for statement in tree.body if not _is_main_block(statement)]
+    values = {name for statement in statements for name in _assigned_names(statement)}
+    for statement in statements:
+        for name in {*_bound_names(statement), *(values & set(_names_called_on(statement)))}:
             definitions.setdefault(name, []).append(statement)
     return definitions
 
 
 def _bound_names(statement: ast.stmt) -> Iterator[str]:
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    if isinstance(statement, _DEFINITIONS):
         yield statement.name
     elif isinstance(statement, ast.Import | ast.ImportFrom):
         for alias in statement.names:
@@ -112,6 +119,29 @@ def _bound_names(statement: ast.stmt) -> Iterator[str]:
         targets = [statement.target] if isinstance(statement, ast.AugAssign | ast.AnnAssign) else statement.targets
         for target in targets:
             yield from (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
+
+
+def _at_top_level(statement: ast.stmt) -> Iterator[ast.AST]:
+    """What a top-level statement does itself: nothing of a function or class that it defines."""
+    return iter(()) if isinstance(statement, _DEFINITIONS) else ast.walk(statement)
+
+
+def _assigned_names(statement: ast.stmt) -> Iterator[str]:
+    """Names that stand for values, which calls of their methods may change, as `SIZES.append(3)` does."""
+    for node in _at_top_level(statement):
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
+            yield from _bound_names(node)
+
+
+def _names_called_on(statement: ast.stmt) -> Iterator[str]:
+    """Names of which a statement calls a method for what that does to them."""
+    for node in _at_top_level(statement):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            called = node.value.func
+            while isinstance(called, ast.Attribute | ast.Subscript):
+                called = called.value
+            if isinstance(called, ast.Name) and called is not node.value.func:
+                yield called.id
 
 
 def _is_main_block(statement: ast.stmt) -> bool:
@@ -130,16 +160,36 @@ def _imported(file: str, statement: ast.Import | ast.ImportFrom, name: str | Non
             continue
         if isinstance(statement, ast.Import):
             target, submodule = None, _module_file(alias.name)
+        elif alias.name == _ALL:
+            target, submodule = None, _file_of_from(file, statement)
         elif statement.level:
-            package = pathlib.Path(file).parents[statement.level - 1].joinpath(*(statement.module or "").split("."))
-            target, submodule = _file_at(package), _file_at(package / alias.name)
+            target, submodule = _file_of_from(file, statement), _file_at(_package_of(file, statement) / alias.name)
         else:
-            module = statement.module or ""
-            target, submodule = _module_file(module), _module_file(f"{module}.{alias.name}")
+            target, submodule = _file_of_from(file, statement), _module_file(f"{statement.module}.{alias.name}")
         if target and _is_user_file(target) and alias.name in _definitions(target):
             yield target, alias.name
         elif submodule and _is_user_file(submodule):
             yield from ((submodule, defined) for defined in _definitions(submodule))
+        elif target and _is_user_file(target):  # if at all, it comes from where that file imports all names
+            yield target, alias.name
+
+
+def _files_of_stars(file: str, statement: ast.stmt) -> Iterator[str]:
+    """The user files of whose names a top-level statement of `file` imports all."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.ImportFrom) and any(alias.name == _ALL for alias in node.names):
+            target = _file_of_from(file, node)
+            if target and _is_user_file(target):
+                yield target
+
+
+def _file_of_from(file: str, statement: ast.ImportFrom) -> str | None:
+    """The file of the module that `from MODULE import ...` names."""
+    return _file_at(_package_of(file, statement)) if statement.level else _module_file(statement.module or "")
+
+
+def _package_of(file: str, statement: ast.ImportFrom) -> pathlib.Path:
+    return pathlib.Path(file).parents[statement.level - 1].joinpath(*(statement.module or "").split("."))
 
 
 def _file_at(path: pathlib.Path) -> str | None:
@@ -205,7 +255,7 @@ def _dump(node: Any) -> bytes:
         for field, value in sorted(ast.iter_fields(node)):
             if field in _OMITTED_FIELDS or value is None or value == []:
                 continue
-            if field == "body" and isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if field == "body" and isinstance(node, _DEFINITIONS):
                 value = value[1:] if _is_docstring(value[0]) else value
             if isinstance(node, ast.JoinedStr):  # Python 3.12 ends some f-strings with an empty part, 3.11 does not
                 value = [part for part in value if not (isinstance(part, ast.Constant) and part.value == "")]

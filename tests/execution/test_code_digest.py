@@ -90,6 +90,43 @@ def test_digest_of_an_edit_that_counts_differs(digest: Callable[..., str], old: 
     assert digest(old, new) != digest()
 
 
+@pytest.mark.parametrize("form", ["star", "module with a star", "name from a star", "relative star"])
+def test_digest_follows_an_import_of_all_names(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    """`from layers import *` in an experiment, and in the `__init__.py` of a package of a user's own."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def measure(old: str = "", new: str = "") -> str:
+        name = f"digest_stars_{next(_numbers)}"
+        package = tmp_path / name
+        package.mkdir()
+        (package / "parts.py").write_text(LIBRARY.replace(old, new) if old else LIBRARY)
+        (package / "__init__.py").write_text("" if form == "star" else "from .parts import *\n")
+        imports = {
+            "star": f"from {name}.parts import *",
+            "module with a star": f"import {name} as tools",
+            "name from a star": f"from {name} import helper",
+            "relative star": f"from {name} import *",
+        }[form]
+        source = SOURCE.replace("from LIBRARY import helper", imports)
+        if form == "module with a star":
+            source = source.replace("helper()", "tools.helper()")
+        (tmp_path / f"{name}_experiment.py").write_text(source)
+        return code_digest(__import__(f"{name}_experiment").run)
+
+    assert measure("SCALE = 3", "SCALE = 4") != measure()
+    if form != "module with a star":  # of which all counts
+        assert measure("return 0", "return 1") == measure()
+
+
+@pytest.mark.parametrize("call", ["WIDTHS.append({})", "for width in [{}]:\n    WIDTHS.append(width)", "WIDTHS[0].update(a={})"])
+def test_digest_sees_what_a_call_at_the_top_level_does_to_a_value(digest: Callable[..., str], call: str) -> None:
+    def measure(value: int) -> str:
+        return digest("WIDTH = 4\n", f"WIDTHS = [{{}}]\n{call.format(value)}\nWIDTH = WIDTHS\n")
+
+    assert measure(5) != measure(6)
+    assert measure(5) == measure(5)
+
+
 def test_digest_is_the_same_on_every_python_version(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "digest_golden.py").write_text(
