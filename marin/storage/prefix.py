@@ -6,24 +6,33 @@ copy of the repository: there a relative prefix is below `MARIN_SUBMITTED_FROM`,
 """
 
 import os
+import re
 
 from marin.errors import ConfigError, StorageError
 from marin.storage import files
 
 DEFAULT_PREFIX = "local_store"
+_ONE_SLASH = re.compile(r"([a-z][a-z0-9+.-]+):/(?!/)")
 
 
 def resolve_prefix(flag: str | None = None) -> str:
     """The prefix to use, absolute when local and without a trailing slash; nothing is created.
 
     Raises:
-        ConfigError: the flag or the environment variable is blank.
+        ConfigError: the flag or the environment variable is blank, or a URL that is not whole.
     """
     source, value = "--prefix", flag
     if value is None:
         source, value = "MARIN_PREFIX", os.environ.get("MARIN_PREFIX") or DEFAULT_PREFIX
     if not value.strip():
         raise ConfigError(f"`{source}` is blank: give a directory or a URL such as gs://bucket/path")
+    if "://" in value and not value.partition("://")[2].strip("/"):
+        raise ConfigError(f"`{source}` is {value!r}, which names no bucket or directory: give one, as in gs://bucket/path")
+    if mangled := _ONE_SLASH.match(value):  # which `pathlib` makes of a URL
+        meant = f"{mangled[1]}://{'/' if mangled[1] == 'file' else ''}{value[mangled.end() :]}"
+        raise ConfigError(
+            f"`{source}` is {value!r}: did you mean {meant}? A directory of that name is ./{value}"
+        )
     if files.is_local(value):
         own = os.path.expanduser(str(files.local_path(value)))
         return os.path.abspath(os.path.join(os.environ.get("MARIN_SUBMITTED_FROM", ""), own))

@@ -24,6 +24,30 @@ def test_prefix_that_is_blank_is_refused() -> None:
         resolve_prefix(" ")
 
 
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("s3://", "names no bucket"),
+        ("gs:///", "names no bucket"),
+        ("gs:/bucket/x", "did you mean gs://bucket/x"),
+        ("file:/tmp/x", "did you mean file:///tmp/x"),
+    ],
+)
+def test_prefix_that_is_no_whole_url_is_refused_instead_of_being_a_directory_here(
+    monkeypatch: pytest.MonkeyPatch, value: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"`--prefix`.*{message}"):
+        resolve_prefix(value)
+    monkeypatch.setenv("MARIN_PREFIX", value)
+    with pytest.raises(ConfigError, match=f"`MARIN_PREFIX`.*{message}"):
+        resolve_prefix()
+
+
+def test_prefix_with_a_colon_in_a_name_is_a_directory() -> None:
+    assert resolve_prefix("./gs:/x") == os.path.join(os.getcwd(), "gs:", "x")
+    assert resolve_prefix("run:1/x") == os.path.join(os.getcwd(), "run:1", "x")
+
+
 def test_check_writable_creates_the_prefix_and_leaves_it_empty(tmp_path: pathlib.Path) -> None:
     check_writable(str(tmp_path / "a" / "b"))
     assert os.listdir(tmp_path / "a" / "b") == []
