@@ -9,7 +9,8 @@ from collections.abc import Callable
 from marin.errors import ConfigError, MarinError, StepFailedError
 from marin.execution import attempts
 from marin.execution.following import known_as_alone
-from marin.execution.status import OWN_PREFIX, Status, read_status
+from marin.execution.plan import Action, decide
+from marin.execution.status import OWN_PREFIX
 from marin.execution.task import StepTask
 from marin.storage import files, trees
 
@@ -42,9 +43,10 @@ def check_again(task: StepTask, announce: Callable[[str], None]) -> Checked:
 
     Raises:
         ConfigError: the step is not done.
+        ExecutionError: its path holds the output of another config.
         StepFailedError: the step failed this time.
     """
-    if read_status(task.output_path) is not Status.SUCCESS:
+    if decide(task, force_run_failed=True).action is not Action.SKIP:
         raise ConfigError(f"step `{task.name}` is not done, so there is nothing to check: run it first")
     scratch = attempts.check_directory(task.output_path)
     files.remove_tree(scratch)

@@ -312,6 +312,14 @@ def test_check_of_a_step_that_fails_the_second_time_says_so_and_keeps_the_first_
     assert pathlib.Path(outcome.node.output_path, "log.txt").read_text() == "a\n"
 
 
+def test_check_of_an_overridden_path_with_the_output_of_another_config_is_refused(executor: Any) -> None:
+    executor().run([step("a", override_output_path="fixed")])
+    CALLS.clear()
+    with pytest.raises(ExecutionError, match=r"made with another config \(`config.rate` was 0.1 and is 0.2"):
+        executor().check([step("a", rate=0.2, override_output_path="fixed")])
+    assert CALLS == []
+
+
 def test_check_of_a_step_that_is_not_done_is_refused(executor: Any) -> None:
     with pytest.raises(ConfigError, match="is not done, so there is nothing to check"):
         executor().check([step("a")])
