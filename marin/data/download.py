@@ -4,7 +4,7 @@
 and SHA-256 of each; a digest that the config does not name is printed, to be named there next time, as only then
 is the step's output the same forever.
 
-Into a store that is no local disk, each file goes through a temporary one; a kill loses at most the files under way.
+Into a store that is no local disk, each file goes through a temporary one, and an interrupted step starts over.
 """
 
 import contextlib

@@ -73,8 +73,12 @@ def interrupted(output_path: str) -> str | None:
 
 
 def _newest_attempt(output_path: str) -> str | None:
-    numbers = [int(name) for name in files.list_dir(ledger_directory(output_path)) if name.isdecimal()]
-    return attempt_directory(output_path, max(numbers)) if numbers else None
+    numbers = _attempt_numbers(output_path)
+    return attempt_directory(output_path, numbers[-1]) if numbers else None
+
+
+def _attempt_numbers(output_path: str) -> list[int]:
+    return sorted(int(name) for name in files.list_dir(ledger_directory(output_path)) if name.isdecimal())
 
 
 def is_held(output_path: str) -> bool:
@@ -101,14 +105,34 @@ def begin(output_path: str, number: int, *, adopted_fingerprint: str | None = No
     """Makes the directory of attempt `number`, points the usual path to it, and returns it.
 
     Args:
-        adopted_fingerprint: start from the files of the newest earlier attempt with this fingerprint; None starts empty.
-            Either way the directories of earlier attempts are removed.
+        adopted_fingerprint: start from the files of the newest earlier attempt with this fingerprint, where
+            `can_continue` says so; None starts empty. Either way the directories of earlier attempts are removed.
     """
     own = attempt_directory(output_path, number)
     if files.is_local(output_path):
         with files.explained(output_path, "prepared"):
             _begin_local(output_path, number, adopted_fingerprint)
+    else:
+        _remove_earlier(output_path, number)
     return own
+
+
+def can_continue(output_path: str) -> bool:
+    """Whether an attempt can start from the files of an earlier one: where directories can be renamed."""
+    return files.is_local(output_path)
+
+
+def is_unfinished(output_path: str) -> bool:
+    """Whether what stands at this usual path is an attempt that was not committed; False where that cannot be seen from here."""
+    return files.is_local(output_path) and files.local_path(output_path).is_symlink()
+
+
+def _remove_earlier(output_path: str, number: int) -> None:
+    """Removes what earlier attempts left on a store without renames; what was committed stays, as somebody may read it."""
+    state = lease.read_commit(ledger_directory(output_path))
+    for other in _attempt_numbers(output_path):
+        if other < number and (state is None or other != state.attempt):
+            files.remove_tree(posixpath.dirname(attempt_directory(output_path, other)))
 
 
 def _begin_local(output_path: str, number: int, adopted_fingerprint: str | None) -> None:
@@ -240,8 +264,7 @@ def _refuse_if_committed(output_path: str, directory: pathlib.Path) -> None:
 def _earlier_attempts(output_path: str, number: int) -> list[pathlib.Path]:
     """Directories that earlier attempts left, oldest first."""
     ledger, usual = files.local_path(ledger_directory(output_path)), files.local_path(output_path)
-    numbers = sorted(int(name) for name in files.list_dir(str(ledger)) if name.isdecimal() and int(name) < number)
-    found = [ledger / str(other) / usual.name for other in numbers]
+    found = [ledger / str(other) / usual.name for other in _attempt_numbers(output_path) if other < number]
     return [directory for directory in found if directory.is_dir()]
 
 

@@ -69,7 +69,8 @@ def decide(step: Node | StepTask, *, force_run_failed: bool, ignore_lease: bool 
     if status is Status.DEP_FAILED:
         return Decision(Action.RUN, "a dependency failed before")
     if status is Status.RUNNING:
-        return Decision(Action.RUN, "interrupted; continues" if step.is_resumable else "interrupted; starts over")
+        continues = step.is_resumable and attempts.can_continue(step.output_path)
+        return Decision(Action.RUN, "interrupted; continues" if continues else "interrupted; starts over")
     return Decision(Action.RUN, "never ran")
 
 
@@ -111,7 +112,14 @@ def _done_in_minute(minute: int) -> Decision:
 
 def _check_record(step: Node | StepTask, status: Status | None) -> None:
     """Refuses to serve, or to write over, what is not this step's."""
-    info = read_info(step.output_path)
+    try:
+        info = read_info(step.output_path)
+    except ExecutionError:
+        # A power failure can empty the record of an attempt that has just begun. One that would go on from the files of a
+        # resumable step's attempt cannot tell whose they are, and must not remove them.
+        if step.is_resumable or not attempts.is_unfinished(step.output_path):
+            raise
+        return
     if info is None:
         foreign = [] if status else own_leftovers(step.output_path)
         if foreign:

@@ -131,7 +131,8 @@ def _attempt(
         task, lease.token, context, files.join(task.output_path, LOG_NAME) if has_log else None
     )
     files.remove_file(files.join(own, ERROR_NAME))
-    write_info(own, info, durable=False)
+    # The next attempt knows by it whether it may go on from the files of this one, which may be the work of days.
+    write_info(own, info, durable=task.is_resumable)
     if context.diff:
         files.write_bytes(files.join(own, DIFF_NAME), context.diff, durable=False)
     write_status(own, Status.RUNNING, durable=False)

@@ -426,6 +426,68 @@ class RemoteConfig:
     output_path: str = this_output_path()
 
 
+@dataclasses.dataclass(frozen=True)
+class ResumableRemoteConfig(RemoteConfig):
+    marin_resumable: ClassVar[bool] = True
+
+
+def write_remotely_until_stopped(config: RemoteConfig) -> None:
+    CALLS.append(config.output_path)
+    assert not files.exists(files.join(config.output_path, "data"))
+    write_remotely(config)
+    if FAILURES:
+        raise FAILURES["remote"]
+
+
+def test_interrupted_step_on_a_memory_store_starts_over_says_so_and_leaves_one_attempt(
+    tmp_path: pathlib.Path, capsys: Any
+) -> None:
+    """Objects cannot be renamed, so a resumable step does not go on there."""
+    executor = Executor(ExecutorMainConfig(prefix=f"memory://{tmp_path}"))
+    one = ExecutorStep("one", write_remotely_until_stopped, ResumableRemoteConfig())
+    FAILURES["remote"] = KeyboardInterrupt()
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            executor.run([one])
+    FAILURES.clear()
+    assert [outcome.reason for outcome in executor.run([one])] == ["interrupted; starts over"]
+    assert "continues" not in capsys.readouterr().out
+    first, second, last = CALLS
+    assert attempts.location(executor.output_path(one)) == last
+    assert files.files_below(first) == files.files_below(second) == []
+    assert files.exists(files.join(last, "data"))
+
+
+@pytest.mark.parametrize("empty", [[INFO_NAME], [STATUS_NAME], [INFO_NAME, STATUS_NAME]])
+def test_attempt_whose_records_a_power_failure_emptied_starts_over(
+    executor: Any, tmp_path: pathlib.Path, empty: list[str]
+) -> None:
+    """They are not flushed one by one: a rename can reach the disk before the content does."""
+    FAILURES["a"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        executor().run([step("a")])
+    FAILURES.clear()
+    for name in empty:
+        next(tmp_path.glob(f"store/steps/a-*/{name}")).write_bytes(b"")
+    assert kinds(executor().run([step("a")])) == {"a": "ran"}
+    assert next(tmp_path.glob("store/steps/a-*/log.txt")).read_text() == "a\n"
+
+
+def test_resumable_attempt_whose_record_cannot_be_read_is_not_removed(executor: Any, tmp_path: pathlib.Path) -> None:
+    FAILURES["a"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        executor().run([step("a", kind=ResumableConfig)])
+    FAILURES.clear()
+    info = next(tmp_path.glob(f"store/steps/a-*/{INFO_NAME}"))
+    content = info.read_bytes()
+    info.write_bytes(b"")
+    with pytest.raises(ExecutionError, match="is not valid JSON"):
+        executor().run([step("a", kind=ResumableConfig)])
+    info.write_bytes(content)
+    assert kinds(executor().run([step("a", kind=ResumableConfig)])) == {"a": "ran"}
+    assert next(tmp_path.glob("store/steps/a-*/log.txt")).read_text() == "a\na\n"
+
+
 def write_remotely(config: RemoteConfig) -> None:
     content = files.read_bytes(config.source) * 2 if config.source else b"first"
     files.write_bytes(files.join(config.output_path, "data"), content)
