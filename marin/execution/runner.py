@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-from marin.errors import MarinError, StorageError
+from marin.errors import MarinError, StorageError, Terminated
 from marin.execution import attempts, logs, provenance
 from marin.execution.following import known_as_alone
 from marin.execution.plan import Action, Decision, decide
@@ -153,7 +153,9 @@ def _attempt(
         files.sync_tree(own)
         if not attempts.commit(lease, task.output_path):
             return _overtaken(task, seconds, announce)
-    except (Exception, SystemExit) as error:
+    except (KeyboardInterrupt, Terminated):
+        raise
+    except BaseException as error:  # also what is none of `Exception`, such as asyncio's CancelledError
         seconds = time.monotonic() - start
         if lease.lost or not lease.verify():
             return _overtaken(task, seconds, announce)
@@ -188,5 +190,8 @@ def _record_failure(own: str, output_path: str, error: BaseException) -> str:
 
 def _in_a_line(error: BaseException) -> str:
     """An error's kind and message, without the notes that libraries add to it, such as JAX's on how it shortens tracebacks."""
-    message = str(error).strip()
+    try:
+        message = str(error).strip()
+    except Exception:  # an error of a user's own class may not even be able to say what it is
+        message = ""
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

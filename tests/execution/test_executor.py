@@ -1,5 +1,6 @@
 """The executor in one process: what runs, what is skipped, what is refused, and what is recorded."""
 
+import asyncio
 import dataclasses
 import hashlib
 import json
@@ -491,6 +492,20 @@ def test_resumable_attempt_whose_record_cannot_be_read_is_not_removed(executor: 
 def write_remotely(config: RemoteConfig) -> None:
     content = files.read_bytes(config.source) * 2 if config.source else b"first"
     files.write_bytes(files.join(config.output_path, "data"), content)
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), GeneratorExit(), UnspeakableError(), SystemExit(0)])
+def test_error_of_any_kind_fails_its_step_only(executor: Any, tmp_path: pathlib.Path, error: BaseException) -> None:
+    FAILURES["a"] = error
+    with pytest.raises(StepFailedError, match=f"step `steps/a`: {type(error).__name__}"):
+        executor().run([step("a"), step("b")])
+    assert CALLS == ["a", "b"]
+    assert read_status(str(next(tmp_path.glob("store/steps/a-*")))) is Status.FAILED
 
 
 def test_a_failure_is_told_by_its_error_not_by_what_a_library_adds_to_it(executor: Any, tmp_path: pathlib.Path) -> None:
