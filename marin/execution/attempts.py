@@ -145,12 +145,33 @@ def _begin_local(output_path: str, number: int, adopted_fingerprint: str | None)
             other for other in earlier if (read_info(str(other)) or {}).get("fingerprint") == adopted_fingerprint
         ]
         if fitting:
+            make_links_relative(str(fitting[-1]))
             os.rename(fitting[-1], directory)
             _part_from_open_files(directory)
     directory.mkdir(exist_ok=True)
     _point(usual, directory)
     for other in earlier:
         shutil.rmtree(other.parent, ignore_errors=True)
+
+
+def make_links_relative(own: str) -> None:
+    """Links of an attempt to places of its own, such as `latest`, go on leading there when its directory is renamed."""
+    if not files.is_local(own):
+        return
+    root = str(files.local_path(own))
+    roots = dict.fromkeys((root, os.path.realpath(root)))
+    with files.explained(own, "looked through"):
+        for directory, folders, names in os.walk(root):
+            for path in (os.path.join(directory, name) for name in (*folders, *names)):
+                if not os.path.islink(path):
+                    continue
+                target = os.readlink(path)
+                inside = next((one for one in roots if target == one or target.startswith(f"{one}/")), None)
+                if inside is not None:
+                    there = os.path.relpath(os.path.join(root, os.path.relpath(target, inside)), directory)
+                    link = os.path.join(directory, files.temporary_name(os.path.basename(path)))
+                    os.symlink(there, link)
+                    os.replace(link, path)
 
 
 def commit(held: Lease, output_path: str) -> bool:

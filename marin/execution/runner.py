@@ -147,6 +147,7 @@ def _attempt(
         with log, known_as_alone(task.name, task.config):
             task.fn(task.config_for(own))
         seconds = time.monotonic() - start
+        attempts.make_links_relative(own)
         write_info(
             own, provenance.completed_info(info, seconds, trees.digest_tree(own, leave_out=OWN_PREFIX)), durable=False
         )

@@ -508,6 +508,40 @@ def test_error_of_any_kind_fails_its_step_only(executor: Any, tmp_path: pathlib.
     assert read_status(str(next(tmp_path.glob("store/steps/a-*")))) is Status.FAILED
 
 
+def link_to_own_places(config: RemoteConfig) -> None:
+    own = pathlib.Path(config.output_path)
+    if (own / "weights").is_symlink():
+        assert (own / "weights").read_text() == "w"
+        return
+    (own / "checkpoints" / "100").mkdir(parents=True)
+    (own / "checkpoints" / "100" / "weights").write_text("w")
+    (own / "checkpoints" / "latest").symlink_to(own / "checkpoints" / "100")
+    (own / "weights").symlink_to(own / "checkpoints" / "latest" / "weights")
+    (own / "resolved").symlink_to(own.resolve() / "checkpoints")
+    (own / "elsewhere").symlink_to("/etc/hostname")
+    if FAILURES:
+        raise FAILURES["linking"]
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_links_of_a_step_to_its_own_files_lead_there_when_it_is_committed(tmp_path: pathlib.Path, interrupted: bool) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "store").symlink_to("disk")
+    executor = Executor(ExecutorMainConfig(prefix=str(tmp_path / "store")))
+    linking = ExecutorStep("linking", link_to_own_places, ResumableRemoteConfig())
+    if interrupted:
+        FAILURES["linking"] = KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt):
+            executor.run([linking])
+        FAILURES.clear()
+    executor.run([linking])
+    output = pathlib.Path(executor.output_path(linking))
+    assert (output / "resolved" / "100" / "weights").read_text() == "w"
+    assert not output.is_symlink()
+    assert (output / "weights").read_text() == (output / "checkpoints" / "latest" / "weights").read_text() == "w"
+    assert os.readlink(output / "elsewhere") == "/etc/hostname"
+
+
 def test_a_failure_is_told_by_its_error_not_by_what_a_library_adds_to_it(executor: Any, tmp_path: pathlib.Path) -> None:
     FAILURES["b"] = ValueError("shapes (3, 4) and (5, 6) do not fit")
     FAILURES["b"].add_note("a library's footer, which says nothing of the error")
