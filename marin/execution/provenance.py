@@ -28,6 +28,11 @@ from marin.storage import files, lease
 from marin.storage.trees import TreeDigest
 
 _LONGEST_DIFF = 1_000_000
+GIT_DIFF = (
+    *("-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false", "-c", "diff.relative=false"),
+    *("-c", "diff.submodule=short", "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color"),
+)
+"""Arguments of git for the changes to tracked files as `git apply` takes them, whatever a person's own settings are."""
 
 script: ContextVar[str | None] = ContextVar("script", default=None)
 """The file that says what runs, where another was started, as by `marin datashop run CONFIG`; set before anything is run."""
@@ -234,7 +239,7 @@ def _lock_digest(directory: pathlib.Path) -> str | None:
 
 def _diff(directory: pathlib.Path) -> bytes:
     """The changes to tracked files since the commit, byte for byte as `git apply` takes them, shortened if they are huge."""
-    patch = _git_output(directory, "diff", "HEAD", "--no-ext-diff", "--no-color") or b""
+    patch = _git_output(directory, *GIT_DIFF) or b""
     if len(patch) > _LONGEST_DIFF:
         patch = patch[:_LONGEST_DIFF] + f"\n... {len(patch) - _LONGEST_DIFF:,} more bytes were left out\n".encode()
     return patch

@@ -27,12 +27,12 @@ def resolve_prefix(flag: str | None = None) -> str:
     if not value.strip():
         raise ConfigError(f"`{source}` is blank: give a directory or a URL such as gs://bucket/path")
     if "://" in value and not value.partition("://")[2].strip("/"):
-        raise ConfigError(f"`{source}` is {value!r}, which names no bucket or directory: give one, as in gs://bucket/path")
+        raise ConfigError(
+            f"`{source}` is {value!r}, which names no bucket or directory: give one, as in gs://bucket/path"
+        )
     if mangled := _ONE_SLASH.match(value):  # which `pathlib` makes of a URL
         meant = f"{mangled[1]}://{'/' if mangled[1] == 'file' else ''}{value[mangled.end() :]}"
-        raise ConfigError(
-            f"`{source}` is {value!r}: did you mean {meant}? A directory of that name is ./{value}"
-        )
+        raise ConfigError(f"`{source}` is {value!r}: did you mean {meant}? A directory of that name is ./{value}")
     if files.is_local(value):
         own = os.path.expanduser(str(files.local_path(value)))
         return os.path.abspath(os.path.join(os.environ.get("MARIN_SUBMITTED_FROM", ""), own))

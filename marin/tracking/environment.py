@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from marin import hardware
+from marin.execution.provenance import GIT_DIFF
 from marin.execution.redaction import redact
 
 # Packages whose version can change a number that a run reports.
@@ -36,7 +37,7 @@ def git_state() -> tuple[dict[str, Any], bytes]:
     status = _git("status", "--porcelain")
     if commit is None or status is None:
         return {"commit": None, "dirty": None, "diff_sha256": None}, b""
-    diff = _git("diff", "HEAD", "--binary") or b""
+    diff = _git(*GIT_DIFF) or b""
     return {
         "commit": commit.decode().strip(),
         "dirty": bool(status.strip()),

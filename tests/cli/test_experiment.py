@@ -231,7 +231,9 @@ def test_report_refuses_what_is_no_experiment_and_a_page_of_a_person(here: Marin
 
 
 @pytest.mark.parametrize("output", ["file", "file/folder"])
-def test_report_into_a_file_is_refused_with_the_flag_that_named_it(here: Marin, clone: pathlib.Path, output: str) -> None:
+def test_report_into_a_file_is_refused_with_the_flag_that_named_it(
+    here: Marin, clone: pathlib.Path, output: str
+) -> None:
     (clone / "experiments" / "exp7_idea.py").write_text(RUNS.format(idea=1.5, failing=9))
     (clone / "file").touch()
     done = here("report", "exp7", "--prefix", "store", "--output", output)

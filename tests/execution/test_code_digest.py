@@ -91,7 +91,9 @@ def test_digest_of_an_edit_that_counts_differs(digest: Callable[..., str], old: 
 
 
 @pytest.mark.parametrize("form", ["star", "module with a star", "name from a star", "relative star"])
-def test_digest_follows_an_import_of_all_names(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+def test_digest_follows_an_import_of_all_names(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
     """`from layers import *` in an experiment, and in the `__init__.py` of a package of a user's own."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -118,7 +120,9 @@ def test_digest_follows_an_import_of_all_names(tmp_path: pathlib.Path, monkeypat
         assert measure("return 0", "return 1") == measure()
 
 
-@pytest.mark.parametrize("call", ["WIDTHS.append({})", "for width in [{}]:\n    WIDTHS.append(width)", "WIDTHS[0].update(a={})"])
+@pytest.mark.parametrize(
+    "call", ["WIDTHS.append({})", "for width in [{}]:\n    WIDTHS.append(width)", "WIDTHS[0].update(a={})"]
+)
 def test_digest_sees_what_a_call_at_the_top_level_does_to_a_value(digest: Callable[..., str], call: str) -> None:
     def measure(value: int) -> str:
         return digest("WIDTH = 4\n", f"WIDTHS = [{{}}]\n{call.format(value)}\nWIDTH = WIDTHS\n")

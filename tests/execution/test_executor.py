@@ -524,7 +524,9 @@ def link_to_own_places(config: RemoteConfig) -> None:
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_links_of_a_step_to_its_own_files_lead_there_when_it_is_committed(tmp_path: pathlib.Path, interrupted: bool) -> None:
+def test_links_of_a_step_to_its_own_files_lead_there_when_it_is_committed(
+    tmp_path: pathlib.Path, interrupted: bool
+) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "store").symlink_to("disk")
     executor = Executor(ExecutorMainConfig(prefix=str(tmp_path / "store")))

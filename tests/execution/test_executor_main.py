@@ -229,16 +229,31 @@ def test_main_with_a_prefix_that_cannot_be_written_exits_2_with_the_next_step(ex
     assert "Traceback" not in err
 
 
-def test_recorded_diff_restores_the_tree_whatever_the_changed_files_hold(experiment: Experiment) -> None:
+@pytest.mark.parametrize("settings", [{}, {"diff.noprefix": "true", "color.ui": "always", "diff.external": "false"}])
+def test_recorded_diff_restores_the_tree_whatever_the_changed_files_hold(
+    experiment: Experiment, settings: dict[str, str]
+) -> None:
     def git(*arguments: str) -> None:
         identity = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "core.autocrlf=false"]
         subprocess.run(["git", *identity, *arguments], cwd=experiment.directory, check=True, capture_output=True)
 
-    before = {"latin.txt": b"caf\xe9\n", "crlf.txt": b"one\r\ntwo\r\n", "blank.txt": b"one\ntwo\n\n\n\n"}
-    after = {"latin.txt": b"cr\xe8me\n", "crlf.txt": b"one\r\nTWO\r\n", "blank.txt": b"ONE\ntwo\n\n\n\n"}
+    before = {
+        "latin.txt": b"caf\xe9\n",
+        "crlf.txt": b"one\r\ntwo\r\n",
+        "blank.txt": b"one\ntwo\n\n\n\n",
+        "weights": b"\0\1\2",
+    }
+    after = {
+        "latin.txt": b"cr\xe8me\n",
+        "crlf.txt": b"one\r\nTWO\r\n",
+        "blank.txt": b"ONE\ntwo\n\n\n\n",
+        "weights": b"\0\1\3",
+    }
     for name, content in before.items():
         (experiment.directory / name).write_bytes(content)
     git("init", "--quiet")
+    for setting, value in settings.items():
+        git("config", setting, value)
     git("add", *before)
     git("commit", "--quiet", "--message", "begin")
     for name, content in after.items():
