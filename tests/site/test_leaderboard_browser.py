@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from local_server import answering
+from leaderboard_pages import opened, serving
 
 from marin.site.leaderboard.build import build_site
-from marin.site.leaderboard.serve import make_app
 from marin.speedrun.importers.nanochat import LEADERBOARD
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
@@ -25,46 +24,16 @@ PAGES = ("index.html", TRACK, "tracks/time-to-gpt2.html", "about.html", "unreada
 Opens = Callable[..., contextlib.AbstractContextManager[tuple[Any, list[str]]]]
 
 
-@contextlib.contextmanager
-def _serving(site: pathlib.Path) -> Iterator[str]:
-    with answering(lambda port: make_app(site, port)) as port:
-        yield f"http://127.0.0.1:{port}/"
-
-
 @pytest.fixture(scope="module")
 def address(site: pathlib.Path) -> Iterator[str]:
-    with _serving(site) as base:
+    with serving(site) as base:
         yield base
 
 
 @pytest.fixture(scope="module")
 def hostile_address(hostile_site: pathlib.Path) -> Iterator[str]:
-    with _serving(hostile_site) as base:
+    with serving(hostile_site) as base:
         yield base
-
-
-@contextlib.contextmanager
-def _opened(
-    browser: Any, base: str, width: int = 1440, scheme: str = "light", **options: Any
-) -> Iterator[tuple[Any, list[str]]]:
-    # Without reduced motion the page glides to what has the focus, and a place that was asked for is elsewhere a moment later.
-    context = browser.new_context(
-        viewport={"width": width, "height": 900},
-        color_scheme=scheme,
-        reduced_motion="reduce",
-        base_url=base,
-        **options,
-    )
-    page = context.new_page()
-    problems: list[str] = []
-    page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("dialog", lambda dialog: problems.append(f"dialog {dialog.message}"))
-    page.on("request", lambda request: None if request.url.startswith(base) else problems.append(request.url))
-    try:
-        yield page, problems
-    finally:
-        context.close()
 
 
 def _entries(site: pathlib.Path) -> list[str]:
@@ -92,7 +61,7 @@ def test_pages_have_no_axe_violation_no_error_and_fit_their_width(
     for width, scheme in ((1440, "light"), (375, "dark"), (375, "light"), (1440, "dark")):
         rules = {} if (width, scheme) in ((1440, "light"), (375, "dark")) else {"runOnly": ["color-contrast"]}
         # axe-core is put into the page by a script, which the page's own policy rightly refuses.
-        with _opened(browser, address, width, scheme, bypass_csp=True) as (page, problems):
+        with opened(browser, address, width, scheme, bypass_csp=True) as (page, problems):
             for path in paths:
                 page.goto(path)
                 page.wait_for_load_state("networkidle")
@@ -103,7 +72,7 @@ def test_pages_have_no_axe_violation_no_error_and_fit_their_width(
 
 
 def test_table_made_by_scripts_says_what_the_page_said(browser: Any, address: str) -> None:
-    with _opened(browser, address, java_script_enabled=False) as (page, _):
+    with opened(browser, address, java_script_enabled=False) as (page, _):
         page.goto(TRACK)
         built = {
             row.get_attribute("data-key"): row.locator("th, td").all_inner_texts()
@@ -111,7 +80,7 @@ def test_table_made_by_scripts_says_what_the_page_said(browser: Any, address: st
         }
         assert not page.locator("#tools").is_visible()
         assert page.locator("figure img").first.is_visible()
-    with _opened(browser, address) as (page, problems):
+    with opened(browser, address) as (page, problems):
         page.goto(f"{TRACK}?sort=rank.down")
         made = {
             row.get_attribute("data-key"): row.locator("th, td").all_inner_texts()
@@ -123,7 +92,7 @@ def test_table_made_by_scripts_says_what_the_page_said(browser: Any, address: st
 
 
 def test_table_sorts_by_any_column_with_unknown_values_last(browser: Any, address: str) -> None:
-    with _opened(browser, address) as (page, problems):
+    with opened(browser, address) as (page, problems):
         page.goto(TRACK)
         for name in ("Bits per byte", "Hardware FLOPs", "Date", "Entry", "Verified", "Author"):
             page.locator("#board thead").get_by_role("button", name=name, exact=True).click()
@@ -140,7 +109,7 @@ def test_table_sorts_by_any_column_with_unknown_values_last(browser: Any, addres
 
 
 def test_table_searches_and_filters_and_keeps_its_state_in_the_address(browser: Any, address: str) -> None:
-    with _opened(browser, address) as (page, problems):
+    with opened(browser, address) as (page, problems):
         page.goto(TRACK)
         page.get_by_label("Search entries").fill("author FAMILY/")
         assert len(_column(page, "name")) == 8
@@ -204,7 +173,7 @@ def test_table_of_many_rows_shows_those_in_sight_at_once_the_rest_soon_and_finds
 
     made = many("", rows)
     count = len(made["key"])
-    with _opened(browser, address) as (page, problems):
+    with opened(browser, address) as (page, problems):
         page.route(
             "**/assets/rows-fineweb-edu.js",
             lambda route: route.fulfill(content_type="text/javascript", body=head + json.dumps(made) + tail),
@@ -236,7 +205,7 @@ def test_table_of_many_rows_shows_those_in_sight_at_once_the_rest_soon_and_finds
 
 
 def test_chart_and_table_light_each_other_up_and_keys_walk_the_frontier(browser: Any, address: str) -> None:
-    with _opened(browser, address) as (page, problems):
+    with opened(browser, address) as (page, problems):
         page.goto(TRACK)
         page.locator("#plot").scroll_into_view_if_needed()
         row = page.locator("#board tbody tr").nth(2)
@@ -263,7 +232,7 @@ def test_chart_and_table_light_each_other_up_and_keys_walk_the_frontier(browser:
 
 
 def test_chart_shows_other_costs_other_days_and_the_best_under_a_budget(browser: Any, address: str) -> None:
-    with _opened(browser, address) as (page, problems):
+    with opened(browser, address) as (page, problems):
         page.goto(TRACK)
         for title in ("Model FLOPs", "Training time", "Hardware FLOPs"):
             page.get_by_label("Figure on the x axis").select_option(label=title)
@@ -289,20 +258,20 @@ def test_chart_shows_other_costs_other_days_and_the_best_under_a_budget(browser:
 def nanochat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     site = tmp_path_factory.mktemp("nanochat")
     build_site([], [LEADERBOARD], site)
-    with _serving(site) as base:
+    with serving(site) as base:
         yield base
 
 
 def test_time_to_gpt2_table_has_the_contest_s_columns_with_and_without_scripts(browser: Any, nanochat: str) -> None:
     page_of_track = "tracks/time-to-gpt2.html"
-    with _opened(browser, nanochat, java_script_enabled=False) as (page, _):
+    with opened(browser, nanochat, java_script_enabled=False) as (page, _):
         page.goto(page_of_track)
         built = [row.locator("th, td").all_inner_texts() for row in page.locator("#board tr").all()]
     heads = "Rank Entry CORE|Training time|Bits per byte|Description|Hardware|Author|Date|Commit|Verified"
     assert built[0] == heads.replace(" ", "|", 2).split("|")
     assert built[1][3:6] == ["1.65 h", "0.7180", "settings found by agents, second round, ratio 8"]
     assert built[1][9] == "a825e63"
-    with _opened(browser, nanochat) as (page, problems):
+    with opened(browser, nanochat) as (page, problems):
         page.goto(page_of_track + "?sort=date.up")
         rows = page.locator("#board tbody tr")
         assert [row.locator("th, td").all_inner_texts() for row in rows.all()] == built[:0:-1]
@@ -327,7 +296,7 @@ def test_time_to_gpt2_table_has_the_contest_s_columns_with_and_without_scripts(b
 
 
 def test_a_track_on_paper_has_all_columns_charts_and_points_where_its_axes_say(browser: Any, address: str) -> None:
-    with _opened(browser, address) as (page, problems):
+    with opened(browser, address) as (page, problems):
         page.goto(TRACK)
         page.wait_for_load_state("networkidle")
         page.emulate_media(media="print")
@@ -351,7 +320,7 @@ def test_a_track_on_paper_has_all_columns_charts_and_points_where_its_axes_say(b
 def test_entries_are_chosen_and_compared_up_to_eight(browser: Any, address: str) -> None:
     from playwright.sync_api import expect
 
-    with _opened(browser, address) as (page, problems):
+    with opened(browser, address) as (page, problems):
         page.goto(TRACK)
         boxes = page.locator("#board tbody input[type=checkbox]")
         for number in range(9):
@@ -380,7 +349,7 @@ def test_entries_are_chosen_and_compared_up_to_eight(browser: Any, address: str)
 
 
 def test_site_opens_from_disk(browser: Any, site: pathlib.Path) -> None:
-    with _opened(browser, "file:") as (page, problems):
+    with opened(browser, "file:") as (page, problems):
         page.goto((site / "index.html").as_uri())
         page.get_by_role("heading", name="FineWeb-Edu").get_by_role("link").click()
         page.locator("#board thead").get_by_role("button", name="Bits per byte").click()
@@ -391,7 +360,7 @@ def test_site_opens_from_disk(browser: Any, site: pathlib.Path) -> None:
 
 def test_site_of_hostile_files_runs_none_of_it(browser: Any, hostile_address: str, hostile_site: pathlib.Path) -> None:
     paths = [path.relative_to(hostile_site).as_posix() for path in sorted(hostile_site.rglob("*.html"))]
-    with _opened(browser, hostile_address) as (page, problems):
+    with opened(browser, hostile_address) as (page, problems):
         for path in paths:
             page.goto(path)
             page.wait_for_load_state("networkidle")
@@ -407,7 +376,7 @@ def test_site_of_hostile_files_runs_none_of_it(browser: Any, hostile_address: st
         page.get_by_label("Add an entry").fill("<")
         assert page.title() == "Compare · Marin Speedrun"
         assert problems == []
-    with _opened(browser, hostile_address, 375, "dark", bypass_csp=True) as (page, problems):
+    with opened(browser, hostile_address, 375, "dark", bypass_csp=True) as (page, problems):
         for path in paths:
             page.goto(path)
             page.wait_for_load_state("networkidle")
@@ -425,7 +394,7 @@ def test_server_sends_the_policy_as_a_header_and_serves_nothing_else(
     shutil.copytree(site, copy)
     (tmp_path / "secret.txt").write_text("secret")
     (copy / "link.txt").symlink_to(tmp_path / "secret.txt")
-    with _serving(copy) as base:
+    with serving(copy) as base:
         port = int(base.rstrip("/").rpartition(":")[2])
 
         def ask(path: str, method: str = "GET", host: str | None = None) -> Any:
@@ -454,7 +423,7 @@ def test_server_sends_the_policy_as_a_header_and_serves_nothing_else(
 def test_points_of_the_drawn_charts_say_what_they_are_and_open_their_entry(
     browser: Any, address: str, width: int
 ) -> None:
-    with _opened(browser, address, width) as (page, problems):
+    with opened(browser, address, width) as (page, problems):
         page.goto(TRACK)
         for figure in page.locator("figure.live").all():
             figure.scroll_into_view_if_needed()

@@ -338,7 +338,7 @@ marin.Chart = class {
       const [xs, ys] = this.coordinates();
       const { name, author, date } = this.rows;
       this.tip.replaceChildren(marin.make("b", {}, name[index]), `${this.quality.title} ${this.quality.text(ys[index])} · ${this.cost.text(xs[index])} `,
-        marin.make("br"), `${author[index]}${date[index] ? ` · ${date[index]}` : ""}`);
+        marin.make("br"), marin.make("bdi", {}, author[index]), date[index] ? ` · ${date[index]}` : "");
       const wide = this.tip.offsetWidth;
       const left = found[0] + 14 + wide > this.plot.clientWidth ? Math.max(0, found[0] - wide - 14) : found[0] + 14;
       this.tip.style.left = `${left}px`;

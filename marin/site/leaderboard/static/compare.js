@@ -8,13 +8,15 @@ class Compare {
     this.most = Number(element.dataset.most);
     this.keys = [...new Set((marin.readState().get("runs") ?? "").split(",").filter((key) => /^[a-z0-9-]+$/.test(key)))].slice(0, this.most);
     this.documents = new Map();
+    this.loading = 0;
     this.show();
   }
 
   async show() {
     marin.writeState(new URLSearchParams(this.keys.length ? { runs: this.keys.join(",") } : {}));
     const failed = [];
-    await Promise.all(this.keys.map(async (key) => {
+    const asked = this.keys;
+    await Promise.all(asked.map(async (key) => {
       if (this.documents.has(key)) return;
       try {
         const answer = await fetch(`data/entries/${key}.json`);
@@ -24,7 +26,8 @@ class Compare {
         failed.push(key);
       }
     }));
-    this.keys = this.keys.filter((key) => !failed.includes(key));
+    if (this.keys !== asked) return; // an entry came or went meanwhile: what was asked for after it shows both
+    this.keys = asked.filter((key) => !failed.includes(key));
     const parts = [this.adder()];
     if (failed.length) {
       const why = location.protocol === "file:" ? "A page from disk may not read other files: run `marin leaderboard serve`, or put the site on any static host." : `There is no entry ${failed.join(", ")}.`;
@@ -41,6 +44,7 @@ class Compare {
   adder() {
     const input = make("input", { type: "search", placeholder: "Add an entry by name or author …", "aria-label": "Add an entry", autocomplete: "off", spellcheck: "false" });
     const list = make("ul", { class: "found" });
+    const said = make("span", { class: "none", role: "status" });
     const search = () => {
       const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
       const hits = [];
@@ -50,28 +54,43 @@ class Compare {
           if (!this.keys.includes(rows.key[k]) && !hits.some((hit) => hit.key === rows.key[k]) && words.every((word) => text.includes(word))) hits.push({ key: rows.key[k], name: rows.name[k], author: rows.author[k] });
         }
       }
-      list.replaceChildren(...hits.map((hit) => make("li", {}, make("button", { type: "button", onclick: () => this.add(hit.key) }, hit.name, " ", make("span", {}, hit.author)))));
+      list.replaceChildren(...hits.map((hit) => make("li", {}, make("button", { type: "button", onclick: () => this.add(hit.key) }, make("bdi", {}, hit.name), " ", make("span", {}, hit.author)))));
+      const isWaiting = this.loading > 0; // for the names, which come when somebody wants to search
+      said.textContent = !words.length || isWaiting || hits.length ? "" : "No other entry has these words in its name or author.";
     };
-    input.addEventListener("focus", () => this.load(search));
+    this.search = search;
+    input.addEventListener("focus", () => this.load());
     input.addEventListener("input", search);
     input.disabled = this.keys.length >= this.most;
-    return make("div", { class: "adder" }, input, make("span", { class: "none" }, `${this.keys.length} of up to ${this.most}`), list);
+    return make("div", { class: "adder" }, input, make("span", { class: "none" }, `${this.keys.length} of up to ${this.most}`), list, said);
   }
 
-  load(ready) {
+  load() {
     if (this.loaded) return;
     this.loaded = true;
-    for (const address of this.element.dataset.rows.split(" ").filter(Boolean)) document.head.append(make("script", { src: address, onload: ready }));
+    const addresses = this.element.dataset.rows.split(" ").filter(Boolean);
+    this.loading = addresses.length;
+    const loaded = () => {
+      this.loading -= 1;
+      this.search();
+    };
+    for (const address of addresses) document.head.append(make("script", { src: address, onload: loaded, onerror: loaded }));
   }
 
   add(key) {
-    if (this.keys.length < this.most && !this.keys.includes(key)) this.keys.push(key);
-    this.show();
+    if (this.keys.length < this.most && !this.keys.includes(key)) this.keys = [...this.keys, key];
+    this.showAndFocus();
   }
 
   remove(key) {
     this.keys = this.keys.filter((other) => other !== key);
-    this.show();
+    this.showAndFocus();
+  }
+
+  // The button that was pressed is gone: keys go on where entries are added, or where one can be removed if there is no room.
+  async showAndFocus() {
+    await this.show();
+    (this.element.querySelector(".adder input:enabled") ?? this.element.querySelector(".remove"))?.focus();
   }
 
   // --- parts ------------------------------------------------------------------------------------------------------
@@ -80,8 +99,8 @@ class Compare {
     return make("thead", {}, make("tr", {}, make("th", { scope: "col" }, ""), ...found.map(({ entry }, k) => {
       const swatch = make("span", { class: "swatch", "aria-hidden": "true" });
       swatch.style.background = `var(--family-${k})`;
-      return make("th", { scope: "col" }, swatch, make("a", { href: entry.page }, ...marin.breakable(entry.name.slice(0, 160))),
-        make("button", { type: "button", class: "remove", "aria-label": `Remove ${entry.name.slice(0, 160)}`, onclick: () => this.remove(entry.key) }, "×"));
+      return make("th", { scope: "col" }, swatch, make("a", { href: entry.page }, ...marin.breakable(marin.clean(entry.name, 160))),
+        make("button", { type: "button", class: "remove", "aria-label": `Remove ${marin.clean(entry.name, 160)}`, onclick: () => this.remove(entry.key) }, "×"));
     })));
   }
 
@@ -106,7 +125,7 @@ class Compare {
       })));
     }
     const texts = [["Author", "author"], ["Date", "date"], ["Hardware", "hardware"], ["Optimizer", "optimizer"], ["Track", "track"], ["Rank", "rank"], ["State", "state"], ["Verified", "rung"]];
-    for (const [title, key] of texts) lines.push(make("tr", {}, make("th", { scope: "row" }, title), ...found.map(({ entry }) => make("td", {}, entry[key] === null ? "—" : String(entry[key]).slice(0, 200)))));
+    for (const [title, key] of texts) lines.push(make("tr", {}, make("th", { scope: "row" }, title), ...found.map(({ entry }) => make("td", {}, entry[key] === null ? "—" : marin.clean(String(entry[key]), 200)))));
     lines.push(make("tr", {}, make("th", { scope: "row" }, "Runs"), ...found.map(({ entry }) => make("td", {}, entry.spread ? String(entry.spread.n) : "—"))));
     const figures = this.table("Figures", found, lines);
     if (tracks.size > 1) figures.querySelector("h2").after(make("p", { class: "note" }, "These entries are of different tracks, which score different texts by rules of their own: compare costs, not quality."));
@@ -151,7 +170,7 @@ class Compare {
     const differing = names.filter((name) => new Set(flat.map((settings) => settings.get(name))).size > 1);
     const silent = found.filter((_, k) => !flat[k].size).length;
     if (!differing.length) return make("p", { class: "note" }, silent ? "None of them states its settings." : "No setting differs.");
-    const lines = differing.map((name) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, name)), ...flat.map((settings) => make("td", {}, settings.has(name) ? settings.get(name).slice(0, 200) : "—"))));
+    const lines = differing.map((name) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, marin.clean(name, 160))), ...flat.map((settings) => make("td", {}, settings.has(name) ? marin.clean(settings.get(name), 200) : "—"))));
     const made = this.table(`Settings that differ (${differing.length} of ${names.length})`, found, lines);
     if (silent) made.append(make("p", { class: "note" }, `${silent === 1 ? "One of them states" : `${silent} of them state`} no settings.`));
     return made;

@@ -1,43 +1,55 @@
 // Figures as marin/site/wording.py writes them; tests/site compares the two in a browser.
 const SUPERSCRIPTS = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
 const raised = (exponent) => [...String(exponent)].map((digit) => SUPERSCRIPTS[digit]).join("");
-const exponential = (value, digits) => value.toExponential(digits).replace(/e([+-])(\d)$/, "e$10$2");
-const grouping = new Intl.NumberFormat("en-US"); // made once: `toLocaleString` looks its own up at every call
-marin.whole = (value) => grouping.format(value);
+// Halves go to the even digit, as Python's do; `toFixed` and its kin round them up, so that a figure would change where scripts run.
+const written = (options) => {
+  const formats = new Map(); // each is made once, which takes longer than all of its uses
+  return (value, digits) => {
+    if (!formats.has(digits)) formats.set(digits, new Intl.NumberFormat("en-US", { ...options, minimumFractionDigits: digits, maximumFractionDigits: digits, roundingMode: "halfEven" }));
+    return formats.get(digits).format(value);
+  };
+};
+const fixed = written({ useGrouping: false });
+const scientific = written({ notation: "scientific" });
+const grouped = written({});
+const exponential = (value, digits) => scientific(value, digits).replace(/E(-?)(\d+)$/, (_, sign, power) => `e${sign || "+"}${power.padStart(2, "0")}`);
+marin.whole = (value) => grouped(value, 0);
 // As Python's "#.3g" below a hundred.
 const threeDigits = (value) => {
-  if (Math.abs(value) >= 99.95) return marin.whole(Math.round(value));
-  const power = value === 0 ? 0 : Number(value.toExponential(2).split("e")[1]);
-  return power < -4 ? exponential(value, 2) : value.toFixed(2 - power);
+  if (Math.abs(value) >= 99.95) return marin.whole(value);
+  const power = value === 0 ? 0 : Number(scientific(value, 2).split("E")[1]);
+  return power < -4 ? exponential(value, 2) : fixed(value, 2 - power);
 };
 
 marin.write = {
   flops(value) {
     if (value === 0) return "0";
-    const [mantissa, exponent] = value.toExponential(2).split("e");
+    const [mantissa, exponent] = scientific(value, 2).split("E");
     return `${mantissa}×10${raised(Number(exponent))}`;
   },
   seconds(value) {
     if (Math.abs(value) < 120) return `${threeDigits(value)} s`;
     return Math.abs(value) < 7200 ? `${threeDigits(value / 60)} min` : `${threeDigits(value / 3600)} h`;
   },
-  hours: (value) => `${(value / 3600).toFixed(2)} h`,
+  hours: (value) => `${fixed(value / 3600, 2)} h`,
   count(value) {
     for (const [limit, unit] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "K"]]) {
       if (Math.abs(value) >= 0.9995 * limit) return `${threeDigits(value / limit)} ${unit}`;
     }
     return String(Number(value.toPrecision(6)));
   },
-  percent: (value) => `${(100 * value).toFixed(1)} %`,
-  plain: (value) => (Math.abs(value) < 1e4 ? value.toFixed(4) : String(Number(value.toPrecision(3)))),
-  margin: (value) => (value !== 0 && Math.abs(value) < 9.5e-5 ? exponential(value, 0) : String(Number(value.toPrecision(1)))),
+  percent: (value) => `${fixed(100 * value, 1)} %`,
+  plain: (value) => (Math.abs(value) < 1e4 ? fixed(value, 4) : String(Number(scientific(value, 2)))),
+  margin: (value) => (value !== 0 && Math.abs(value) < 9.5e-5 ? exponential(value, 0) : String(Number(scientific(value, 0)))),
 };
 marin.raised = raised;
 
 // A figure that somebody typed, such as 1e19, 3.5B, 90 min or 1.5 h; null where it is none. A time without a unit is in the page's.
 const FACTORS = { time: { s: 1, sec: 1, min: 60, m: 60, h: 3600, d: 86400 }, count: { k: 1e3, m: 1e6, b: 1e9, t: 1e12 } };
 marin.readAmount = (text, unit) => {
-  const [, digits, name] = /^([\d.]+(?:e[+-]?\d+)?)([a-z]*)$/.exec(text.toLowerCase().replace(/[\s_,]/g, "")) ?? [];
+  // A comma stands between thousands or nowhere: "1,5 h" would be ten times as much without it.
+  const plain = text.toLowerCase().replace(/[\s_]/g, "").replace(/^\d{1,3}(,\d{3})+(?!\d)/, (whole) => whole.replaceAll(",", ""));
+  const [, digits, name] = /^([\d.]+(?:e[+-]?\d+)?)([a-z]*)$/.exec(plain) ?? [];
   const factors = { "": unit === "hours" ? 3600 : 1, ...(unit === "seconds" || unit === "hours" ? FACTORS.time : FACTORS.count) };
   const value = Number(digits) * (factors[name] ?? NaN);
   return value > 0 && Number.isFinite(value) ? value : null;
@@ -79,6 +91,12 @@ marin.draw = (name, attributes = {}, text = null) => {
   return element;
 };
 
+// A text of a stranger on one line, as `clean` of marin/site/wording.py: what is invisible or turns a line around is made visible.
+marin.clean = (text, limit = 300) => {
+  const line = text.slice(0, 4 * limit).trim().replace(/\s+/g, " ");
+  const characters = [...line.replace(/[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Cn}]/gu, "\ufffd")];
+  return characters.length > limit ? `${characters.slice(0, limit - 1).join("")}…` : characters.join("");
+};
 // A name that may break after a slash, and in long parts after a dash; its last part stands out.
 marin.breakable = (name) => {
   const cut = name.lastIndexOf("/") + 1;

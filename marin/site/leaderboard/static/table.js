@@ -59,7 +59,7 @@ class Table {
     if (!(first && isPlain)) this.fill();
     else this.adopt();
     this.pager(isPlain && first);
-    this.counted.textContent = this.shown.length === this.count ? `${marin.whole(this.count)} entries` : `${marin.whole(this.shown.length)} of ${marin.whole(this.count)} entries`;
+    this.counted.textContent = `${this.shown.length === this.count ? "" : `${marin.whole(this.shown.length)} of `}${marin.whole(this.count)} ${this.count === 1 ? "entry" : "entries"}`;
     this.markHeads();
     marin.writeState(this.state);
     if (mask !== this.mask) {
@@ -155,7 +155,7 @@ class Table {
         make("a", { href: `${marin.root}entries/${rows.key[index]}.html` }, ...marin.breakable(rows.name[index])),
         rows.record[index] ? make("span", { class: "mark record" }, "record") : null,
         state ? make("span", { class: `mark ${state}` }, state) : null,
-        make("span", { class: "sub" }, rows.author[index] + (rows.date[index] ? ` · ${rows.date[index]}` : "")),
+        make("span", { class: "sub" }, make("bdi", {}, rows.author[index]), rows.date[index] ? ` · ${rows.date[index]}` : null),
         rows.why[index] ? make("span", { class: "why" }, rows.why[index]) : null);
     }
     if (column === "quality") {
@@ -188,9 +188,16 @@ class Table {
 
   sortBy(column) {
     const [now, direction] = (this.state.get("sort") ?? "rank.up").split(".");
-    const starts = column === "date" || column === "rung" || marin.measures[column === "quality" ? this.quality : column]?.higher ? "down" : "up";
-    const next = now === column ? (direction === "up" ? "down" : "up") : starts;
-    this.set("sort", column === "rank" && next === "up" ? "" : `${column}.${next}`);
+    this.sortFrom(column, now === column ? (direction === "up" ? "down" : "up") : this.startsOf(column));
+  }
+
+  // The end of a column that is asked for first: the newest, the best checked, the best.
+  startsOf(column) {
+    return column === "date" || column === "rung" || marin.measures[column === "quality" ? this.quality : column]?.higher ? "down" : "up";
+  }
+
+  sortFrom(column, direction) {
+    this.set("sort", column === "rank" && direction === "up" ? "" : `${column}.${direction}`);
   }
 
   markHeads() {
@@ -234,7 +241,7 @@ class Table {
     const only = make("input", { type: "checkbox" });
     only.checked = Boolean(this.state.get("frontier"));
     only.addEventListener("change", () => this.set("frontier", only.checked ? "1" : ""));
-    this.sorter = make("select", { "aria-label": "Sort by", onchange: () => this.set("sort", `${this.sorter.value}.up`) }, ...this.columns.map((column, k) => make("option", { value: column }, this.table.tHead.rows[0].cells[k].textContent)));
+    this.sorter = make("select", { "aria-label": "Sort by", onchange: () => this.sortFrom(this.sorter.value, this.startsOf(this.sorter.value)) }, ...this.columns.map((column, k) => make("option", { value: column }, this.table.tHead.rows[0].cells[k].textContent)));
     const fields = FACETS.map(([facet, title]) => {
       const found = facet === "rung" ? Object.keys(marin.levels).slice(1) : [...new Set(this.rows[facet].filter((value) => value !== null))].sort((a, b) => (a.toLowerCase() < b.toLowerCase() ? -1 : 1));
       return this.field(title, facet, [["", "any"], ...found.slice(0, 400).map((value) => [value, value])]);
@@ -321,7 +328,7 @@ class Table {
       else {
         const best = chart.bestUnder(limit);
         if (best < 0) said.textContent = `No entry costs at most ${chart.cost.text(limit)} ${chart.cost.title.toLowerCase()}.`;
-        else said.replaceChildren(`Best under ${chart.cost.text(limit)} (${chart.cost.title}): `, make("a", { href: `${marin.root}entries/${this.rows.key[best]}.html` }, this.rows.name[best]),
+        else said.replaceChildren(`Best under ${chart.cost.text(limit)} (${chart.cost.title}): `, make("a", { href: `${marin.root}entries/${this.rows.key[best]}.html` }, make("bdi", {}, this.rows.name[best])),
           `, ${chart.quality.text(this.rows.measures[this.quality][best])} for ${chart.cost.text(this.rows.measures[chart.cost.key][best])}`);
       }
       chart.redraw();

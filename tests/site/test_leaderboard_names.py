@@ -1,0 +1,219 @@
+"""Names that are long, written from the right, or not what they seem, and figures on the border of a digit, in a real browser."""
+
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from leaderboard_pages import opened, serving
+
+from marin.site import wording
+from marin.site.leaderboard.build import build_site
+from marin.speedrun.results import Author, RunInfo, write_results
+
+TRACK = "tracks/fineweb-edu.html"
+ARABIC = "محمد"
+TURNED = "exe\u202egnp\u200b"
+
+
+def _run(bits_per_byte: float, day: int, **changes: Any) -> RunInfo:
+    seconds, peak = 100.0 * day, 312e12
+    values: dict[str, Any] = {
+        "author": Author(name="Somebody", affiliation="Independent"),
+        "description": "A run.",
+        "resources": {"accelerator_type": "A100", "gpu_count": 1},
+        "model_size": 1_125_000,
+        "model_flops": 0.0625 * seconds * peak,
+        "training_time": seconds,
+        "training_hardware_flops": seconds * peak,
+        "c4_en_bpb": bits_per_byte,
+        "run_completion_timestamp": f"2026-01-{day:02d} 00:00:00 UTC",
+    }
+    return RunInfo(**values | changes)
+
+
+@pytest.fixture(scope="module")
+def names_site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    root = tmp_path_factory.mktemp("names")
+    author = Author(name=ARABIC, affiliation="Independent")
+    runs = {
+        "l" * 200: _run(1.5, 2, author=Author(name="N" * 150, affiliation="Independent")),
+        "from_the_right": _run(1.40625, 3, author=author),
+        "نموذج/تجربة": _run(1.28125, 4),
+        f"odd/{TURNED}": _run(1.2, 5, resources={"accelerator_type": "A100", "gpu_count": 1, "note": TURNED}),
+    }
+    for name, info in runs.items():
+        write_results(root / "results" / name / "speedrun_results.json", info)
+    build_site([root / "results"], [], root / "site")
+    return root / "site"
+
+
+@pytest.fixture(scope="module")
+def names_address(names_site: pathlib.Path) -> Iterator[str]:
+    with serving(names_site) as base:
+        yield base
+
+
+def _keys(site: pathlib.Path) -> dict[str, str]:
+    entries = json.loads((site / "data" / "tracks" / "fineweb-edu.json").read_text())["entries"]
+    return {entry["name"]: entry["key"] for entry in entries}
+
+
+# Where the first of some characters is drawn, from the left, within an element.
+_LEFT_OF = """(element, text) => {
+  const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const at = node.data.indexOf(text);
+    if (at < 0) continue;
+    const range = document.createRange();
+    range.setStart(node, at);
+    range.setEnd(node, at + 1);
+    return range.getBoundingClientRect().left;
+  }
+}"""
+
+
+@pytest.mark.parametrize("query", ["", "?sort=date.down"])  # rows as they were built, and as scripts make them
+def test_date_beside_an_author_written_from_the_right_reads_from_the_left(
+    browser: Any, names_address: str, query: str
+) -> None:
+    with opened(browser, names_address, 600) as (page, problems):
+        page.goto(TRACK + query)
+        under = page.locator("#board tr", has_text="from_the_right").locator(".sub")
+        year, month, day = (under.evaluate(_LEFT_OF, text) for text in ("2026", "-01", "-03"))
+        assert under.evaluate(_LEFT_OF, ARABIC) < year < month < day
+        name = page.locator("#board tr", has_text="تجربة").locator("th a")
+        assert name.evaluate(_LEFT_OF, "نموذج") < name.evaluate(_LEFT_OF, "تجربة")
+        page.locator("#plot").focus()
+        for _ in range(2):
+            page.keyboard.press("ArrowRight")
+        assert problems == []
+
+
+def test_compared_names_and_settings_show_what_is_invisible_in_them(
+    browser: Any, names_address: str, names_site: pathlib.Path
+) -> None:
+    keys = _keys(names_site)
+    with opened(browser, names_address) as (page, problems):
+        page.goto(f"compare.html?runs={keys[f'odd/{TURNED}']},{keys['from_the_right']}")
+        page.wait_for_selector(".compare-table")
+        said = page.locator("#compare").inner_text()
+        assert wording.clean(TURNED) == "exe\ufffdgnp\ufffd"
+        assert said.count("exe\ufffdgnp\ufffd") == 3  # over both tables, and as a setting
+        assert not {"\u202e", "\u200b"} & set(said)
+        assert "exe\ufffdgnp\ufffd" in page.get_by_role("button", name="Remove").first.get_attribute("aria-label")
+        assert problems == []
+
+
+def test_a_name_of_one_long_word_leaves_the_other_columns_in_sight(
+    browser: Any, names_address: str, names_site: pathlib.Path
+) -> None:
+    entry = f"entries/{_keys(names_site)['l' * 200]}.html"
+    over = "(boxes) => boxes.map((box) => box.scrollWidth - box.clientWidth)"
+    with opened(browser, names_address) as (page, problems):
+        for path in ("index.html", TRACK, entry):
+            page.goto(path)
+            assert max(page.locator(".scroll:visible").evaluate_all(over)) <= 1, path
+        assert problems == []
+    with opened(browser, names_address, 360) as (page, problems):
+        page.goto(TRACK)
+        cells = "(cells) => cells.map((cell) => [...cell.querySelectorAll('*')].map((part) => part.getBoundingClientRect().right - cell.getBoundingClientRect().right))"
+        assert max(max(cell) for cell in page.locator("#board tbody th").evaluate_all(cells)) <= 1
+        assert problems == []
+
+
+def test_figures_on_the_border_of_a_digit_are_the_same_with_and_without_scripts(
+    browser: Any, names_address: str
+) -> None:
+    with opened(browser, names_address, java_script_enabled=False) as (page, _):
+        page.goto(TRACK)
+        built = page.locator("#board tbody tr", has_text="from_the_right").locator("td.num").all_inner_texts()
+    assert {"1.12 M", "6.2 %"} <= set(built)
+    values = [
+        1_125_000,
+        8_125_000,
+        2_125_000_000,
+        0.0625,
+        0.03125,
+        100.5,
+        1.125,
+        4500,
+        1.28125,
+        1e-5,
+        1.125e-7,
+        12_345.5,
+    ]
+    values += [1.125e18, 0, 99.95, 1e-300, 123456789, 9_999.5, 123_456 * 3600, 8888.25]
+    with opened(browser, names_address) as (page, problems):
+        page.goto(f"{TRACK}?sort=date.down")
+        made = page.locator("#board tbody tr", has_text="from_the_right").locator("td.num").all_inner_texts()
+        assert made == built
+        for unit, write in {
+            "count": wording.count,
+            "seconds": wording.duration,
+            "hours": wording.hours,
+            "percent": wording.percent,
+            "flops": wording.flops,
+            "plain": wording.bits,
+        }.items():
+            kept = {"count": lambda value: isinstance(value, int), "plain": lambda value: value < 1e4}
+            shown = [value for value in values if kept.get(unit, lambda _: True)(value)]
+            written = page.evaluate(
+                "([unit, values]) => values.map((value) => marin.write[unit](value))", [unit, shown]
+            )
+            assert written == [write(value) for value in shown], unit
+        assert problems == []
+
+
+def test_a_budget_with_a_comma_for_decimals_is_refused(browser: Any, names_address: str) -> None:
+    with opened(browser, names_address) as (page, problems):
+        page.goto(f"{TRACK}?x=training_time")
+        budget, said = page.get_by_label("Best under"), page.locator(".best-under")
+        for typed, words in (
+            ("2,5 min", "A budget is a number"),
+            ("12,34", "A budget is a number"),
+            ("1,000 s", "Best under 16.7 min"),
+            ("12.5 min", "Best under 12.5 min"),
+        ):
+            budget.fill(typed)
+            assert words in said.inner_text(), typed
+        assert problems == []
+
+
+def test_a_column_chosen_from_the_list_starts_as_one_chosen_by_its_head(browser: Any, names_address: str) -> None:
+    with opened(browser, names_address, 360) as (page, problems):
+        page.goto(TRACK)
+        for column, state in (("Date", "sort=date.down"), ("Verified", "sort=rung.down"), ("Entry", "sort=name.up")):
+            page.get_by_label("Sort by").select_option(label=column)
+            assert page.url.endswith(state)
+        page.get_by_label("Sort by").select_option(label="Rank")
+        assert "sort" not in page.url
+        assert problems == []
+
+
+def test_entries_are_added_and_removed_by_keys_alone(
+    browser: Any, names_address: str, names_site: pathlib.Path
+) -> None:
+    from playwright.sync_api import expect
+
+    focused = "[document.activeElement.tagName, document.activeElement.getAttribute('aria-label')]"
+    with opened(browser, names_address) as (page, problems):
+        page.goto(f"compare.html?runs={_keys(names_site)['from_the_right']}")
+        page.wait_for_selector(".compare-table")
+        heads = page.locator(".compare-table").first.locator("thead th")
+        page.get_by_label("Add an entry").focus()
+        page.keyboard.type("somebody odd")
+        page.locator(".found button").wait_for()
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(heads).to_have_count(3)
+        assert page.evaluate(focused) == ["INPUT", "Add an entry"]
+        page.keyboard.type("nobody has this")
+        page.get_by_text("No other entry has these words").wait_for()
+        page.get_by_role("button", name="Remove").first.focus()
+        page.keyboard.press("Enter")
+        expect(heads).to_have_count(2)
+        assert page.evaluate(focused) == ["INPUT", "Add an entry"]
+        assert page.get_by_role("button", name="Remove").bounding_box()["width"] < 40
+        assert problems == []
