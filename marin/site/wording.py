@@ -8,6 +8,7 @@ import functools
 import math
 import re
 import unicodedata
+from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 import markupsafe
@@ -130,6 +131,16 @@ def percent(value: float | None) -> str | None:
 
 def bits(value: float | None) -> str | None:
     return None if value is None else f"{value:.4f}" if abs(value) < 1e4 else f"{value:.3g}"
+
+
+def tick_texts(values: Sequence[float], write: Callable[[float, int], str]) -> list[str]:
+    """What stands at an axis's ticks: `write` of each with four digits, or as many as tell them apart."""
+    texts: list[str] = []
+    for digits in range(4, 16):
+        texts = [write(value, digits) for value in values]
+        if len(set(texts)) == len(set(values)):
+            break
+    return texts
 
 
 def _three_digits(value: float) -> str:

@@ -21,7 +21,7 @@ def lead(site: Site, request: Request) -> Response:
     """Raises:
     HTTPException: 400 without a path, 403 or 404 where it leads nowhere that is shown.
     """
-    path = text_of(request, "path").strip()
+    path = text_of(request, "path", 10_000)
     if not path:
         raise HTTPException(
             400, "Say what to show: /experiment?path=experiments/NAME.json, or the path of a step's output."

@@ -8,10 +8,11 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import markupsafe
 
+from marin.site import wording
 from marin.site.browser import shown
 from marin.site.browser.metrics import Run, Series
 
@@ -122,19 +123,19 @@ class _Frame:
             f"{self.x(x):.1f}", f"{self.y(y):.1f}"
         )
 
-    def axes(self, x_ticks: Iterable[float], y_ticks: Iterable[float]) -> markupsafe.Markup:
+    def axes(self, x_ticks: Sequence[float], y_ticks: Sequence[float]) -> markupsafe.Markup:
         parts = []
-        for value in y_ticks:
+        for value, written in zip(y_ticks, wording.tick_texts(y_ticks, _tick), strict=True):
             y = f"{self.y(value):.1f}"
             parts.append(
                 markupsafe.Markup(
                     '<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/><text class="tick end" x="{}" y="{}">{}</text>'
-                ).format(_LEFT, _WIDTH - _RIGHT, y, y, _LEFT - 7, f"{self.y(value) + 4:.1f}", _tick(value))
+                ).format(_LEFT, _WIDTH - _RIGHT, y, y, _LEFT - 7, f"{self.y(value) + 4:.1f}", written)
             )
-        for value in x_ticks:
+        for value, written in zip(x_ticks, wording.tick_texts(x_ticks, _tick), strict=True):
             parts.append(
                 markupsafe.Markup('<text class="tick middle" x="{}" y="{}">{}</text>').format(
-                    f"{min(max(self.x(value), _LEFT + 4), _WIDTH - 22):.1f}", _HEIGHT - 11, _tick(value)
+                    f"{min(max(self.x(value), _LEFT + 4), _WIDTH - 22):.1f}", _HEIGHT - 11, written
                 )
             )
         base = _HEIGHT - _BOTTOM
@@ -231,10 +232,10 @@ def _range(values: Sequence[float]) -> tuple[float, float, int]:
     return low, high, outside
 
 
-def _tick(value: float) -> str:
+def _tick(value: float, digits: int) -> str:
     if value == 0:
         return "0"
     for limit, unit in ((1e9, "B"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= limit:
-            return f"{value / (1e3 if unit == 'k' else limit):.4g}{unit}"
-    return f"{value:.4g}"
+            return f"{value / (1e3 if unit == 'k' else limit):.{digits}g}{unit}"
+    return f"{value:.{digits}g}"

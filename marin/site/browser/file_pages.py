@@ -121,7 +121,11 @@ def _experiment_address(site: Site, place: Place) -> str | None:
 
 
 def _json_view(place: Place, request: Request) -> tuple[str, dict[str, Any]]:
-    query, pointer, number = text_of(request, "q"), text_of(request, "at", 4000), max(1, number_of(request, "page", 1))
+    query, pointer, number = (
+        text_of(request, "q"),
+        request.query_params.get("at", ""),
+        max(1, number_of(request, "page", 1)),
+    )
     values: dict[str, Any] = {"q": query, "at": pointer, "number": number, "pages": 1, "problem": "", "matches": None}
     values["page_link"] = lambda wanted: with_query(place.url(), at=pointer, q=query, page=wanted)
     if place.status.st_size > json_view.MAX_BYTES:

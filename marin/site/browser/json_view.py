@@ -179,6 +179,20 @@ def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
             yield pointer, item
 
 
+def texts(value: Any) -> Iterator[str]:
+    """Every key and every text in `value`, as a person reads it."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            yield from item
+            waiting.extend(item.values())
+        elif isinstance(item, list):
+            waiting.extend(item)
+
+
 def _plain(value: Any) -> str:
     try:
         return json.dumps(value)

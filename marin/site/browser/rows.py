@@ -11,6 +11,7 @@ import collections
 import dataclasses
 import io
 import json
+import math
 import os
 import threading
 import time
@@ -19,6 +20,8 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import zstandard
+
+from marin.site.browser import json_view
 
 PAGE = 50
 _ROW_BYTES = 1_000_000
@@ -89,7 +92,12 @@ class _Limit:
     def __init__(self) -> None:
         self.rows_passed = 0  # also those before the page
         self._bytes = 0
-        self._deadline = time.monotonic() + _SEARCH_SECONDS
+        self._deadline = math.inf
+
+    def begin(self) -> None:
+        """The page's first row is reached: what was passed before has a limit of its own, or a late search would never go on."""
+        if self._deadline == math.inf:
+            self._deadline = time.monotonic() + _SEARCH_SECONDS
 
     def is_used_up(self, length: int) -> bool:
         self._bytes += length
@@ -110,6 +118,8 @@ def _lines(file: io.FileIO, name: str, first: int, limit: _Limit) -> Generator[t
         deadline = time.monotonic() + _SKIP_SECONDS
         while line := stream.readline(_ROW_BYTES):
             length, ending = len(line), line.endswith(b"\n")
+            if number + 1 >= first:
+                limit.begin()
             while not ending and (more := stream.readline(_ROW_BYTES)):
                 length, ending = length + len(more), more.endswith(b"\n")
                 if packed and number + 1 >= first and limit.is_used_up(len(more)):
@@ -188,7 +198,9 @@ def _holds(line: bytes, query: str) -> bool:
     if "\\" not in text:  # nothing is written as an escape, so the line is what a person sees
         return False
     try:
-        return wanted in json.dumps(json.loads(text), ensure_ascii=False).casefold()
+        value = json.loads(text)
+        written = json.dumps(value, ensure_ascii=False)
+        return any(wanted in part.casefold() for part in (written, *json_view.texts(value)))
     except (ValueError, RecursionError):
         return False
 

@@ -5,6 +5,7 @@ A page has room for the first columns; a row that is opened shows all of them.
 
 import dataclasses
 import io
+import math
 import time
 from typing import Any
 
@@ -76,7 +77,7 @@ def _page(table: Any, group: int, first: int, wanted: str) -> TablePage:
     first = min(max(first, 0), sizes[group] if sizes else 0)
     rows: list[TableRow] = []
     following: tuple[int, int] | None = None
-    deadline = time.monotonic() + _SEARCH_SECONDS
+    deadline = math.inf  # begins at the first row that is looked at, or a late search would never go on
     number, start = group, first
     while number < len(sizes) and following is None:
         before = sum(sizes[:number])
@@ -85,6 +86,7 @@ def _page(table: Any, group: int, first: int, wanted: str) -> TablePage:
             if position + batch.num_rows <= start:
                 position += batch.num_rows
                 continue
+            deadline = min(deadline, time.monotonic() + _SEARCH_SECONDS)
             skip = max(0, start - position)
             for index, value in enumerate(_values(batch.slice(skip)), start=position + skip):
                 if len(rows) == PAGE:

@@ -123,6 +123,11 @@ def draw_curve(title: str, series: list[tuple[int, float]]) -> Curve:
     def y(value: float) -> float:
         return round(_TOP + (high - value) / (high - low) * (_HEIGHT - _TOP - _BOTTOM), 1)
 
+    x_ticks, y_ticks = _nice(first, last, 6), _nice(low, high, 5)
+    steps = [wording.count(step) or "" for step in x_ticks]
+    if len(set(steps)) < len(steps):
+        steps = [f"{step:,.0f}" for step in x_ticks]
+    levels = wording.tick_texts(y_ticks, lambda value, digits: f"{value:.{digits}g}")
     text = (
         f"{title} over {len(series)} steps: from {series[0][1]:.4g} at step {series[0][0]} to {series[-1][1]:.4g} at step "
         f"{series[-1][0]}, between {min(v for _, v in series):.4g} and {max(v for _, v in series):.4g}."
@@ -131,8 +136,8 @@ def draw_curve(title: str, series: list[tuple[int, float]]) -> Curve:
         title=title,
         series=tuple(thinned),
         points=" ".join(f"{x(step):g},{y(value):g}" for step, value in thinned),
-        x_ticks=tuple(Tick(x(step), wording.count(step) or "") for step in _nice(first, last, 6)),
-        y_ticks=tuple(Tick(y(value), f"{value:.4g}") for value in _nice(low, high, 5)),
+        x_ticks=tuple(Tick(x(step), written) for step, written in zip(x_ticks, steps, strict=True)),
+        y_ticks=tuple(Tick(y(value), written) for value, written in zip(y_ticks, levels, strict=True)),
         text=text,
     )
 
