@@ -108,6 +108,24 @@ def test_markdown_is_drawn_and_markup_stays_text(browser, served):
         assert page.title() == f"Chat with {NAME}" and not complaints
 
 
+def test_a_page_that_was_open_before_its_server_answers_once_it_is_there(browser, served):
+    page = browser.new_page()
+    page.route("**/v1/models", lambda route: route.abort())
+    page.goto(served.url)
+    page.get_by_text("The server cannot be reached.").wait_for()
+    page.get_by_text("Settings").click()
+    page.get_by_label("Longest answer").fill("8")
+    _send(page, "the cat")
+    page.get_by_text("The server cannot be reached. Retry when it runs.").wait_for()
+    page.unroute_all()
+    page.get_by_role("button", name="Retry").click()
+    page.locator(".message.assistant .body").wait_for()
+    page.get_by_role("button", name="Retry").wait_for()
+    assert page.get_by_role("heading", name=NAME, exact=True).is_visible()
+    assert page.locator("#problem").inner_text() == ""
+    page.close()
+
+
 def test_products_in_an_answer_keep_their_stars(browser, served):
     products = "7*8 is 56 and 3*4 is 12, 2 *3 * 4 is 24"
     with opened(browser, served) as (page, _):

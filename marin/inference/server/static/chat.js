@@ -153,6 +153,7 @@ async function answer() {
   let item = null, frame = 0, isCut = false;
   const drawSoon = () => { frame ||= requestAnimationFrame(() => { frame = 0; if (item) draw(item, reply); }); };
   try {
+    if (model === null) await introduce();
     const response = await fetch("/v1/chat/completions", {
       method: "POST",
       headers: { "content-type": "application/json" },
@@ -271,11 +272,16 @@ box.addEventListener("keydown", (event) => {
 });
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") stop(); });
 
-try {
+// Which model answers: asked at first, and again before a message where the server was not there yet.
+async function introduce() {
   const answered = await fetch("/v1/models");
   model = (await answered.json()).data[0].id;
   byId("model").textContent = model;
   document.title = `Chat with ${model}`;
+}
+
+try {
+  await introduce();
 } catch {
   problem.textContent = "The server cannot be reached.";
 }
