@@ -7,7 +7,7 @@ from marin.gpt2.places import Places
 from marin.gpt2.report import Report, closing, environment_figures, limit_of_core, verdict
 from marin.gpt2.sections import shown
 from marin.site import pages, wording
-from marin.site.leaderboard.curves import Curve, draw_curve, read_curves
+from marin.site.leaderboard.curves import Curve, draw_curve, figure_of, read_curves
 from marin.storage import files
 from marin.tracking.run_record import RunRecord
 
@@ -42,7 +42,8 @@ def _curves(log: Path) -> list[Curve]:
     record = RunRecord.open(log.parent)
     drawn = []
     for event, key, title in _MEASURED:
-        series = sorted({entry["step"]: entry[key] for entry in record.of(event) if key in entry}.items())
+        last = {entry["step"]: figure_of(entry.get(key)) for entry in record.of(event) if key in entry}
+        series = sorted((step, value) for step, value in last.items() if value is not None)
         if len({value for _, value in series}) > 1:
             drawn.append(draw_curve(title, series))
     return drawn + read_curves(log)

@@ -109,3 +109,18 @@ def test_report_page_shows_what_rl_reached_and_figures_that_can_be_read(
     assert page.evaluate(_FIGURES_OUT_OF_THEIR_LINE) == []
     assert page.get_by_text("-0.0005904", exact=True).evaluate(_NUM_LINES) == 1
     page.close()
+
+
+def test_report_page_of_a_run_that_diverged_draws_what_was_finite(tmp_path: Path) -> None:
+    places = Places(str(tmp_path))
+    run = places.checkpoints("base", "d4")
+    (run / "checkpoints" / "step-00000020").mkdir(parents=True)
+    (run / "run.json").write_text("{}")
+    # As the engine writes them: what is no number stands as a text.
+    measured = {5: 3.0, 10: 2.5, 15: "nan", 20: "inf"}
+    events: list[dict[str, Any]] = [{"event": "evaluation", "step": step, "val_bpb": v} for step, v in measured.items()]
+    events += [{"event": "step", "step": i, "loss": 8 - i / 10 if i < 15 else "nan"} for i in range(20)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    report_section(places, "Base model training", {"val_bpb": 2.5})
+    page = write_page(places, collect(places, None)).read_text()
+    assert "Validation, bits per byte over 2 steps: from 3 at step 5 to 2.5 at step 10" in page

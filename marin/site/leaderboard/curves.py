@@ -98,12 +98,13 @@ def _read_steps(path: pathlib.Path) -> dict[int, dict[str, float]]:
                 continue
             step = event.get("step")
             if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 1 << 53:
-                found = {key: _figure(event.get(key)) for key, _ in _SHOWN}
+                found = {key: figure_of(event.get(key)) for key, _ in _SHOWN}
                 steps[step] = {key: value for key, value in found.items() if value is not None}
     return steps
 
 
-def _figure(value: object) -> float | None:
+def figure_of(value: object) -> float | None:
+    """A number of a log as one that can be drawn; None for anything else, such as the "nan" of a run that diverged."""
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e12:
         return None
     # What is too small for a picture is zero: a range of such figures has no ticks.
