@@ -1,6 +1,7 @@
 """What a search through rows finds and where it goes on, parts of JSON under odd keys, and axes whose ticks can be told apart."""
 
 import gzip
+import html
 import json
 import pathlib
 import re
@@ -78,3 +79,22 @@ def test_ticks_of_an_axis_can_be_told_apart() -> None:
     curve = curves.draw_curve("Loss", [(int(step), value) for step, value in zip(series.steps, series.values)])
     for ticks in (curve.x_ticks, curve.y_ticks):
         assert len({tick.text for tick in ticks}) == len(ticks) > 2
+
+
+def test_curve_of_a_long_run_ends_at_its_last_value_and_its_average_is_that_of_all_values() -> None:
+    series = metrics.Series()
+    for step in range(50_003):
+        series.steps.append(step)
+        series.values.append(10.0 if step % 10 == 0 else 1.0 + 0.001 * (step % 7))
+    chart = charts.draw("loss", series)
+    last = series.values[-1]
+    assert chart.latest == f"{last:.5g}"
+    assert f"{last:.5g} at step 50,002, lowest 1, highest 10" in str(chart.svg)
+    x, _, step, average = json.loads(html.unescape(re.findall(r'data-points="([^"]+)"', str(chart.svg))[0]))[-1]
+    assert (x, step) == (430.0, "50,002")
+    assert float(average) == pytest.approx(sum(series.values) / len(series.values), rel=0.02)
+    # A few values far off are left out of the scale, and each of them is counted.
+    for step in range(0, 50_003, 25_000):
+        for near in range(3):
+            series.values[step + near] = 1000.0
+    assert "9 values beyond the scale" in charts.draw("loss", series).note

@@ -55,17 +55,18 @@ def of_run(run: Run) -> tuple[list[Chart], list[Chart]]:
 def draw(title: str, series: Series, dots: bool = False) -> Chart:
     """One figure over the steps: what was measured in a thin line, and its moving average in a strong one."""
     title = shown.name(title, 60)
-    points = [(x, y) for x, y in zip(series.steps, series.values) if math.isfinite(y) and math.isfinite(x)]
-    lost = len(series.values) - len(points)
-    points = thinned(points, _MOST_DRAWN)
+    measured = [(x, y) for x, y in zip(series.steps, series.values) if math.isfinite(y) and math.isfinite(x)]
+    lost = len(series.values) - len(measured)
+    points = thinned(measured, _MOST_DRAWN)
     if not points:
         return Chart(
             title, markupsafe.Markup(""), "—", f"{lost} values, none of them finite" if lost else "no values", ()
         )
     xs, ys = [x for x, _ in points], [y for _, y in points]
-    smooth = _smooth(ys) if _is_noisy(ys) and not dots else None
+    smooth = _smooth(_averaged(measured, _MOST_DRAWN)) if _is_noisy(ys) and not dots else None
     is_log = _wants_log(ys)
-    low, high, outside = (min(ys), max(ys), 0) if is_log else _range(ys)
+    low, high = (min(ys), max(ys)) if is_log else _range(ys)
+    outside = sum(y < low or y > high for _, y in measured)
     notes = ["logarithmic scale"] if is_log else []
     if lost:
         notes.append(f"{lost:,} value{'s' if lost != 1 else ''} not finite")
@@ -82,7 +83,7 @@ def draw(title: str, series: Series, dots: bool = False) -> Chart:
     body.append(frame.line(thin, "raw" if smooth else "line"))
     followed = thin
     if smooth:
-        followed = _sampled(list(zip(xs, smooth)), _MOST_POINTS)
+        followed = _sampled(smooth, _MOST_POINTS)
         body.append(frame.line(followed, "line"))
     if dots or len(points) <= 30:
         body += [frame.dot(x, y) for x, y in thin[:_MOST_POINTS]]
@@ -179,16 +180,23 @@ def _wants_log(values: Sequence[float]) -> bool:
 
 
 def thinned(points: Sequence[tuple[float, float]], most: int) -> list[tuple[float, float]]:
-    """At most `most` points: the lowest and the highest of each stretch, so that no spike is lost."""
+    """At most `most` points: the first, the last, and the lowest and the highest of each stretch, so that no spike is lost."""
     if len(points) <= most:
         return list(points)
-    kept: list[tuple[float, float]] = []
-    stretches = most // 2
+    kept = [points[0]]
+    inner, stretches = points[1:-1], most // 2 - 1
     for index in range(stretches):
-        part = points[index * len(points) // stretches : (index + 1) * len(points) // stretches]
+        part = inner[index * len(inner) // stretches : (index + 1) * len(inner) // stretches]
         low, high = min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1])
         kept += [low, high] if low[0] <= high[0] else [high, low]
-    return kept
+    return [*kept, points[-1]]
+
+
+def _averaged(points: Sequence[tuple[float, float]], most: int) -> list[tuple[float, float]]:
+    """At most `most` points: the last step and the mean of each stretch. Of its extremes no average could be made."""
+    size = -(-len(points) // most)  # of each, as all must weigh the same
+    parts = [points[first : first + size] for first in range(0, len(points), size)] if size > 1 else []
+    return [(part[-1][0], math.fsum(y for _, y in part) / len(part)) for part in parts] or list(points)
 
 
 def _sampled(points: Sequence[tuple[float, float]], most: int) -> list[tuple[float, float]]:
@@ -203,19 +211,19 @@ def _is_noisy(values: Sequence[float]) -> bool:
     return len(values) > 60 and moved > 4 * (max(values) - min(values))
 
 
-def _smooth(values: Sequence[float]) -> list[float]:
+def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """An exponential moving average over about a fiftieth of the run, without the usual pull towards its start."""
-    keep = 1 - 2 / (max(8, len(values) // 50) + 1)
+    keep = 1 - 2 / (max(8, len(points) // 50) + 1)
     total = weight = 0.0
     smooth = []
-    for value in values:
+    for x, value in points:
         total, weight = keep * total + (1 - keep) * value, keep * weight + (1 - keep)
-        smooth.append(total / weight)
+        smooth.append((x, total / weight))
     return smooth
 
 
-def _range(values: Sequence[float]) -> tuple[float, float, int]:
-    """The scale, and how many values lie beyond it: a few spikes must not flatten everything else."""
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    """The scale: a few spikes must not flatten everything else."""
     ordered = sorted(values)
     low, high = ordered[0], ordered[-1]
     if len(ordered) >= 50:
@@ -225,11 +233,10 @@ def _range(values: Sequence[float]) -> tuple[float, float, int]:
             high = inner_high + 0.25 * span
         if span > 0 and inner_low - low > 1.5 * span:
             low = inner_low - 0.25 * span
-    outside = sum(value < low or value > high for value in values)
     if low == high:
         pad = abs(low) * 0.05 or 1.0
-        return low - pad, high + pad, 0
-    return low, high, outside
+        return low - pad, high + pad
+    return low, high
 
 
 def _tick(value: float, digits: int) -> str:
