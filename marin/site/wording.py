@@ -133,6 +133,11 @@ def bits(value: float | None) -> str | None:
     return None if value is None else f"{value:.4f}" if abs(value) < 1e4 else f"{value:.3g}"
 
 
+def margin(value: float) -> str:
+    """Half of an interval: one digit, or two where the first is 1, after which a second one is up to half as much again."""
+    return f"{value:.{2 if f'{value:.1e}'[0] == '1' else 1}g}"
+
+
 def tick_texts(values: Sequence[float], write: Callable[[float, int], str]) -> list[str]:
     """What stands at an axis's ticks: `write` of each with four digits, or as many as tell them apart."""
     texts: list[str] = []

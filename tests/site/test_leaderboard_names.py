@@ -145,6 +145,8 @@ def test_figures_on_the_border_of_a_digit_are_the_same_with_and_without_scripts(
         12_345.5,
     ]
     values += [1.125e18, 0, 99.95, 1e-300, 123456789, 9_999.5, 123_456 * 3600, 8888.25]
+    # Halves as people write them, which as numbers lie a little above or below.
+    values += [1.00005, 1.00015, 1.00025, 0.0005, 1.005, 2.675, 1.115e9, 8.345e18, 0.00125, 0.03415, 3601.5]
     with opened(browser, names_address) as (page, problems):
         page.goto(f"{TRACK}?sort=date.down")
         made = page.locator("#board tbody tr", has_text="from_the_right").locator("td.num").all_inner_texts()
@@ -163,6 +165,10 @@ def test_figures_on_the_border_of_a_digit_are_the_same_with_and_without_scripts(
                 "([unit, values]) => values.map((value) => marin.write[unit](value))", [unit, shown]
             )
             assert written == [write(value) for value in shown], unit
+        margins = [0.0131, 0.0149, 0.0199, 0.02, 0.00996, 9.96e-5, 1.25e-4, 1.04e-5, 3.6e-7, 0.0, 1.0, 0.25, 2.5e-6]
+        written = page.evaluate("(values) => values.map((value) => marin.write.margin(value))", margins)
+        assert written == [wording.margin(value) for value in margins]
+        assert written[:3] == ["0.013", "0.015", "0.02"]
         assert problems == []
 
 

@@ -341,12 +341,12 @@ _LEVELS: dict[str | None, int] = {None: 0, **{rung: level for level, rung in enu
 @functools.cache
 def _environment() -> jinja2.Environment:
     filters = {
-        name: getattr(wording, name) for name in ("clean", "count", "flops", "duration", "percent", "bits", "breakable")
+        name: getattr(wording, name)
+        for name in ("clean", "count", "flops", "duration", "percent", "bits", "breakable", "margin")
     }
     made = pages.environment(_HERE / "templates", filters | {
         "thousands": lambda value: f"{value:,}",
         "lower_first": track_page.lower_first,
-        "margin": lambda value: f"{value:.1g}",
         "exact": lambda value: f"{value:.6g}",
         "uuid": lambda key: str(uuid.uuid5(_SPACE, key)),
     })  # fmt: skip

@@ -1,30 +1,32 @@
 // Figures as marin/site/wording.py writes them; tests/site compares the two in a browser.
 const SUPERSCRIPTS = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
 const raised = (exponent) => [...String(exponent)].map((digit) => SUPERSCRIPTS[digit]).join("");
-// Halves go to the even digit, as Python's do; `toFixed` and its kin round them up, so that a figure would change where scripts run.
-const written = (options) => {
-  const formats = new Map(); // each is made once, which takes longer than all of its uses
-  return (value, digits) => {
-    if (!formats.has(digits)) formats.set(digits, new Intl.NumberFormat("en-US", { ...options, minimumFractionDigits: digits, maximumFractionDigits: digits, roundingMode: "halfEven" }));
-    return formats.get(digits).format(value);
-  };
+const grouping = new Intl.NumberFormat("en-US"); // made once: `toLocaleString` looks its own up at every call
+// Exact halves go to the even digit, as Python's do; `toFixed` and `toExponential` alone round them up, so that a figure would
+// change where scripts run. With a hundred decimals a figure that people compare is written as it is, to its last digit.
+const evenly = (exact, digits, rounded) => {
+  const dot = exact.indexOf(".");
+  const kept = exact.slice(0, digits ? dot + 1 + digits : dot);
+  return dot > 0 && /[02468]$/.test(kept) && /^50*(e|$)/.test(exact.slice(dot + 1 + digits)) ? kept : rounded;
 };
-const fixed = written({ useGrouping: false });
-const scientific = written({ notation: "scientific" });
-const grouped = written({});
-const exponential = (value, digits) => scientific(value, digits).replace(/E(-?)(\d+)$/, (_, sign, power) => `e${sign || "+"}${power.padStart(2, "0")}`);
-marin.whole = (value) => grouped(value, 0);
+const fixed = (value, digits) => evenly(value.toFixed(100), digits, value.toFixed(digits));
+const scientific = (value, digits) => {
+  const [rounded, power] = value.toExponential(digits).split("e");
+  return `${evenly(value.toExponential(100), digits, rounded)}e${power}`;
+};
+marin.whole = (value) => grouping.format(Number(fixed(value, 0)));
+const exponential = (value, digits) => scientific(value, digits).replace(/e([+-])(\d)$/, "e$10$2");
 // As Python's "#.3g" below a hundred.
 const threeDigits = (value) => {
   if (Math.abs(value) >= 99.95) return marin.whole(value);
-  const power = value === 0 ? 0 : Number(scientific(value, 2).split("E")[1]);
+  const power = value === 0 ? 0 : Number(scientific(value, 2).split("e")[1]);
   return power < -4 ? exponential(value, 2) : fixed(value, 2 - power);
 };
 
 marin.write = {
   flops(value) {
     if (value === 0) return "0";
-    const [mantissa, exponent] = scientific(value, 2).split("E");
+    const [mantissa, exponent] = scientific(value, 2).split("e");
     return `${mantissa}×10${raised(Number(exponent))}`;
   },
   seconds(value) {
@@ -40,7 +42,11 @@ marin.write = {
   },
   percent: (value) => `${fixed(100 * value, 1)} %`,
   plain: (value) => (Math.abs(value) < 1e4 ? fixed(value, 4) : String(Number(scientific(value, 2)))),
-  margin: (value) => (value !== 0 && Math.abs(value) < 9.5e-5 ? exponential(value, 0) : String(Number(scientific(value, 0)))),
+  margin(value) {
+    const digits = scientific(value, 1).startsWith("1") ? 1 : 0;
+    const text = scientific(value, digits);
+    return value !== 0 && Number(text.split("e")[1]) < -4 ? exponential(value, digits).replace(".0e", "e") : String(Number(text));
+  },
 };
 marin.raised = raised;
 
