@@ -5,7 +5,7 @@ from typing import Any
 
 import optax
 
-from marin.optim.config import OptimizerConfig, check_range, clip
+from marin.optim.config import LEAST_EPSILON, OptimizerConfig, check_range, clip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +48,6 @@ def check_adam_fields(config: Any, *more_rates: str) -> None:
     """
     for field in ("beta1", "beta2", *more_rates):
         check_range(field, getattr(config, field), at_least=0.0, below=1.0)
-    check_range("epsilon", config.epsilon, above=0.0)
+    check_range("epsilon", config.epsilon, at_least=LEAST_EPSILON)
     if config.max_grad_norm is not None:
         check_range("max_grad_norm", config.max_grad_norm, above=0.0)

@@ -13,6 +13,8 @@ from marin.optim.schedule import PowerSchedule, Schedule, build_schedule, find_d
 
 OMIT_DEFAULT = {"marin.omit_default": True}
 _HEAD, _TABLES = "lm_head", ("position", "positions", "wte", "wpe")
+# The least epsilon: below it a float32 is zero, or taken for it, and a gradient of zero is divided by nothing.
+LEAST_EPSILON = 2.0**-126
 _SHAPE = re.compile(r"_[A-Z]+$")
 
 

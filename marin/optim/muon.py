@@ -13,7 +13,7 @@ import optax
 
 from marin.errors import ConfigError
 from marin.optim.adamw import adamw, check_adam_fields
-from marin.optim.config import OptimizerConfig, by_name, check_range, is_hidden_matrix
+from marin.optim.config import LEAST_EPSILON, OptimizerConfig, by_name, check_range, is_hidden_matrix
 from marin.optim.orthogonalize import QUINTIC, Coefficients, orthogonalize_all
 
 
@@ -54,7 +54,7 @@ class MuonConfig(OptimizerConfig):
         check_range("adam_lr", self.adam_lr, above=0.0)
         check_range("momentum", self.momentum, at_least=0.0, below=1.0)
         check_range("backend_steps", self.backend_steps, at_least=1, whole=True)
-        check_range("muon_epsilon", self.muon_epsilon, above=0.0)
+        check_range("muon_epsilon", self.muon_epsilon, at_least=LEAST_EPSILON)
         if self.adam_weight_decay is not None:
             check_range("adam_weight_decay", self.adam_weight_decay, at_least=0.0)
         if self.lr not in (0.02, self.learning_rate):

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from marin.errors import ConfigError
 from marin.optim.cautious import add_cautious_decay
-from marin.optim.config import check_range
+from marin.optim.config import LEAST_EPSILON, check_range
 from marin.optim.muon import MuonConfig, scale_by_muon, shape_scale
 from marin.optim.orthogonalize import COEFFICIENTS
 
@@ -42,7 +42,7 @@ class NorMuonConfig(MuonConfig):
         super().__post_init__()
         if self.variance_beta is not None:
             check_range("variance_beta", self.variance_beta, at_least=0.0, below=1.0)
-        check_range("variance_epsilon", self.variance_epsilon, above=0.0)
+        check_range("variance_epsilon", self.variance_epsilon, at_least=LEAST_EPSILON)
         if self.coefficients not in COEFFICIENTS:
             raise ConfigError(f"`coefficients` is {self.coefficients!r}: use one of {', '.join(COEFFICIENTS)}")
 

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
-from marin.optim.config import OptimizerConfig, by_name, check_range, parameter_role
+from marin.optim.config import LEAST_EPSILON, OptimizerConfig, by_name, check_range, parameter_role
 from marin.optim.orthogonalize import QUINTIC, orthogonalize_all
 
 
@@ -49,8 +49,9 @@ class ScionConfig(OptimizerConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range("alpha", self.alpha, above=0.0, at_most=1.0)
-        for field in ("hidden_radius", "head_radius", "embedding_radius", "other_radius", "epsilon"):
+        for field in ("hidden_radius", "head_radius", "embedding_radius", "other_radius"):
             check_range(field, getattr(self, field), above=0.0)
+        check_range("epsilon", self.epsilon, at_least=LEAST_EPSILON)
         check_range("backend_steps", self.backend_steps, at_least=1, whole=True)
 
     def build(self, model: object, num_train_steps: int) -> optax.GradientTransformation:

@@ -55,7 +55,7 @@ def spoiled_state(config: TrainLmConfig, step: int, loss: float, grad_norm: floa
     return NonFiniteLossError(
         f"at step {step} the optimizer ({type(config.train.build_optimizer()).__name__}) made numbers that are not finite, though the"
         f" loss {loss} and the gradient norm {grad_norm} are; only checkpoints from before that step are kept.\n"
-        "  the same settings come to it again: change the optimizer or its settings, and begin from the last checkpoint with"
+        "  the same settings come to it again: change the optimizer or its settings, and begin anew or from the last checkpoint with"
         " `initialize_from_checkpoint_path`"
     )
 

@@ -7,11 +7,13 @@ import numpy as np
 import optax
 import pytest
 
+from marin.errors import ConfigError
 from marin.models import LlamaConfig
-from marin.optim import AdamConfig, skip_bad_steps
+from marin.optim import AdamConfig, MuonConfig, skip_bad_steps
 from marin.optim.ademamix import AdemamixConfig
 from marin.optim.config import is_hidden_matrix, map_with_path
 from marin.optim.muon import shape_scale
+from marin.optim.scion import ScionConfig
 from marin.training.warm_start import with_fresh_schedules
 
 
@@ -71,6 +73,17 @@ def test_adamw_decays_matrices_only_unless_told_otherwise(model):
     assert shrunk(weight_decay_modules="mlp_norm", default_weight_decay_mask=False) == {"blocks.0.mlp_norm.weight_D"}
     both = shrunk(weight_decay_modules="mlp_norm", default_weight_decay_mask=True)
     assert both == shrunk() | {"blocks.0.mlp_norm.weight_D"}
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-50, 1e-39])
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [(AdamConfig, "epsilon"), (MuonConfig, "epsilon"), (MuonConfig, "muon_epsilon"), (ScionConfig, "epsilon")],
+)
+def test_epsilon_that_is_zero_in_float32_is_refused(kind, field, epsilon):
+    with pytest.raises(ConfigError, match=f"`{field}` is .*at least 1.17549e-38"):
+        kind(**{field: epsilon})
+    kind(**{field: 1e-30})
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e6])
