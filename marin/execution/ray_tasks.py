@@ -25,6 +25,12 @@ from marin.execution.task import StepTask
 
 # How often a step is started again after its node or its worker was lost.
 RESTARTS = 20
+# And after Ray ended it because its node ran out of memory, which another step of the node may have used up, or the step itself.
+RESTARTS_WITHOUT_MEMORY = 2
+_SHORT_OF_MEMORY = (
+    "its node ran out of memory {} times: give it a larger node, or ask for more processors in `resources`, so that fewer steps"
+    " share one"
+)
 # Steps that wait for a place in the cluster, or run; each costs the driver a thread.
 MOST_AT_ONCE = 256
 _POLL = 0.2
@@ -33,6 +39,10 @@ _SECONDS_TO_LOOK = 2
 _SECONDS_TO_LEARN_OF_A_LOSS = 45.0
 # A node that goes down kills its processes in any order: where the step's goes first, its task goes within this time.
 _SECONDS_TO_GO_DOWN = 10.0
+
+
+class _OutOfMemoryError(Exception):
+    """A step's node ran out of memory."""
 
 
 class RayTasks:
@@ -66,13 +76,20 @@ class RayTasks:
         request = ray_cluster.request_for(task.resources, nodes, grows=grows)
         ray_cluster.check_fits(task.name, request, nodes, grows=grows)
         together = request.num_hosts > 1 and runs_together(task.config)
+        shortages = 0
         for _ in range(RESTARTS + 1):
-            end = self._run_gang(task, request) if together else self._run_alone(task, request)
+            what = "its node was lost"
+            try:
+                end = self._run_gang(task, request) if together else self._run_alone(task, request)
+            except _OutOfMemoryError:
+                end, shortages, what = None, shortages + 1, "its node ran out of memory, so that Ray ended it"
             if end is not None:
                 return result_of(task, end, is_stopped=self._stopped)
             if self._stopped:
                 return Result("not run", "interrupted; run the same command again to continue")
-            logs.announce(f"{task.name}: its node was lost; it starts again on what is left of the cluster")
+            if shortages > RESTARTS_WITHOUT_MEMORY:
+                return Result("failed", _SHORT_OF_MEMORY.format(shortages))
+            logs.announce(f"{task.name}: {what}; it starts again on what is left of the cluster")
         return Result("failed", f"its node was lost {RESTARTS + 1} times; run the same command again to go on")
 
     def stop(self) -> None:
@@ -142,6 +159,9 @@ class RayTasks:
             done, pending = ray.wait(pending, num_returns=1)
             try:
                 end = self._end_of(done[0])
+            except _OutOfMemoryError:
+                self._force_end(pending)
+                raise
             except ray.exceptions.RayError:
                 end = None
             if end is None:
@@ -184,18 +204,23 @@ class RayTasks:
             return reference
 
     def _end_of(self, reference: Any) -> ChildEnd | None:
-        """How a child ended; None if its node or its worker was lost."""
+        """How a child ended; None if its node or its worker was lost.
+
+        Raises:
+            _OutOfMemoryError: Ray ended it, to keep its node alive.
+        """
         exceptions = self._ray.exceptions
         try:
             return ChildEnd(*self._ray.get(reference))
         except exceptions.TaskCancelledError:
             return ChildEnd(130, None)
+        except exceptions.OutOfMemoryError as error:
+            raise _OutOfMemoryError from error
         except (
             exceptions.WorkerCrashedError,
             exceptions.NodeDiedError,
             exceptions.LocalRayletDiedError,
             exceptions.OwnerDiedError,
-            exceptions.OutOfMemoryError,
             exceptions.ObjectLostError,
         ):
             return None

@@ -19,6 +19,16 @@ class RayError(Exception):
     pass
 
 
+class OutOfMemoryError(RayError):
+    pass
+
+
+OTHER_ERRORS = (
+    *("GetTimeoutError", "TaskCancelledError", "WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError"),
+    *("OwnerDiedError", "ObjectLostError"),
+)
+
+
 class Busy:
     """A placement group whose hosts are taken: for ever, or until it was asked some times."""
 
@@ -93,6 +103,35 @@ def test_a_gang_whose_hosts_are_taken_waits_until_the_run_is_stopped(tasks_on, c
     thread.join(30)
     assert [result.kind for result in ended] == ["not run"]
     assert capsys.readouterr().out == "steps/gang: waits for 2 hosts that are free at once\n"
+
+
+@pytest.mark.parametrize("num_hosts", [1, 2])
+def test_a_step_that_takes_all_memory_is_told_so_and_given_up_soon(
+    tasks_on, capsys, monkeypatch, num_hosts: int
+) -> None:
+    tasks, ended = tasks_on(Busy(times=0)), []
+
+    def get(reference: object, timeout: float | None = None) -> object:
+        if reference == "address":
+            return "here:1"
+        raise OutOfMemoryError
+
+    errors = {name: type(name, (RayError,), {}) for name in OTHER_ERRORS}
+    tasks._ray.exceptions = SimpleNamespace(RayError=RayError, OutOfMemoryError=OutOfMemoryError, **errors)
+    tasks._ray.get = get
+    tasks._ray.wait = lambda pending, num_returns, timeout=None: (pending[:1], pending[1:])
+    tasks._ray.cancel = lambda reference, force: ended.append(reference)
+    tasks._ray.remote = lambda *_, **__: (
+        lambda _: SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda: "address"))
+    )
+    monkeypatch.setattr(tasks, "_start", lambda *_: object())
+    monkeypatch.setattr("marin.execution.ray_tasks.pickled", lambda *_: b"")
+    result = tasks.run(dataclasses.replace(TASK, resources=CpuOnlyConfig(1, num_hosts=num_hosts)))
+    assert result.kind == "failed"
+    assert "its node ran out of memory 3 times" in result.reason
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 2 and all("ran out of memory" in line and "lost" not in line for line in said)
+    assert len(ended) == 3 * (num_hosts - 1)  # the rest of the gang does not go on alone
 
 
 def test_a_gang_starts_once_its_hosts_are_free(tasks_on) -> None:
