@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 DEFAULT_PROJECT = "marin"
+_LONGEST = 64
+_DIGEST = len("-01234567")
 
 
 def has_login() -> bool:
@@ -81,6 +83,11 @@ def _for_wandb(value: Any) -> Any:
     return wandb.Histogram(np_histogram=(counts, edges))
 
 
+def _shortened(text: str) -> str:
+    """At most as long as W&B takes. The end stays, as it is the digest by which runs of one long name differ."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - _DIGEST]}{text[-_DIGEST:]}"
+
+
 @contextlib.contextmanager
 def wandb_mirror(
     run_id: str, config: dict[str, Any], directory: str, tags: Sequence[str] = (), name: str | None = None
@@ -101,8 +108,8 @@ def wandb_mirror(
 
     try:
         run = wandb.init(
-            id=run_id[:64],
-            name=(name or run_id)[:64],
+            id=_shortened(run_id),
+            name=_shortened(name or run_id),
             project=os.environ.get("WANDB_PROJECT", DEFAULT_PROJECT),
             entity=os.environ.get("WANDB_ENTITY"),
             config=config,

@@ -104,6 +104,17 @@ def test_wandb_run_takes_entity_project_and_id_and_gets_the_metrics(stand_in, mo
     )
 
 
+def test_wandb_ids_of_long_names_that_differ_in_their_digests_differ(stand_in):
+    """As those of a sweep's points do: with one id, the second run would go on in the curves of the first."""
+    ids = []
+    for digest in ("01234567", "89abcdef"):
+        with wandb_mirror(f"learning_rate=0.01-weight_decay=0.1-batch_size=256-num_layers=24-{digest}", {}, "dir"):
+            pass
+        assert stand_in.options["id"].startswith("learning_rate=0.01-") and len(stand_in.options["id"]) == 64
+        ids.append((stand_in.options["id"], stand_in.options["name"]))
+    assert len(set(ids)) == 2
+
+
 def test_wandb_offline_says_how_the_copy_is_uploaded_from_where_the_run_will_lie(stand_in, monkeypatch, capsys):
     monkeypatch.setenv("WANDB_MODE", "offline")
     with wandb_mirror("run", {}, "dir"):
