@@ -1,5 +1,6 @@
 """The progress of training as a person watches it: one live line on a terminal, a line now and then in a log file."""
 
+import math
 import time
 
 from rich.console import Console
@@ -42,8 +43,9 @@ class TrainingProgress:
         self._step_time = 0.0
         self._tokens = 0.0
         self._data_wait = 0.0
-        self._loss = 0.0
+        self._loss = math.nan
         self._seen = 0
+        self._finite = 0
         self._warned = False
         self._last_words: list[str] = []
 
@@ -68,7 +70,10 @@ class TrainingProgress:
         self._tokens += share * (tokens - self._tokens)
         self._data_wait += share * (data_wait - self._data_wait)
         self._tokens_left -= tokens
-        self._loss += share * (loss - self._loss)
+        if math.isfinite(loss):  # the update of another was skipped, or ends the run; an average would never forget it
+            self._finite += 1
+            usual = loss if self._finite == 1 else self._loss
+            self._loss = usual + max(1.0 / self._finite, 0.05) * (loss - usual)
         self._done = step + 1
         if self._seen >= _SETTLED and self._waits > _MUCH_WAITING and not self._warned:
             self._warned = True

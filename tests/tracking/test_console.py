@@ -16,6 +16,18 @@ def test_a_log_ends_with_the_last_step_and_the_last_words(capsys: pytest.Capture
     assert lines[-2].startswith("step 3/3  loss 2.000  200 tokens/s  MFU 0.1% (model FLOPs)  left 0:00")
 
 
+def test_a_step_without_a_finite_loss_that_was_skipped_does_not_hide_the_losses_after_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with TrainingProgress(num_steps=5, first_step=0, tokens_left=500, flops_per_token=1e6, peak_flops=1e12) as progress:
+        for step, loss in enumerate((float("inf"), 3.0, float("nan"), 2.0, 1.0)):
+            progress.update(step, loss, 0.5, 100, 0.0)
+    assert "step 5/5  loss 2.000 " in capsys.readouterr().out
+    with TrainingProgress(num_steps=1, first_step=0, tokens_left=100, flops_per_token=1e6, peak_flops=1e12) as progress:
+        progress.update(0, float("nan"), 0.5, 100, 0.0)
+    assert "step 1/1  loss nan " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (65, "1:05"), (7384, "2:03:04")])
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
