@@ -1,6 +1,7 @@
 """The graph of steps: identities, output paths and order, worked out without touching the storage."""
 
 import dataclasses
+import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 
 from marin.errors import ConfigError, ExecutionError, FingerprintCollisionError
@@ -57,6 +58,8 @@ class Graph:
         self._prefix_slash = files.join(prefix, "")
         self._by_step: dict[int, Node] = {}
         self._by_path: dict[str, Node] = {}
+        if isinstance(steps, ExecutorStep):
+            raise ConfigError(f"the steps are one step, `{steps.name}`: pass a list of steps, as in steps=[step]")
         targets = list(steps)
         for step in targets:
             if not isinstance(step, ExecutorStep):
@@ -123,7 +126,9 @@ class Graph:
 
     def _path_of(self, step: ExecutorStep, fingerprint: str) -> str:
         if step.override_output_path:
-            return files.join(self.prefix, step.override_output_path).rstrip("/")
+            path = files.join(self.prefix, step.override_output_path).rstrip("/")
+            # Two spellings of one place must be found out to be one.
+            return posixpath.normpath(path) if "://" not in path else path
         return f"{self._prefix_slash}{step.name}-{fingerprint[:8]}"
 
     def _refuse_nested_outputs(self) -> None:
@@ -132,7 +137,7 @@ class Graph:
         for path, node in paths.items():
             parent = path.rpartition("/")[0]
             passed = []
-            while len(parent) >= len(self.prefix) and parent and parent not in free:
+            while parent and parent not in free:
                 if parent in paths:
                     raise ExecutionError(
                         f"step `{node.name}` would write {path}, inside the output of step `{paths[parent].name}`: "

@@ -54,11 +54,19 @@ def test_graph_with_two_different_steps_at_one_path_is_refused() -> None:
         Graph(steps, "/p")
 
 
-def test_graph_with_one_output_inside_another_is_refused() -> None:
-    outer = ExecutorStep("a", work, 1, override_output_path="x")
-    inner = ExecutorStep("b", work, outer, override_output_path="x/y/z")
+def test_graph_with_two_different_steps_at_two_spellings_of_one_path_is_refused() -> None:
+    for spellings in (("x/y", "x//y"), ("y", "x/../y"), ("/p/y", "./y/")):
+        steps = [ExecutorStep("a", work, path, override_output_path=path) for path in spellings]
+        with pytest.raises(FingerprintCollisionError, match="two different steps"):
+            Graph(steps, "/p")
+
+
+@pytest.mark.parametrize("place", ["x", "/x", "gs://b"])
+def test_graph_with_one_output_inside_another_is_refused(place: str) -> None:
+    outer = ExecutorStep("a", work, 1, override_output_path=place)
+    inner = ExecutorStep("b", work, outer, override_output_path=f"{place}/y/z")
     with pytest.raises(ExecutionError, match="inside the output of step `a`"):
-        Graph([inner], "/p")
+        Graph([inner], "/prefix/that/is/long")
 
 
 def test_graph_with_a_circle_is_refused() -> None:
@@ -72,6 +80,8 @@ def test_graph_with_a_circle_is_refused() -> None:
 def test_graph_of_something_else_than_steps_is_refused() -> None:
     with pytest.raises(ConfigError, match="no ExecutorStep"):
         Graph(["a"], "/p")  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match=r"one step, `a`: pass a list"):
+        Graph(ExecutorStep("a", work, 1), "/p")  # type: ignore[arg-type]
 
 
 def test_override_output_path_is_below_the_prefix_unless_absolute() -> None:
