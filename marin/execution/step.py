@@ -12,7 +12,7 @@ import posixpath
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar, cast
 
-from marin.errors import ConfigError, FingerprintError
+from marin.errors import ConfigError, FingerprintError, MarinError
 from marin.resources import Resources
 from marin.storage import files
 
@@ -232,7 +232,16 @@ def _init_fields(cls: type) -> tuple[str, ...]:
 
 def _with_children(value: Any, children: list[Any]) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.replace(value, **dict(zip(_init_fields(type(value)), children, strict=True)))
+        fields = dict(zip(_init_fields(type(value)), children, strict=True))
+        try:
+            return dataclasses.replace(value, **fields)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, MarinError):  # what its `__post_init__` has to say
+                raise
+            raise ConfigError(
+                f"a {type(value).__name__} in a config cannot be made again with a path in place of a step ({error}): "
+                "let its `__init__` take its fields and nothing else, and its `__post_init__` take a str where a step can stand"
+            ) from error
     if isinstance(value, Mapping):
         return dict(zip(value, children, strict=True))
     if isinstance(value, functools.partial):

@@ -94,3 +94,17 @@ def test_step_with_a_name_that_is_no_relative_path_is_refused(name: Any) -> None
 def test_step_with_a_function_that_cannot_be_called_is_refused() -> None:
     with pytest.raises(ConfigError, match="`fn`"):
         ExecutorStep("a", "work", None)  # type: ignore[arg-type]
+
+
+@dataclasses.dataclass(frozen=True)
+class WithArgument:
+    data: Any
+    length: dataclasses.InitVar[int]
+
+
+def test_config_that_cannot_be_made_again_with_paths_is_refused_with_what_it_is() -> None:
+    step = ExecutorStep("a", print, 1)
+    with pytest.raises(
+        ConfigError, match="a WithArgument in a config cannot be made again.*'length' must be specified"
+    ):
+        resolve({"x": WithArgument(step, 3)}, "/out", "/p", lambda step: "/p/a")
