@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CONFIG = "mkdocs.yml"
 # Lies in every site, so that a later build knows what it may remove.
 MARK = ".marin-docs"
+_NOWHERE = "404.html"
 _FENCE = re.compile(r"^( *)(```+)[^\n]*\n.*?^\1\2[ \t]*$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 _ASKED_FOR = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
@@ -50,8 +51,8 @@ _DEVELOPERS = ["architecture", "changing", "coverage", "LOG", "CHANGELOG"]
 # --- the pages ----------------------------------------------------------------------------------------------------
 
 
-def stage(root: Path, folder: Path) -> None:
-    """Writes the pages to `folder / "pages"` and the configuration with its navigation beside them."""
+def stage(root: Path, folder: Path, url: str | None = None) -> None:
+    """Writes the pages to `folder / "pages"` and the configuration with its navigation beside them; `url` as of `build`."""
     pages = folder / "pages"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(root / "docs", pages)
@@ -66,6 +67,7 @@ def stage(root: Path, folder: Path) -> None:
         text = path.read_text(encoding="utf-8")
         path.write_text(_relinked(text, source, inside, moved, config["extra"]["repository"]), encoding="utf-8")
     config |= {"docs_dir": "pages", "site_dir": "site", "nav": navigation(pages)}
+    config |= {} if url is None else {"site_url": url}
     (folder / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
 
 
@@ -118,9 +120,12 @@ def title_of(page: Path) -> str:
 # --- building -----------------------------------------------------------------------------------------------------
 
 
-def build(root: Path, folder: Path, site: Path) -> None:
+def build(root: Path, folder: Path, site: Path, url: str | None = None) -> None:
     """Makes the site in `site` by way of `folder`.
 
+    Args:
+        url: where it will be published, with a slash at its end. Pages work anywhere without it; the list of pages for search
+            engines and the page for addresses that lead nowhere do not, so they are made only with it.
     Raises:
         ConfigError: `site` holds what is no earlier site; Zensical is not installed, complains, or a page has a fault of `faults`.
     """
@@ -130,17 +135,34 @@ def build(root: Path, folder: Path, site: Path) -> None:
         raise ConfigError(
             "the site is built by Zensical, which is not installed: run `make docs`, or install the extra `docs`"
         )
-    stage(root, folder)
+    stage(root, folder, url)
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", CONFIG]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode != 0 or "No issues found" not in done.stdout + done.stderr:
         raise ConfigError(f"Zensical did not build the pages in {folder / 'pages'}:\n{done.stdout}{done.stderr}")
+    if url is None:
+        for name in (_NOWHERE, "sitemap.xml"):
+            (folder / "site" / name).unlink(missing_ok=True)
     found = faults(folder / "site")
     if found:
         raise ConfigError(f"{len(found)} faults in the site's pages:\n" + "\n".join(found[:40]))
     (folder / "site" / MARK).touch()
     shutil.rmtree(site, ignore_errors=True)
     shutil.copytree(folder / "site", site)
+
+
+def check_url(url: str) -> str:
+    """The address of a site, with a slash at its end.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ConfigError(
+            f"--site-url is {url}: give the address of the site's folder, such as https://example.org/marin/"
+        )
+    return f"{url.rstrip('/')}/"
 
 
 def check_replaceable(site: Path) -> None:
@@ -189,7 +211,7 @@ def faults(site: Path) -> list[str]:
 
 def _broken_links(site: Path, pages: Mapping[Path, _Page]) -> Iterator[str]:
     for path, page in pages.items():
-        if path.name == "404.html":  # its links are absolute, for wherever the site will lie
+        if path.name == _NOWHERE:  # its links are absolute, for where the site will lie
             continue
         for link in [*page.links, *page.loads]:
             parts = urlsplit(link)
@@ -220,9 +242,13 @@ def main() -> None:
     parser.add_argument(
         "--output", type=Path, default=ROOT / "build" / "site", help="a folder for the site alone; default: build/site"
     )
+    parser.add_argument(
+        "--site-url", metavar="URL", help="where it will be published, such as https://example.org/marin/: adds a sitemap and a 404 page"
+    )  # fmt: skip
     with clean_exit():
         arguments = parser.parse_args()
-        build(ROOT, ROOT / "build" / "docs", arguments.output.resolve())
+        url = None if arguments.site_url is None else check_url(arguments.site_url)
+        build(ROOT, ROOT / "build" / "docs", arguments.output.resolve(), url)
         shown = os.path.relpath(arguments.output)
         print(f"open {shown}/index.html; with search: python -m http.server --directory {shown}")
 

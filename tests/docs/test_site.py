@@ -69,8 +69,8 @@ def test_faults_of_pages_are_found(tmp_path: Path) -> None:
     assert [fault.partition(": ")[2].split()[0] for fault in found] == ["b.html#gone", "c.html", "../out.html", "missing.png", "loads", "loads", "loads"]  # fmt: skip
 
 
-def test_links_that_leave_the_documents_lead_to_the_repository(tmp_path: Path) -> None:
-    root = tmp_path / "root"
+def _small_root(folder: Path) -> Path:
+    root = folder / "root"
     (root / "docs" / "tutorials").mkdir(parents=True)
     shutil.copy(ROOT / docs.CONFIG, root)
     (root / "README.md").write_text("# Home\n[a](docs/tutorials/a.md#x) ![p](docs/p.png)\n")
@@ -79,7 +79,11 @@ def test_links_that_leave_the_documents_lead_to_the_repository(tmp_path: Path) -
         (root / "docs" / f"{name}.md").write_text("# Page\n")
     page = "# A\n[code](../../marin/x.py) [home](../../README.md) [top](#a) [web](https://example.org)\n```\n[kept](../../y.py)\n```\n"
     (root / "docs" / "tutorials" / "a.md").write_text(page)
-    docs.stage(root, tmp_path / "stage")
+    return root
+
+
+def test_links_that_leave_the_documents_lead_to_the_repository(tmp_path: Path) -> None:
+    docs.stage(_small_root(tmp_path), tmp_path / "stage")
     staged = (tmp_path / "stage" / "pages" / "tutorials" / "a.md").read_text()
     assert (
         "[code](https://github.com/marin-community/marin/blob/main/marin/x.py) [home](../index.md) [top](#a)" in staged
@@ -105,6 +109,35 @@ def _served(folder: Path) -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join(10)
+
+
+def test_site_below_a_path_has_a_404_page_whose_links_lead_there_and_none_where_that_is_unknown(tmp_path: Path) -> None:
+    pytest.importorskip("zensical", reason="Zensical, which builds the site, is not installed")
+    root, published = _small_root(tmp_path), tmp_path / "host"
+    for name in ("docs/p.png", "docs/site.css"):
+        (root / name).touch()
+    page = root / "docs" / "tutorials" / "a.md"
+    page.write_text("# A\n\n## X\n")
+    docs.build(root, tmp_path / "docs", published / "marin", docs.check_url("https://example.org/marin"))
+    with _served(published) as address, chromium() as browser:
+        shown = browser.new_page()
+        missing: list[str] = []
+        shown.on("response", lambda answer: missing.append(answer.url) if answer.status >= 400 else None)
+        shown.goto(f"{address}/marin/404.html")
+        shown.wait_for_load_state("networkidle")
+        assert missing == []
+        links = shown.locator("a[href*='.html']").evaluate_all("(links) => links.map((link) => link.pathname)")
+        assert "/marin/tutorials/a.html" in links
+        assert [link for link in links if not (published / link.lstrip("/")).is_file()] == []
+    assert "https://example.org/marin/tutorials/a.html" in (published / "marin" / "sitemap.xml").read_text()
+    docs.build(root, tmp_path / "docs", published / "marin")
+    assert not (published / "marin" / "404.html").exists()
+
+
+def test_addresses_of_no_site_are_refused() -> None:
+    for url in ("example.org/marin", "ftp://example.org", "https://", "https://example.org/?a=1"):
+        with pytest.raises(ConfigError, match="give the address of the site's folder"):
+            docs.check_url(url)
 
 
 def test_pages_work_in_both_schemes_with_search_and_without_foreign_requests(built: Path) -> None:
