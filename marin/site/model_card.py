@@ -2,15 +2,15 @@
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from marin.errors import ResultsError
+from marin.errors import ResultsError, StorageError
 from marin.execution.status import read_info
 from marin.site.browser.records import Records
 from marin.site.browser.roots import make_roots
+from marin.site.leaderboard.curves import figure_of
 from marin.speedrun.results import FILE_NAME, load_results
 from marin.storage import files
 from marin.tracking.run_record import RUN_FILE, RunRecord
@@ -107,7 +107,7 @@ def card_text(model: Model, name: str) -> str:
 
 def _figures(directory: Path, record: RunRecord) -> dict[str, float]:
     last = record.of("evaluation")[-1:] or [{}]
-    figures = {key: value for key, value in last[0].items() if key in ("bits_per_byte", "val_bpb")}
+    figures: dict[str, Any] = dict(last[0])
     if (directory / FILE_NAME).is_file():  # of a speedrun, whose evaluation is a step of its own
         with contextlib.suppress(
             ResultsError
@@ -116,9 +116,9 @@ def _figures(directory: Path, record: RunRecord) -> dict[str, float]:
             if measured is not None and measured.bits_per_byte is not None:
                 figures["bits_per_byte"] = measured.bits_per_byte
     for name in ("result.json", "sft.json"):
-        if (directory / name).is_file():
-            content: dict[str, Any] = json.loads((directory / name).read_text())
-            figures |= {
-                key: content[key] for key in ("bits_per_byte", "val_bpb") if isinstance(content.get(key), float)
-            }
-    return {key.replace("_", " "): float(value) for key, value in figures.items()}
+        content: Any = None
+        with contextlib.suppress(StorageError):  # as above
+            content = files.read_json(str(directory / name)) if (directory / name).is_file() else None
+        figures |= content if isinstance(content, dict) else {}
+    kept = {key: figure_of(figures.get(key)) for key in ("bits_per_byte", "val_bpb")}
+    return {key.replace("_", " "): value for key, value in kept.items() if value is not None}

@@ -135,6 +135,19 @@ def test_catalogue_has_what_a_speedruns_results_measured_and_the_model_where_the
     assert "bits per byte 3.5000" in marin("models", "list", "--prefix", "store").stdout
 
 
+@pytest.mark.parametrize(
+    ("content", "figure"),
+    [('{"bits_per_byte": 3.', "3.5000"), ("[1]", "3.5000"), ('{"bits_per_byte": "nan"}', None), ('{"bits_per_byte": [1]}', None)],
+)  # fmt: skip
+def test_catalogue_has_the_model_where_its_result_is_broken_or_no_number(
+    marin: Marin, run: pathlib.Path, content: str, figure: str | None
+) -> None:
+    (run / "result.json").write_text(content)
+    done = marin("models", "list", "--prefix", "store")
+    assert done.returncode == 0 and "1 model under" in done.stdout, done.stderr
+    assert (f"bits per byte {figure}" in done.stdout) if figure else ("bits per byte" not in done.stdout)
+
+
 def test_publishing_uploads_the_model_its_card_and_nothing_else(
     marin: Marin, exported: pathlib.Path, run: pathlib.Path, hub: Hub
 ) -> None:
