@@ -20,7 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--rows", action="append", default=[], metavar="FILE",
-        help="the runs.json of the public leaderboard; may be given several times",
+        help="published rows: the public leaderboard's runs.json, nanochat's table (.md), or logs of modded-nanogpt (.txt, .log or a "
+        "folder); may be given several times",
     )  # fmt: skip
     parser.add_argument(
         "--output", required=True, metavar="DIR", help="the site's directory: written by build, shown by serve"

@@ -223,3 +223,19 @@ def test_entries_are_added_and_removed_by_keys_alone(
         assert page.evaluate(focused) == ["INPUT", "Add an entry"]
         assert page.get_by_role("button", name="Remove").bounding_box()["width"] < 40
         assert problems == []
+
+
+def test_best_entries_of_a_track_are_those_with_a_rank(browser: Any, tmp_path: pathlib.Path) -> None:
+    impossible = _run(0.5, 6, training_time=1e-9)
+    write_results(tmp_path / "mixed" / "good" / "speedrun_results.json", _run(1.3, 5))
+    for folder in ("mixed", "alone"):
+        write_results(tmp_path / folder / "too_good" / "speedrun_results.json", impossible)
+        build_site([tmp_path / folder], [], tmp_path / f"{folder}_site")
+    for folder, names in (("mixed", ["good"]), ("alone", [])):
+        with serving(tmp_path / f"{folder}_site") as base, opened(browser, base) as (page, problems):
+            page.goto("index.html")
+            card = page.locator(".card", has=page.get_by_role("link", name="FineWeb-Edu", exact=True))
+            assert card.locator("tbody a").all_inner_texts() == names
+            assert card.get_by_text("No entry has a rank yet.").count() == (0 if names else 1)
+            assert "held" in page.locator("section", has_text="Newest entries").last.inner_text()
+            assert problems == []

@@ -290,7 +290,7 @@ class _Site:
         newest = downloads.newest(everything)
         cards = [
             {"track": view.summary, "quality": MEASURES[view.board.track.metric], "cost": measures_of(view.board.track)[view.board.track.cost],
-             "top": view.entries[:_TOP]}
+             "top": [entry for entry in view.entries[:_TOP] if entry["rank"] is not None]}
             for view in self._views
         ]  # fmt: skip
         counts = {
