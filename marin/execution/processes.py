@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -188,6 +189,16 @@ def result_of(task: StepTask, end: ChildEnd, *, is_stopped: bool) -> Result:
 
 def main(task_file: str, result_file: str) -> None:
     """What a child does; see the module's docstring."""
+    try:
+        _work(task_file, result_file)
+    finally:
+        # Its parent removes what it was sent, which may hold secrets, unless that is gone: as it may be where there is nothing to
+        # tell it. (The kernel's signal comes with the end of the parent's thread, a moment before that of the parent.)
+        if not os.path.exists(result_file):
+            shutil.rmtree(pathlib.Path(task_file).parent, ignore_errors=True)
+
+
+def _work(task_file: str, result_file: str) -> None:
     end_with_parent(signal.SIGTERM)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # Ray's workers block the first
     with errors.clean_exit():

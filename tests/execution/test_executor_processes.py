@@ -142,7 +142,9 @@ def test_interrupt_stops_all_processes_and_the_next_run_does_the_work(experiment
 
 
 def test_processes_end_when_the_one_that_started_them_is_killed(experiment: Experiment) -> None:
-    process = experiment.start("waiting", GUESTS="3")
+    scratch = experiment.directory / "scratch"
+    scratch.mkdir()
+    process = experiment.start("waiting", GUESTS="3", TMPDIR=str(scratch))
     experiment.wait_for_guests(2)
     claims = [json.loads(path.read_text()) for path in experiment.store.glob("steps/.attempts/*/ledger/*.json")]
     workers = [int(claim["pid"]) for claim in claims]
@@ -153,6 +155,7 @@ def test_processes_end_when_the_one_that_started_them_is_killed(experiment: Expe
     while any(_lives(pid) for pid in workers):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    assert list(scratch.iterdir()) == []  # what they were sent
     assert experiment.run("waiting")[0] == 0
 
 
