@@ -47,20 +47,24 @@ class DownloadFilesConfig:
     num_workers: int = placement(default=4)
 
     def __post_init__(self) -> None:
+        if isinstance(self.urls, str):
+            raise ConfigError(f"config field `urls` is the string {self.urls!r}: give a list of addresses, [{self.urls!r}]")
         remote_files(self.urls, self.digests)
 
 
-def download_step(name: str, urls: Sequence[str], digests: Mapping[str, str] | None = None) -> ExecutorStep:
+def download_step(name: str, urls: str | Sequence[str], digests: Mapping[str, str] | None = None) -> ExecutorStep:
     """The step `raw/{name}`, whose output holds the files at `urls` under the last part of their addresses.
 
     Args:
+        urls: one address, or several.
         digests: SHA-256 in hex by address.
     """
+    addresses = [urls] if isinstance(urls, str) else list(urls)
     return ExecutorStep(
         name=f"raw/{name}",
         fn=download_files,
-        config=DownloadFilesConfig(list(urls), dict(digests or {})),
-        description=f"{len(urls)} files fetched as they are",
+        config=DownloadFilesConfig(addresses, dict(digests or {})),
+        description=f"{len(addresses)} file{'s' if len(addresses) != 1 else ''} fetched as they are",
     )
 
 

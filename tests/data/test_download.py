@@ -143,6 +143,13 @@ def test_download_step_with_a_wrong_list_is_refused_where_it_is_made(urls, diges
     assert "secret" not in str(caught.value)
 
 
+def test_download_step_takes_one_address_as_import_step_does():
+    one, listed = download_step("some", "https://host/a.txt"), download_step("some", ["https://host/a.txt"])
+    assert one.config == listed.config
+    with pytest.raises(ConfigError, match=r"give a list of addresses, \['https://host/a.txt'\]"):
+        DownloadFilesConfig("https://host/a.txt")
+
+
 def test_download_step_is_the_same_whatever_the_number_of_workers():
     fields = {field.name: field.metadata for field in DownloadFilesConfig.__dataclass_fields__.values()}
     assert fields["num_workers"] == placement(default=1).metadata
