@@ -147,8 +147,11 @@ def sweep(make: Callable[..., Made], /, **grid: Iterable[Any]) -> Sweep:
             names of their own with it; otherwise that name is added to the step's.
         grid: values for each parameter: anything that a config may hold.
     Raises:
-        ConfigError: no values, two equal points, or two points with the same steps.
+        ConfigError: no list of values, none in it, two equal points, or two points with the same steps.
     """
+    for name, choices in grid.items():
+        if isinstance(choices, str | bytes) or not isinstance(choices, Iterable):
+            raise ConfigError(f"the sweep's `{name}` is {choices!r}: give a list of values, {name}=[{choices!r}]")
     values = {name: list(choices) for name, choices in grid.items()}
     for name, choices in values.items():
         if not choices:

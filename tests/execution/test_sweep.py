@@ -163,6 +163,10 @@ def test_sweep_that_cannot_be_meant_is_refused(make: Any, points: list[dict[str,
 def test_sweep_over_no_values_or_over_what_has_no_encoding_is_refused() -> None:
     with pytest.raises(ConfigError, match="no values for `rate`"):
         sweep(one, rate=[], seed=[0])
+    with pytest.raises(ConfigError, match=r"`rate` is 0.1: give a list of values, rate=\[0.1\]"):
+        sweep(one, rate=0.1, seed=[0])
+    with pytest.raises(ConfigError, match=r"give a list of values, optimizer=\['adam'\]"):
+        sweep(one, rate=[0.1], optimizer="adam")
     with pytest.raises(FingerprintError, match="lambda"):
         sweep(one, rate=[lambda: 1], seed=[0])
 
