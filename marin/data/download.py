@@ -48,7 +48,9 @@ class DownloadFilesConfig:
 
     def __post_init__(self) -> None:
         if isinstance(self.urls, str):
-            raise ConfigError(f"config field `urls` is the string {self.urls!r}: give a list of addresses, [{self.urls!r}]")
+            raise ConfigError(
+                f"config field `urls` is the string {self.urls!r}: give a list of addresses, [{self.urls!r}]"
+            )
         remote_files(self.urls, self.digests)
 
 

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from marin import errors
 from marin.errors import ConfigError, StepFailedError
-from marin.execution import checking, logs, provenance, report
+from marin.execution import attempts, checking, logs, provenance, report
 from marin.execution.flags import ExecutorMainConfig, parse_flags
 from marin.execution.graph import Graph, Node
 from marin.execution.plan import Action, Decision, plan
@@ -227,7 +227,11 @@ def _run_in_order(
 
 
 def _run_at_once(graph: Graph, decisions: Mapping[Node, Decision], children: "Children", limit: int) -> list[Outcome]:
-    """Starts each step as soon as what it depends on is done and one of `limit` places is free."""
+    """Starts each step as soon as what it depends on is done and one of `limit` places is free.
+
+    A step that another process is running takes a place, to wait for that, only while there is nothing else to start, so that
+    machines that run one graph share its work.
+    """
     outcomes: dict[Node, Outcome] = {}
     running: dict[Future[Result], Node] = {}
     missing = {node: len(node.dependencies) for node in decisions}
@@ -236,6 +240,7 @@ def _run_at_once(graph: Graph, decisions: Mapping[Node, Decision], children: "Ch
         for other in node.dependencies:
             users[other].append(node)
     ready = deque(node for node, count in missing.items() if not count)
+    held: deque[Node] = deque()
 
     def end(node: Node, outcome: Outcome) -> None:
         outcomes[node] = outcome
@@ -246,12 +251,18 @@ def _run_at_once(graph: Graph, decisions: Mapping[Node, Decision], children: "Ch
 
     with ThreadPoolExecutor(limit) as pool:
         try:
-            while ready or running:
-                while ready and len(running) < limit:
+            while ready or held or running:
+                while (ready or held) and len(running) < limit:
+                    if not ready:
+                        node = held.popleft()
+                        running[pool.submit(children.run, make_task(node, graph))] = node
+                        continue
                     node = ready.popleft()
                     settled = _settle(node, decisions[node], graph, outcomes)
                     if settled is not None:
                         end(node, settled)
+                    elif attempts.is_held(node.output_path):
+                        held.append(node)
                     else:
                         running[pool.submit(children.run, make_task(node, graph))] = node
                 if running:

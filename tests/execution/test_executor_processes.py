@@ -10,6 +10,9 @@ import time
 
 import pytest
 
+from marin.execution.attempts import ledger_directory
+from marin.storage.lease import Lease
+
 EXPERIMENT = """
 import dataclasses, os, pathlib, signal, sys, time
 from marin.execution import ExecutorStep, executor_main, this_output_path
@@ -47,6 +50,7 @@ STEPS = {
     "failing": [step("after", step("bad", does="fail"), does="nothing"), step("alone", does="nothing")],
     "dying": [step("dead", does="die"), step("alone", does="nothing")],
     "waiting": [FIRST, SECOND],
+    "wide": [step(f"wide{number}", does="nothing") for number in range(4)],
 }
 if __name__ == "__main__":
     executor_main(steps=STEPS[os.environ["GRAPH"]])
@@ -157,6 +161,26 @@ def test_processes_end_when_the_one_that_started_them_is_killed(experiment: Expe
         time.sleep(0.05)
     assert list(scratch.iterdir()) == []  # what they were sent
     assert experiment.run("waiting")[0] == 0
+
+
+def test_steps_that_others_are_at_do_not_keep_places_from_those_that_nobody_is_at(experiment: Experiment) -> None:
+    command = [sys.executable, "main.py", "--prefix", "store", "--dry_run"]
+    environment = experiment.environment | {"GRAPH": "wide"}
+    listed = subprocess.run(
+        command, cwd=experiment.directory, env=environment, capture_output=True, text=True, check=True
+    )
+    outputs = [line.strip() for line in listed.stdout.splitlines() if line.startswith(" ")]
+    assert len(outputs) == 4
+    with Lease(ledger_directory(outputs[0])).acquire(), Lease(ledger_directory(outputs[1])).acquire():
+        process = experiment.start("wide")
+        deadline = time.monotonic() + 60
+        while not all(pathlib.Path(path, "label").is_file() for path in outputs[2:]):
+            assert time.monotonic() < deadline, "the two free steps wait behind those of this process"
+            time.sleep(0.02)
+        assert not any(pathlib.Path(path, "label").exists() for path in outputs[:2])
+    assert process.communicate(timeout=60)[1] == ""
+    assert process.returncode == 0
+    assert all(pathlib.Path(path, "label").is_file() for path in outputs)
 
 
 def _lives(pid: int) -> bool:
