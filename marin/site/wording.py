@@ -18,19 +18,25 @@ _HOST = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}(:\d{1,5})?(?=
 _PLAIN_URL = re.compile(r"https?://[a-z0-9-]+(\.[a-z0-9-]+)+(/[A-Za-z0-9._~/-]*)?")
 _LONGEST_URL = 2000
 _LONG_PART = 16
+_MOST_MARKS = 4  # more than any script in use puts on one letter
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MINUTE, _HOUR = 60, 3600
 
 
 def clean(text: str, limit: int = 300) -> str:
-    """`text` on one line, without control and bidirectional characters, at most `limit` characters long."""
+    """`text` on one line, without control and bidirectional characters and piles of marks, at most `limit` characters long."""
     text = " ".join(text[: 4 * limit].split())
     if text.isascii() and text.isprintable():
         return text if len(text) <= limit else text[: limit - 1] + "…"
     # Cc, Cf: controls, zero-width and direction marks that make one name look like another. Co, Cs, Cn: no glyph.
-    text = "".join(
-        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in ("Cc", "Cf", "Co", "Cs", "Cn") else c for c in text
-    )
+    # Mn, Me: marks on a letter; a pile of them covers the lines above and below, which are other people's.
+    kept, num_marks = [], 0
+    for character in text:
+        category = unicodedata.category(character)
+        num_marks = num_marks + 1 if category in ("Mn", "Me") else 0
+        is_shown = category not in ("Cc", "Cf", "Co", "Cs", "Cn") and num_marks <= _MOST_MARKS
+        kept.append(character if is_shown else "\N{REPLACEMENT CHARACTER}")
+    text = "".join(kept)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

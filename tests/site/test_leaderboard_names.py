@@ -106,6 +106,23 @@ def test_compared_names_and_settings_show_what_is_invisible_in_them(
         assert problems == []
 
 
+def test_a_name_covers_no_other_line_and_is_cleaned_alike_with_and_without_scripts(
+    browser: Any, names_address: str
+) -> None:
+    texts = [
+        f"z{chr(0x310) * 60}algo", "Việt Nam", "שָׁלוֹם", "हिन्दी", "ก็ำ", f"a{chr(0x301) * 4}b", f"a{chr(0x301) * 5}b", TURNED,
+        "plain", "two  spaces\tand a tab", "half \ud800 pair", "x" * 400, "\U0001f469\u200d\U0001f467",
+    ]  # fmt: skip
+    shown = [wording.clean(text, 160) for text in texts]
+    assert shown[0] == f"z{chr(0x310) * 4}{chr(0xFFFD) * 56}algo"
+    assert shown[1:5] == texts[1:5]
+    with opened(browser, names_address) as (page, problems):
+        page.goto(TRACK)
+        written = [page.evaluate(f"marin.clean({json.dumps(text)}, 160)") for text in texts]
+        assert written == shown
+        assert problems == []
+
+
 def test_a_name_of_one_long_word_leaves_the_other_columns_in_sight(
     browser: Any, names_address: str, names_site: pathlib.Path
 ) -> None:

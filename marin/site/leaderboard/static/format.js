@@ -100,7 +100,8 @@ marin.draw = (name, attributes = {}, text = null) => {
 // A text of a stranger on one line, as `clean` of marin/site/wording.py: what is invisible or turns a line around is made visible.
 marin.clean = (text, limit = 300) => {
   const line = text.slice(0, 4 * limit).trim().replace(/\s+/g, " ");
-  const characters = [...line.replace(/[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Cn}]/gu, "\ufffd")];
+  const seen = line.replace(/[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Cn}]/gu, "\ufffd");
+  const characters = [...seen.replace(/(?<=[\p{Mn}\p{Me}]{4})[\p{Mn}\p{Me}]/gu, "\ufffd")];
   return characters.length > limit ? `${characters.slice(0, limit - 1).join("")}…` : characters.join("");
 };
 // A name that may break after a slash, and in long parts after a dash; its last part stands out.
