@@ -207,13 +207,13 @@ def _claim(plan: Preregistration, verdict: Verdict, done: int, planned: int) -> 
     if verdict.effect is not None and verdict.candidate and verdict.baseline:
         interval = (
             ""
-            if verdict.low is None
-            else f", {100 * plan.decision.level:g} % interval {verdict.low:.4f} to {verdict.high:.4f}"
+            if verdict.low is None or verdict.high is None
+            else f", {100 * plan.decision.level:g} % interval {_figure(verdict.low)} to {_figure(verdict.high)}"
         )
         lines += [
             "",
             f"Candidate: {verdict.candidate.name}. Baseline: {verdict.baseline.name}. The candidate's advantage is "
-            f"{verdict.effect:.4f} {plan.metric.name}{interval}, over {len(verdict.seeds)} seeds"
+            f"{_figure(verdict.effect)} {plan.metric.name}{interval}, over {len(verdict.seeds)} seeds"
             f" ({', '.join(map(str, verdict.seeds))}). {done} of {planned} runs are done.",
         ]
     else:
@@ -233,9 +233,9 @@ def _arms_table(findings: Findings) -> tuple[list[str], list[list[str]]]:
             rows.append([markdown_cell(arm), "0", "", "", ""])
             continue
         found = spread_of(values, noise=None)
-        interval = "" if found.low is None else f"{found.low:.4f} to {found.high:.4f}"
-        deviation = "" if found.sd is None else f"{found.sd:.4f}"
-        rows.append([markdown_cell(arm), str(found.n), f"{found.mean:.4f}", deviation, interval])
+        ends = [_figure(end) for end in (found.low, found.high) if end is not None]
+        deviation = "" if found.sd is None else _figure(found.sd)
+        rows.append([markdown_cell(arm), str(found.n), _figure(found.mean), deviation, " to ".join(ends)])
     return ["arm", "runs", markdown_cell(plan.metric.name), "standard deviation", "95 % interval of the mean"], rows
 
 
@@ -304,7 +304,7 @@ def _alternative(image: str, findings: Findings) -> str:
     metric = findings.results.preregistration.metric.name
     if image.endswith("-curves.svg"):
         return f"{metric} on the way, a curve for each arm"
-    means = [f"{arm} {math.fsum(v) / len(v):.4f}" for arm, v in arms_of(findings).items() if v]
+    means = [f"{arm} {_figure(math.fsum(v) / len(v))}" for arm, v in arms_of(findings).items() if v]
     return markdown_cell(f"{metric} at the end, means: {'; '.join(means)}".replace("]", ")").replace("[", "("))
 
 
@@ -324,7 +324,12 @@ def _plain(text: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    return _figure(value) if isinstance(value, float) else str(value)
+
+
+def _figure(value: float) -> str:
+    """With four decimals where those say what it is, else with four digits."""
+    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e6 else f"{value:.4g}"
 
 
 def _duration(seconds: float) -> str:

@@ -1,6 +1,7 @@
 """What a report says beside the verdict: where the sweep ends, and that texts of an experiment stay texts."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,23 @@ def test_texts_of_an_experiment_end_no_cell_and_begin_no_tag() -> None:
     assert len(rows) == 1 and "<i>" not in rows[0] and rows[0].count(" | ") == 2
     assert "with uncommitted changes" in text and "3 s" in text
     assert "# Which | is &lt;b>better&lt;/b>?" in text
+
+
+@pytest.mark.parametrize(("scale", "figures"), [(1.0, "1.0000 "), (1e-5, "1e-05 "), (1e9, "1e+09 ")])
+def test_figures_of_a_report_are_told_apart_however_small_or_large(scale: float, figures: str) -> None:
+    found = _findings({"a": "0.2", "b": "0.2"})
+    rows = [
+        dataclasses.replace(row, metrics={"loss": scale * float(str(row.metrics["loss"]))})
+        for row in found.results.rows
+    ]
+    text = report_text(dataclasses.replace(found, results=results_of(PLAN, rows)), "x.py", ["exp7_rates-arms.svg"])
+    claim = next(line for line in text.splitlines() if line.startswith("Candidate:"))
+    gain, *interval = (float(each) for each in re.findall(r"(?:is|interval|to) ([-+0-9.e]+)", claim))
+    assert gain == pytest.approx(0.25 * scale, rel=1e-3)
+    assert len(interval) == 2 and interval[0] < gain < interval[1]
+    cells = [line.split(" | ") for line in text.splitlines() if line.startswith("| b | 0.2 |")]
+    assert [float(line[-1].rstrip(" |")) for line in cells] == pytest.approx([scale] * 3)
+    assert figures in f"{cells[0][-1]} "
 
 
 def test_report_of_a_failed_run_has_an_empty_cell_and_no_verdict() -> None:
