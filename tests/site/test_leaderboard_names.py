@@ -256,3 +256,16 @@ def test_best_entries_of_a_track_are_those_with_a_rank(browser: Any, tmp_path: p
             assert card.get_by_text("No entry has a rank yet.").count() == (0 if names else 1)
             assert "held" in page.locator("section", has_text="Newest entries").last.inner_text()
             assert problems == []
+
+
+def test_a_comparison_of_eight_fits_on_paper(browser: Any, site: pathlib.Path) -> None:
+    keys = sorted(path.stem for path in (site / "entries").iterdir())[:8]
+    with serving(site) as base, opened(browser, base) as (page, problems):
+        page.goto(f"compare.html?runs={','.join(keys)}")
+        page.wait_for_selector(".compare-table")
+        page.emulate_media(media="print")
+        page.set_viewport_size({"width": 718, "height": 1000})  # A4 within its margins
+        assert page.evaluate("document.documentElement.scrollWidth") == 718
+        last = page.locator(".compare-table").first.locator("thead th").last.bounding_box()
+        assert last["x"] + last["width"] <= 718
+        assert problems == []
