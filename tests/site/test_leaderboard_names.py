@@ -39,7 +39,7 @@ def names_site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     author = Author(name=ARABIC, affiliation="Independent")
     runs = {
         "l" * 200: _run(1.5, 2, author=Author(name="N" * 150, affiliation="Independent")),
-        "from_the_right": _run(1.40625, 3, author=author),
+        "from_the_right": _run(1.40625, 3, author=author, git_commit="a" * 40),
         "نموذج/تجربة": _run(1.28125, 4),
         f"odd/{TURNED}": _run(1.2, 5, resources={"accelerator_type": "A100", "gpu_count": 1, "note": TURNED}),
     }
@@ -256,6 +256,16 @@ def test_best_entries_of_a_track_are_those_with_a_rank(browser: Any, tmp_path: p
             assert card.get_by_text("No entry has a rank yet.").count() == (0 if names else 1)
             assert "held" in page.locator("section", has_text="Newest entries").last.inner_text()
             assert problems == []
+
+
+def test_the_command_of_an_entry_is_whole_on_paper(browser: Any, names_address: str, names_site: pathlib.Path) -> None:
+    with opened(browser, names_address, 718) as (page, problems):
+        page.goto(f"entries/{_keys(names_site)['from_the_right']}.html")
+        page.emulate_media(media="print")
+        command = page.locator(".command")
+        assert "--force_run_failed true" in command.inner_text()
+        assert command.evaluate("(element) => element.scrollWidth - element.clientWidth") == 0
+        assert problems == []
 
 
 def test_a_comparison_of_eight_fits_on_paper(browser: Any, site: pathlib.Path) -> None:
