@@ -64,9 +64,9 @@ class Experiment:
         (directory / "main.py").write_text(EXPERIMENT)
         self.environment = environment | {"PYTHONPATH": str(pathlib.Path.cwd()), "MEETING": str(self.meeting)}
 
-    def start(self, graph: str, **more: str) -> subprocess.Popen[str]:
+    def start(self, graph: str, max_concurrent: int = 2, **more: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "main.py", "--prefix", "store", "--max_concurrent", "2"],
+            [sys.executable, "main.py", "--prefix", "store", "--max_concurrent", str(max_concurrent)],
             cwd=self.directory,
             env=self.environment | {"GRAPH": graph} | more,
             stdout=subprocess.PIPE,
@@ -163,7 +163,10 @@ def test_processes_end_when_the_one_that_started_them_is_killed(experiment: Expe
     assert experiment.run("waiting")[0] == 0
 
 
-def test_steps_that_others_are_at_do_not_keep_places_from_those_that_nobody_is_at(experiment: Experiment) -> None:
+@pytest.mark.parametrize("max_concurrent", [1, 2])
+def test_steps_that_others_are_at_do_not_keep_places_from_those_that_nobody_is_at(
+    experiment: Experiment, max_concurrent: int
+) -> None:
     command = [sys.executable, "main.py", "--prefix", "store", "--dry_run"]
     environment = experiment.environment | {"GRAPH": "wide"}
     listed = subprocess.run(
@@ -172,7 +175,7 @@ def test_steps_that_others_are_at_do_not_keep_places_from_those_that_nobody_is_a
     outputs = [line.strip() for line in listed.stdout.splitlines() if line.startswith(" ")]
     assert len(outputs) == 4
     with Lease(ledger_directory(outputs[0])).acquire(), Lease(ledger_directory(outputs[1])).acquire():
-        process = experiment.start("wide")
+        process = experiment.start("wide", max_concurrent)
         deadline = time.monotonic() + 60
         while not all(pathlib.Path(path, "label").is_file() for path in outputs[2:]):
             assert time.monotonic() < deadline, "the two free steps wait behind those of this process"
