@@ -4,7 +4,7 @@ import dataclasses
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 
-from marin.errors import ConfigError, ExecutionError, FingerprintCollisionError
+from marin.errors import ConfigError, ExecutionError, FingerprintCollisionError, FingerprintError
 from marin.execution.fingerprint import Identity, first_difference, identify
 from marin.execution.step import ExecutorStep, InputName, inputs_of
 from marin.storage import files
@@ -122,7 +122,13 @@ class Graph:
         self._by_step[id(step)] = known
 
     def _fingerprint_of(self, step: ExecutorStep) -> str:
-        return self._by_step[id(step)].identity.fingerprint
+        node = self._by_step.get(id(step))
+        if node is None:
+            raise FingerprintError(
+                f"a config refers to step `{step.name}` in a field that its `__init__` does not take (`init=False`), where no path"
+                " can be put in its place: make it a field like the others"
+            )
+        return node.identity.fingerprint
 
     def _path_of(self, step: ExecutorStep, fingerprint: str) -> str:
         if step.override_output_path:

@@ -48,6 +48,11 @@ class ExecutorStep:
             raise ConfigError(f"the step name {self.name!r} is no relative path: use one such as 'corpora/python_docs'")
         if not callable(self.fn):
             raise ConfigError(f"step `{self.name}`: `fn` is {self.fn!r}: give a function of one argument, the config")
+        if isinstance(self.fn, functools.partial) and _has_reference(self.fn):
+            raise ConfigError(
+                f"step `{self.name}`: `fn` is a functools.partial that holds a step or a path of one: only references in the"
+                " config are replaced by paths, so give it there"
+            )
 
     def __truediv__(self, name: str) -> "InputName":
         return InputName(self, name)
@@ -145,6 +150,12 @@ def inputs_of(config: object) -> list[InputName]:
     found: list[InputName] = []
     _collect_inputs(config, found, set())
     return found
+
+
+def _has_reference(value: object) -> bool:
+    if isinstance(value, ExecutorStep | InputName | OutputName):
+        return True
+    return any(_has_reference(child) for child in _children(value))
 
 
 def _collect_inputs(value: object, found: list[InputName], around: set[int]) -> None:

@@ -1,10 +1,11 @@
 """The graph: order, merging, and outputs that would meet."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 
-from marin.errors import ConfigError, ExecutionError, FingerprintCollisionError
+from marin.errors import ConfigError, ExecutionError, FingerprintCollisionError, FingerprintError
 from marin.execution import ExecutorStep
 from marin.execution.graph import Graph
 from marin.execution.task import make_task
@@ -67,6 +68,20 @@ def test_graph_with_one_output_inside_another_is_refused(place: str) -> None:
     inner = ExecutorStep("b", work, outer, override_output_path=f"{place}/y/z")
     with pytest.raises(ExecutionError, match="inside the output of step `a`"):
         Graph([inner], "/prefix/that/is/long")
+
+
+@dataclasses.dataclass(frozen=True)
+class Derived:
+    size: int
+    source: Any = dataclasses.field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "source", ExecutorStep("hidden", work, self.size))
+
+
+def test_graph_with_a_reference_where_no_path_can_be_put_is_refused() -> None:
+    with pytest.raises(FingerprintError, match="refers to step `hidden` in a field that its `__init__` does not take"):
+        Graph([ExecutorStep("a", work, Derived(1))], "/p")
 
 
 def test_graph_with_a_circle_is_refused() -> None:

@@ -96,6 +96,13 @@ def test_step_with_a_function_that_cannot_be_called_is_refused() -> None:
         ExecutorStep("a", "work", None)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("held", [ExecutorStep("a", print, 1), ExecutorStep("a", print, 1) / "x", this_output_path()])
+def test_step_whose_function_holds_a_reference_is_refused_as_nothing_would_replace_it(held: Any) -> None:
+    with pytest.raises(ConfigError, match="step `b`: `fn` is a functools.partial that holds a step"):
+        ExecutorStep("b", functools.partial(print, sep={"x": [held]}), 1)
+    ExecutorStep("b", functools.partial(print, sep=" "), 1)
+
+
 @dataclasses.dataclass(frozen=True)
 class WithArgument:
     data: Any
