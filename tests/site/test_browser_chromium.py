@@ -192,3 +192,12 @@ def test_pages_work_without_scripts_and_by_keyboard(browser: Any, client: Any) -
         outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert page.evaluate("document.activeElement.closest('main') !== null") and outline == "solid"
         assert problems == []
+
+
+def test_every_kind_of_page_is_whole_on_paper(browser: Any, client: Any) -> None:
+    with _opened(browser, client.url) as (page, _):
+        page.emulate_media(media="print")
+        page.set_viewport_size({"width": 718, "height": 1000})  # A4 within its margins
+        for name, address in PAGES.items():
+            page.goto(address)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 718, name
