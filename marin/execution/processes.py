@@ -200,6 +200,8 @@ def main(task_file: str, result_file: str) -> None:
 
 def _work(task_file: str, result_file: str) -> None:
     end_with_parent(signal.SIGTERM)
+    # It is how the parent asks to stop, and a shell's `python -m ... &` in a script has it ignored by all that it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # Ray's workers block the first
     with errors.clean_exit():
         search_path, content = pickle.loads(pathlib.Path(task_file).read_bytes())

@@ -145,6 +145,21 @@ def test_interrupt_stops_all_processes_and_the_next_run_does_the_work(experiment
     assert out.count("interrupted; starts over") >= 2
 
 
+def test_processes_of_a_run_in_the_background_stop_with_it(experiment: Experiment) -> None:
+    """A shell has SIGINT ignored by what a script starts with `&`, which is inherited."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = experiment.start("waiting", GUESTS="3")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    experiment.wait_for_guests(2)
+    process.terminate()
+    _, err = process.communicate(timeout=30)  # the steps wait for a third guest for a minute
+    assert process.returncode == 143
+    assert "terminated" in err
+    assert (experiment.output("first") / ".executor_status").read_text() == "RUNNING\n"
+
+
 def test_processes_end_when_the_one_that_started_them_is_killed(experiment: Experiment) -> None:
     scratch = experiment.directory / "scratch"
     scratch.mkdir()
