@@ -18,7 +18,7 @@ from typing import Any
 from marin.data.mixture_order import Stage
 from marin.data.packing import Packing, check_packing
 from marin.errors import ConfigError
-from marin.execution.step import ExecutorStep, InputName
+from marin.execution.step import ExecutorStep, InputName, added_later
 
 Weights = Mapping[str, float]
 
@@ -42,6 +42,8 @@ class Mixture:
     weights: Weights | Sequence[tuple[int, Weights]]
     max_epochs: Mapping[str, float] = dataclasses.field(default_factory=dict)
     packing: Packing = "concatenate"
+    # The order of the rows follows from that of the components, which a dict's identity leaves out. By name it needs no telling.
+    order: tuple[str, ...] | None = added_later(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.components, Mapping) or not self.components:
@@ -64,6 +66,8 @@ class Mixture:
             if not _is_number(most) or most <= 0:
                 raise ConfigError(f"`max_epochs` of component {name!r} is {most!r}: use a number above 0, such as 4")
         check_packing(self.packing)
+        if list(self.components) != sorted(self.components):
+            object.__setattr__(self, "order", tuple(self.components))
 
     @property
     def staged_weights(self) -> list[tuple[int, Weights]]:

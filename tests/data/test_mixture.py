@@ -2,9 +2,11 @@ import pytest
 
 from marin.data.mixture import Mixture
 from marin.errors import ConfigError
+from marin.execution.graph import Graph
 from marin.execution.step import ExecutorStep, inputs_of, resolve
 
 PATHS = {"web": "/data/web", "docs": "/data/docs"}
+WEIGHTS = {"web": 1, "docs": 3}
 STEP = ExecutorStep("tokenized/web", print, "config")
 
 
@@ -44,3 +46,13 @@ def test_mixture_stages_begin_with_the_samples_of_their_steps():
 def test_mixture_that_makes_no_sense_is_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         Mixture(**{"components": PATHS, "weights": {"web": 1, "docs": 1}, **options})
+
+
+def test_mixture_whose_components_come_in_another_order_is_another_one_since_its_rows_are():
+    by_name, turned = Mixture({"docs": "d", "web": "w"}, WEIGHTS), Mixture({"web": "w", "docs": "d"}, WEIGHTS)
+    assert by_name.stages(int) != turned.stages(int)
+    one, other = (Graph([ExecutorStep("train", print, mixture)], "/prefix").nodes[0] for mixture in (by_name, turned))
+    assert one.fingerprint != other.fingerprint
+    assert not any("order" in place for place in one.parts)  # what was made before keeps its place
+    resolved = resolve(turned, "/out", "/prefix", lambda step: step.name)
+    assert resolved == turned and list(resolved.components) == ["web", "docs"]
