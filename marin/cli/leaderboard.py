@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 def _build(args: argparse.Namespace) -> None:
     from marin.errors import ConfigError
     from marin.site.leaderboard.build import build_site
-    from marin.speedrun.verification.statements import ALLOWED_SIGNERS
+    from marin.speedrun.signers import ALLOWED_SIGNERS
     from marin.storage import files
 
     signers = args.allowed_signers or ALLOWED_SIGNERS

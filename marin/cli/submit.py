@@ -164,8 +164,9 @@ def _report_gathered(gathered: "Gathered", directory: pathlib.Path) -> None:
 def _verify(directory: pathlib.Path, submissions: pathlib.Path) -> "tuple[list[tuple[RunInfo, Verdict]], list[str]]":
     """The verdict on each run, and what stands in the way."""
     from marin.errors import ResultsError
+    from marin.speedrun import signers
     from marin.speedrun.results import FILE_NAME
-    from marin.speedrun.verification import Context, Submission, known_runs_of, statements, verify_read
+    from marin.speedrun.verification import Context, Submission, known_runs_of, verify_read
 
     known = []
     for path in sorted(submissions.rglob(FILE_NAME)):
@@ -174,7 +175,7 @@ def _verify(directory: pathlib.Path, submissions: pathlib.Path) -> "tuple[list[t
                 known += known_runs_of(path, path.parent.relative_to(submissions).as_posix())
             except ResultsError:
                 continue  # another's file that cannot be read is no reason to hold this one
-    context = Context(known=tuple(known), allowed_signers=statements.ALLOWED_SIGNERS)
+    context = Context(known=tuple(known), allowed_signers=signers.ALLOWED_SIGNERS)
     verdicts = verify_read(Submission.read(directory), context)
     problems = []
     for number, (_, verdict) in enumerate(verdicts):

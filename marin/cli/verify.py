@@ -50,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
     import json
 
     from marin.errors import ConfigError, ResultsError
+    from marin.speedrun.signers import ALLOWED_SIGNERS
     from marin.speedrun.verification import Context, Submission, commits, verify_read
-    from marin.speedrun.verification.statements import ALLOWED_SIGNERS
 
     for path in args.path:
         if not pathlib.Path(path).exists():

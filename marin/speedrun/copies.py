@@ -7,6 +7,7 @@ challenge or a withdrawal, is said of its author's other rows of the same run to
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator
 
@@ -17,13 +18,18 @@ from marin.speedrun.verdict import LADDER, Finding, Outcome, Rung, RungVerdict
 Arrival = Callable[[Row], int | None]  # when a row's file came, as a number that grows; None where nobody knows
 
 
+_SCHEME = re.compile(r"^https?://(www\.)?")
+_RUN_PAGE = re.compile(r"[^?]*/runs/[^/?]+")
+
+
+@functools.lru_cache(maxsize=1 << 15)  # each row is asked twice
 def page_of(link: str | None) -> str | None:
     """A run page's address without what may differ for one page: scheme, www, and of W&B's query and what follows the run's name."""
     if not link:
         return None
-    plain = re.sub(r"^https?://(www\.)?", "", link.strip(), flags=re.IGNORECASE).split("#")[0].rstrip("/").lower()
-    run = re.match(r"[^?]*/runs/[^/?]+", plain)
-    return (run.group(0) if run else plain) or None
+    plain = _SCHEME.sub("", link.strip().lower(), count=1).partition("#")[0].rstrip("/")
+    run = _RUN_PAGE.match(plain)
+    return (run[0] if run else plain) or None
 
 
 def unknown_arrival(row: Row) -> int | None:

@@ -24,6 +24,7 @@ _OF_A_SET = ("bits_per_byte", "loss")
 __all__ = ["Entry", "Spread", "entries_of"]
 
 _KEY_DIGITS = 16  # hexadecimal: with half as many an author could find two entries of his own with one key
+_NO_SLUG = re.compile("[^a-z0-9]+")
 _NUMBER = re.compile(r"#\d+$")  # of a run in a file of several
 
 Evidence = dict[tuple[str, str], list[dict[str, Any]]]
@@ -197,7 +198,7 @@ def _common_name(rows: list[Row]) -> str:
 
 def slug(text: str) -> str:
     """Letters, digits and hyphens of a text, for an address."""
-    return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")[:60].strip("-") or "entry"
+    return _NO_SLUG.sub("-", text.lower()).strip("-")[:60].strip("-") or "entry"
 
 
 def _values_of(rows: list[Row]) -> dict[str, float | None]:
@@ -233,7 +234,8 @@ def _mean(values: list[float | None]) -> float | None:
 
 
 def _spread(track: Track, rows: list[Row]) -> Spread | None:
-    known = [value for value in (row.metric(track.metric) for row in rows) if value is not None]
+    name = track.metric
+    known = [value for row in rows if (value := getattr(row, name)) is not None]
     if not known:
         return None
     try:

@@ -38,7 +38,8 @@ class KeptLines:
         if self._used != self._kept:
             lines = [json.dumps(self._program), *(self._used[key] for key in sorted(self._used))]
             with files.placed_by("--cache"):
-                files.write_bytes(self._path, ("\n".join(lines) + "\n").encode())
+                # Not flushed to the disk: what a power failure leaves of it, the lines' digests tell.
+                files.write_bytes(self._path, ("\n".join(lines) + "\n").encode(), durable=False)
 
     def _read(self) -> dict[str, str]:
         """Lines by their keys."""

@@ -40,14 +40,10 @@ class Judged:
     is_record: bool
 
 
-def sample_of_entry(entry: Entry) -> Sample | None:
-    spread = entry.spread
-    return None if spread is None else Sample(spread.n, spread.mean, spread.sd)
+_NO_CLAIM = Judged((), is_record=False)
 
-
-Came = Callable[
-    [Row], str | None
-]  # when a row's run came to the board, as results write a time; None where nobody knows
+# When a row's run came to the board, as results write a time; None where nobody knows.
+Came = Callable[[Row], str | None]
 
 
 def unknown_time(row: Row) -> str | None:
@@ -104,9 +100,9 @@ def _standing(track: Track, entry: Entry) -> tuple[float, float]:
 
 def judge(track: Track, entry: Entry, record: Entry | None) -> Judged:
     """What an entry claims against the gates and against the record of its day."""
-    sample = sample_of_entry(entry)
+    sample = entry.spread
     if sample is None or not entry.counts:
-        return Judged((), is_record=False)
+        return _NO_CLAIM
     claims = [
         _gate_claim(track, sample, gate) for gate in track.gates if gate.of == "mean" and gate.field == track.metric
     ]
@@ -117,9 +113,10 @@ def judge(track: Track, entry: Entry, record: Entry | None) -> Judged:
         ahead = ours is not None and theirs is not None and ours < theirs
     else:
         ahead = _standing(track, entry)[0] < _standing(track, record)[0]
-        theirs_sample = sample_of_entry(record)
-        if ahead and theirs_sample is not None:
-            claims.append(_record_claim(track, sample, theirs_sample, record))
+        if ahead and record.spread is not None:
+            claims.append(_record_claim(track, sample, record.spread, record))
+    if not (ahead or claims):
+        return _NO_CLAIM
     enough = sample.n >= track.min_runs
     costed = track.objective == "best quality" or entry.values[track.cost] is not None
     is_record = ahead and enough and costed and all(claim.shown for claim in claims)
@@ -188,11 +185,11 @@ def _with_rung(verdict: _Same, statistics: _Same) -> Verdict:
 
 def statistics_rung(track: Track, entry: Entry, judged: Judged) -> RungVerdict:
     """Whether its runs support what an entry says, with reasons."""
-    sample = sample_of_entry(entry)
+    sample = entry.spread
     if sample is None:
         return _rung("open", (("unchecked", f"no {METRICS[track.metric].name} is stated"),))
     found: list[tuple[Severity, str]] = []
-    outcome: Outcome = "open" if entry.spread is None or entry.spread.standard_error is None else "passed"
+    outcome: Outcome = "open" if sample.standard_error is None else "passed"
     if outcome == "open":
         found.append(
             ("unchecked", "one run and no noise model of the track: how much of the figure is chance is not known")
@@ -215,7 +212,7 @@ def statistics_rung(track: Track, entry: Entry, judged: Judged) -> RungVerdict:
             f"the {sample.n} runs lie closer together (sd {sample.sd:.2g}) than runs with different seeds do (sd {track.noise.sd:.2g}; "
             f"p = {probability:.1g}): copies, or chosen from more"
         )))  # fmt: skip
-    gaps = missing_seeds([row.seed for row in entry.rows if row.seed is not None])
+    gaps = missing_seeds([row.seed for row in entry.rows if row.seed is not None]) if len(entry.rows) > 1 else ()
     if gaps:
         named = ", ".join(map(str, gaps[:5])) + (" and more" if len(gaps) > 5 else "")
         found.append(("warning", f"seeds {named} are not there: were those runs left out?"))

@@ -43,16 +43,22 @@ class Noise:
 
 
 @dataclasses.dataclass(frozen=True)
-class Spread:
+class Sample:
+    """What a test needs of several runs; `sd` is None for one run."""
+
+    n: int
+    mean: float
+    sd: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread(Sample):
     """Several runs of one configuration: `low` to `high` is the 95 % interval of their mean.
 
     `sd` is that of the runs themselves; the standard error and the interval use the larger of it and the noise model's. `None`
     where one run and no noise model leave it unknown. `noise_from` is "runs" or the source of the noise model.
     """
 
-    n: int
-    mean: float
-    sd: float | None
     standard_error: float | None
     low: float | None
     high: float | None
@@ -61,15 +67,6 @@ class Spread:
     @property
     def half_width(self) -> float | None:
         return None if self.high is None else self.high - self.mean
-
-
-@dataclasses.dataclass(frozen=True)
-class Sample:
-    """What a test needs of several runs; `sd` is None for one run."""
-
-    n: int
-    mean: float
-    sd: float | None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,12 +17,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from marin.errors import ConfigError, ResultsError
 from marin.execution.redaction import secrets_in
-from marin.speedrun import consistency, leaderboard, results
+from marin.speedrun import consistency, leaderboard, results, signers
 from marin.speedrun.entries import Entry
 from marin.speedrun.evaluation_record import EVALUATION_FILE
 from marin.speedrun.leaderboard import TrackBoard
 from marin.speedrun.results import FILE_NAME, Author, RunInfo, dump_results
-from marin.speedrun.verification import statements
 from marin.speedrun.verification.submission import LOGS
 from marin.storage import files
 from marin.tracking.run_record import METRICS_FILE, RUN_FILE
@@ -236,7 +235,7 @@ def place(
     Args:
         repository_results: the directory of all submissions, this one among them.
     """
-    board = leaderboard.collect([repository_results], rows_files, allowed_signers=statements.ALLOWED_SIGNERS)
+    board = leaderboard.collect([repository_results], rows_files, allowed_signers=signers.ALLOWED_SIGNERS)
     own = (directory / FILE_NAME).resolve().relative_to(repository_results.resolve()).as_posix()
     found = []
     for track_board in board.tracks:

@@ -1,10 +1,13 @@
 """`marin leaderboard build` as a person runs it: what is kept between builds, whose statements count."""
 
 import pathlib
+import subprocess
+import sys
 
 import pytest
 from example_runs import run_info
 
+from marin.children import child_environment
 from marin.cli.main import dispatch
 from marin.errors import ConfigError, StorageError
 from marin.speedrun.results import write_results
@@ -31,6 +34,19 @@ def test_site_with_a_cache_is_the_site_without_and_follows_a_change(tmp_path):
     assert _build(tmp_path, "second", *cache) == plain
     write_results(tmp_path / "runs" / "one" / "speedrun_results.json", run_info(description="another idea"))
     assert _build(tmp_path, "third", *cache) == _build(tmp_path, "fresh") != plain
+
+
+def test_build_of_what_was_verified_before_imports_neither_verification_nor_numpy(tmp_path):
+    write_results(tmp_path / "runs" / "one" / "speedrun_results.json", run_info())
+    _build(tmp_path, "site", "--cache", str(tmp_path / "cache"))
+    command = ["leaderboard", "build", "--results-dir", "runs", "--output", "site", "--cache", "cache"]
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "marin", *command],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True, env=child_environment(),
+    )  # fmt: skip
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "0 files written" in done.stdout and "marin.site.leaderboard.build" in imported
+    assert not imported & {"marin.speedrun.verification", "numpy", "pyarrow", "jax", "altair"}
 
 
 def test_signers_that_are_not_there_are_refused(tmp_path):

@@ -18,12 +18,12 @@ from forgeries.honest import Plan, write_submission
 from marin.cli.main import dispatch
 from marin.errors import ConfigError, ResultsError
 from marin.execution.redaction import redact, secrets_in
-from marin.speedrun import submitting
+from marin.speedrun import signers, submitting
 from marin.speedrun.evaluation_record import EvaluationRecord
 from marin.speedrun.pull_request import body, fenced, markdown_text
 from marin.speedrun.results import Author, dump_results, load_results
 from marin.speedrun.verdict import Verdict
-from marin.speedrun.verification import statements, verify_submission
+from marin.speedrun.verification import verify_submission
 
 SECRET = "s3cret-value-of-this-test"
 
@@ -171,7 +171,7 @@ def test_submit_of_a_run_that_a_listed_signer_refuted_is_not_ready_and_shows_no_
     monkeypatch.setenv("PATH", os.path.dirname(keygen))
     subprocess.run([keygen, "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True)
     (tmp_path / "signers").write_text(f"judge@example.org {(tmp_path / 'key.pub').read_text()}")
-    monkeypatch.setattr(statements, "ALLOWED_SIGNERS", tmp_path / "signers")
+    monkeypatch.setattr(signers, "ALLOWED_SIGNERS", tmp_path / "signers")
     place.add_runs(Plan(seed=0))
     assert place.submit() == 0
     (tmp_path / "found.json").write_text('[{"run": 0, "bits_per_byte": 7.5}]')

@@ -98,14 +98,15 @@ def write_site(
         for view in views:
             site.write_track(view)
         site.write_front(board)
+        held = {entry["key"] for view in views for entry in view.entries if entry["state"] in ("held", "withdrawn")}
+        runs = {row.digest + row.run_name for entry in entries.by_key.values() for row in entry.rows}
     if kept_fits is not None:
         kept_fits.save()
     writer.finish()
-    held = {entry["key"] for view in views for entry in view.entries if entry["state"] in ("held", "withdrawn")}
     return SiteSummary(
         index=f"{os.fspath(writer.target)}/index.html",
         num_entries=len(entries.by_key),
-        num_runs=len({row.digest + row.run_name for entry in entries.by_key.values() for row in entry.rows}),
+        num_runs=len(runs),
         num_unreadable=len(board.unreadable),
         num_held=len(held),
         tracks=tuple(view.summary["title"] for view in views if view.entries),

@@ -152,5 +152,8 @@ _TEX_WORDS = {
 }  # fmt: skip
 
 
+_TEX_SPECIAL = re.compile(r'[\\{}$&%#_~^@"]')
+
+
 def _tex(text: str) -> str:
-    return re.sub(r'[\\{}$&%#_~^@"]', lambda found: _TEX_WORDS[found[0]], wording.clean(text, 300))
+    return _TEX_SPECIAL.sub(lambda found: _TEX_WORDS[found[0]], wording.clean(text, 300))

@@ -18,6 +18,7 @@ from marin.storage import files
 
 RECORD = ".build.json"
 _FRONT = "index.html"
+_MARSHAL = 2
 _NAME = b"Marin Speedrun"  # on every page
 _HERE = pathlib.Path(__file__).parent
 
@@ -131,8 +132,8 @@ def digest(data: bytes) -> str:
 
 
 def digest_of(values: Any) -> str:
-    """Of lists, tuples and dicts of texts, numbers and None: by `marshal`, whose version 0 writes what they are and nothing else."""
-    return digest(marshal.dumps(values, 0))
+    """Of lists, tuples and dicts of texts, numbers and None: by `marshal`, whose later versions write which of them are one object."""
+    return digest(marshal.dumps(values, _MARSHAL))
 
 
 def program_digest() -> str:

@@ -118,7 +118,7 @@ def summarize(entry: Entry) -> EntrySummary:
             n=spread.n, mean=spread.mean, sd=spread.sd, standard_error=spread.standard_error, low=spread.low, high=spread.high,
             noise_from=spread.noise_from,
         ),
-        run_links=[url for url in (wording.safe_url(row.run_link) for row in entry.rows) if url is not None],
+        run_links=[url for row in entry.rows if (url := wording.safe_url(row.run_link)) is not None],
         git_commits=sorted({row.git_commit for row in entry.rows if row.git_commit}),
         seeds=[row.seed for row in entry.rows if row.seed is not None],
         page=f"entries/{entry.key}.html",

@@ -42,7 +42,6 @@ _PREDICATES: dict[str, Kind] = {
     "urn:marin:speedrun:re-evaluation:v1": "re-evaluation",
     "urn:marin:speedrun:re-run:v1": "re-run",
 }
-ALLOWED_SIGNERS = pathlib.Path(__file__).parents[3] / "experiments" / "speedrun" / "allowed_signers"
 _TIMEOUT = 20.0
 
 
