@@ -204,7 +204,7 @@ def schemas() -> dict[str, str]:
     return found
 
 
-_ENCODER = json.JSONEncoder(sort_keys=True, allow_nan=False, separators=(",", ":"))
+_ENCODER = json.JSONEncoder(sort_keys=True, allow_nan=False, check_circular=False, separators=(",", ":"))
 
 
 def to_text(document: Any) -> str:

@@ -298,20 +298,28 @@ class _Site:
             "num_entries": len({entry["key"] for entry in everything}),
             "num_tracks": sum(bool(view.entries) for view in self._views),
         }
-        write = self._writer.write
-        write("data/index.json", json.dumps(index, indent=1, sort_keys=True) + "\n")
-        write("data/feed.atom", self._feed("data/feed.atom", "all tracks", "index.html", everything))
+        self._writer.write("data/index.json", json.dumps(index, indent=1, sort_keys=True) + "\n")
+        feed = "data/feed.atom"
+        if not self._writer.is_fresh(feed, listed := digest_of([self.digest, newest])):
+            self._writer.write(feed, self._feed(feed, "all tracks", "index.html", everything), listed)
         cards.sort(key=lambda card: not card["top"])
-        write("index.html", self.render(
-            "index.html.j2", "index.html", cards=cards, newest=newest[:_NEWEST], unreadable=unreadable, feed="data/feed.atom",
-            titles={view.summary["key"]: view.summary["title"] for view in self._views}, **counts,
-        ))  # fmt: skip
-        write("unreadable.html", self.render("unreadable.html.j2", "unreadable.html", unreadable=unreadable))
-        write("about.html", self.render(
-            "about.html.j2", "about.html", rung_means=RUNG_MEANS, does_not_prove=DOES_NOT_PROVE, version=api.VERSION, schemas=index["schemas"]
-        ))  # fmt: skip
+        summaries, tops = [view.summary for view in self._views], [card["top"] for card in cards]
+        self._write_page(
+            "index", [summaries, tops, newest[:_NEWEST], unreadable, counts], cards=cards, newest=newest[:_NEWEST], unreadable=unreadable,
+            feed=feed, titles={summary["key"]: summary["title"] for summary in summaries}, **counts,
+        )  # fmt: skip
+        self._write_page("unreadable", unreadable, unreadable=unreadable)
+        self._write_page(
+            "about", _BY_PROGRAM, rung_means=RUNG_MEANS, does_not_prove=DOES_NOT_PROVE, version=api.VERSION, schemas=index["schemas"]
+        )  # fmt: skip
         scripts = " ".join(_rows_script(view.summary["key"]) for view in self._views if view.entries)
-        write("compare.html", self.render("compare.html.j2", "compare.html", most=MOST_COMPARED, row_scripts=scripts))
+        self._write_page("compare", scripts, most=MOST_COMPARED, row_scripts=scripts)
+
+    def _write_page(self, name: str, made_from: Any, **values: Any) -> None:
+        """A page of the site's own, unless it is there: `values` are a function of `made_from` and this program."""
+        path, inputs = f"{name}.html", digest_of([self.digest, made_from])
+        if not self._writer.is_fresh(path, inputs):
+            self._writer.write(path, self.render(f"{name}.html.j2", path, **values), inputs)
 
 
 def _has_menu_place(view: TrackView) -> bool:

@@ -36,8 +36,10 @@ class Parent:
 
 def settings_of(entry: Entry) -> dict[str, str]:
     """Everything that the first run's file says it was told to do, as `section.key` -> JSON; {} for rows of a list."""
-    info = next(iter(entry.details.get("runs") or ()), None) or {}
+    info = entry.rows[0].details
     flat: dict[str, str] = {}
+    if not info:
+        return flat
     for section in _CONFIGS:
         _flatten(section, info.get(section), flat)
     for name in _SURROUNDINGS:
@@ -61,8 +63,11 @@ def _json_text(value: Any) -> str:
 
 def _stated_parent(entry: Entry) -> object:
     """What the first run's file names as its parent."""
-    row = entry.rows[0]
-    return row.details.get("parent") if '"parent"' in row.details_json else None  # parsing takes longer than looking
+    return entry.rows[0].details.get("parent") if _may_state_parent(entry) else None
+
+
+def _may_state_parent(entry: Entry) -> bool:
+    return '"parent"' in entry.rows[0].details_json  # to parse it takes longer than to look
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[Change]:
@@ -77,6 +82,9 @@ def find_parents(entries: Iterable[Entry], settings: Mapping[str, Mapping[str, s
     Nearest is the one with the fewest different settings, among the last few of the same family and of the same size, so that
     the search is linear in the number of entries.
     """
+    entries = list(entries)
+    if not any(settings.values()) and not any(_may_state_parent(entry) for entry in entries):  # rows of lists
+        return {}
     ordered = sorted(entries, key=lambda entry: (entry.date or "", entry.name, entry.key))
     by_name = {entry.name: entry for entry in reversed(ordered)} | {entry.key: entry for entry in ordered}
     recent: defaultdict[object, deque[Entry]] = defaultdict(lambda: deque(maxlen=_CANDIDATES))
