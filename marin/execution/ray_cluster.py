@@ -165,7 +165,7 @@ def check_fits(name: str, request: Request, nodes: list[dict[str, Any]], grows: 
         if not any(all(node["Resources"].get(key, 0) >= amount for key, amount in bundle.items()) for node in nodes):
             raise HardwareError(
                 f"step `{name}` asks for {_described(bundle)} on one node, and no node of the cluster has that:"
-                f" there are {'; '.join(_described(_shown(node)) for node in nodes)}"
+                f" there are {'; '.join(sorted((_described(_shown(node)) for node in nodes), reverse=True))}"
             )
     if request.num_hosts > 1 and request.bundles[0].get("GPU") and request.num_hosts > len(nodes):
         raise HardwareError(f"step `{name}` asks for {request.num_hosts} nodes, and the cluster has {len(nodes)}")
