@@ -28,7 +28,7 @@ class Mixture:
     """Named token caches and their weights.
 
     Args:
-        components: token caches by name: steps that make them, or paths.
+        components: token caches by name: steps that make them, or paths. Their order decides when the rows of each come, and so counts.
         weights: by name, of which only the ratios matter; or a list of (first training step, weights by name), each
             holding until the next. A component that a list entry leaves out has weight 0 there.
         max_epochs: by name, how often a component's rows may be seen before it leaves the mixture and the others share its
