@@ -8,8 +8,9 @@ import pytest
 
 from experiments.hackable_transformer_starter_template import HackableTransformerConfig
 from marin.data.rows import Batch
+from marin.models.gpt import GptConfig
 from marin.nn import Precision, RmsNormConfig
-from marin.optim import AdamConfig, MuonConfig
+from marin.optim import AdamConfig, MuonConfig, gpt_muon
 from marin.parallel.mesh import ambient, batch_sharding, make_mesh, replicated
 from marin.training.checkpoint import flatten
 from marin.training.placement import initial_state, parameter_shapes
@@ -111,3 +112,13 @@ def test_any_number_of_devices_shared_in_any_way_takes_the_steps_of_one(sizes, o
 def test_micro_batches_and_rematerialized_layers_are_shared_alike(sizes):
     model = dataclasses.replace(MODEL, num_layers=2, tie_word_embeddings=False, gradient_checkpointing=False)
     _assert_same(_train({}, ADAM, model=model), _train(sizes, ADAM, model=model, micro_batches=2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [{"data": 2}, {"fsdp": 2}, {"fsdp": 2, "tensor": 2}], ids=str)
+def test_the_gpt_and_its_optimizer_take_the_same_steps_on_several_devices(sizes, monkeypatch):
+    # With its 1e-10 a gradient that is all rounding makes a whole step, of 0.3 in an embedding.
+    monkeypatch.setattr(gpt_muon, "_EPSILON", 1e-4)
+    model = GptConfig(seq_len=LENGTH, hidden_dim=32, num_layers=2, num_heads=4)
+    optimizer = gpt_muon.GptMuonConfig(warmup=0)
+    _assert_same(_train({}, optimizer, model=model), _train(sizes, optimizer, model=model))
