@@ -102,14 +102,6 @@ def turns(conversation: Conversation) -> list[Turn]:
     return found
 
 
-def answer_text(content: object) -> str:
-    """What an assistant's content says to people: its parts of text, without calls and what tools gave back."""
-    if isinstance(content, str):
-        return content
-    assert isinstance(content, Sequence)
-    return "".join(part["text"] for part in content if part["type"] == "text")
-
-
 def _answer(number: int, content: object) -> list[Turn]:
     """What is learned stands in texts and behind them, so a token that begins a call is behind an empty text."""
     found = [Turn("<|assistant_start|>", "", "", False)]

@@ -39,7 +39,6 @@ _WITHOUT_SPACES = (
     (0xFF66, 0xFF9F), (0x20000, 0x3FFFF),
 )  # fmt: skip
 
-_MASK = (1 << 64) - 1
 _P = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2^64
 _Q = np.uint64(0xD6E8FEB86659FD93)
 

@@ -15,11 +15,10 @@ from marin.speedrun.arrivals import Arrivals
 from marin.speedrun.copies import Arrival, hold_copied_results, merge_copies, note_repeats, unknown_arrival
 from marin.speedrun.entries import Entry, Evidence, changed, entries_of, evidence_at_depths
 from marin.speedrun.importers import read_list, read_results_tree
-from marin.speedrun.pareto import FrontierChange, frontier_history, pareto_frontier
-from marin.speedrun.records import Came, placed, sortable_date, timeline, unknown_time
+from marin.speedrun.pareto import pareto_frontier
+from marin.speedrun.records import Came, placed, timeline, unknown_time
 from marin.speedrun.row_store import RowStore
 from marin.speedrun.rows import Row, Unreadable
-from marin.speedrun.scaling import Point, ScalingFit, rank_families
 from marin.speedrun.tracks import TRACKS, Cost, Track, other_track
 
 
@@ -177,16 +176,6 @@ def _point(track: Track, entry: Entry) -> tuple[float | None, float | None]:
     return (entry.values[track.cost], -quality if track.higher_is_better else quality)
 
 
-def frontier_changes(board: TrackBoard) -> tuple[FrontierChange, ...]:
-    """Who was on a track's frontier when: its entries by their dates. Entries without a date have no place in history."""
-    points = []
-    for entry in board.entries:
-        cost, quality = _point(board.track, entry)
-        if cost is not None and quality is not None and entry.date is not None and sortable_date(entry.date):
-            points.append((entry.date, entry.key, cost, quality))
-    return frontier_history(points)
-
-
 def best_under(board: TrackBoard, budget: float, cost: Cost | None = None) -> tuple[Entry, ...]:
     """The entries that cost at most `budget`, best quality first: the answer to "what is best under N FLOPs".
 
@@ -201,25 +190,3 @@ def best_under(board: TrackBoard, budget: float, cost: Cost | None = None) -> tu
         if entry.counts and paid is not None and quality is not None and paid <= budget:
             within.append((sign * quality, paid, entry.name, entry.key, entry))
     return tuple(item[-1] for item in sorted(within, key=lambda item: item[:4]))
-
-
-def scaling_of(board: TrackBoard, budget: float, cost: Cost | None = None) -> tuple[ScalingFit, ...]:
-    """The scaling laws of a track's families with two entries or more, ranked by their projection to `budget`.
-
-    Metrics of which more is better have no such law: there is no fit for them.
-    """
-    if board.track.higher_is_better:
-        return ()
-    families: dict[str, list[Point]] = {}
-    for entry in board.entries:
-        paid, quality = entry.values[cost or board.track.cost], entry.values[board.track.metric]
-        if (
-            entry.family is not None
-            and entry.counts
-            and paid is not None
-            and quality is not None
-            and paid > 0
-            and quality > 0
-        ):
-            families.setdefault(entry.family, []).append(Point(entry.key, paid, quality))
-    return rank_families({name: points for name, points in families.items() if len(points) > 1}, budget)

@@ -11,13 +11,6 @@ from collections.abc import Sequence
 Point = tuple[float | None, float | None]
 
 
-def dominates(a: Point, b: Point) -> bool:
-    """Whether `a` is at least as good as `b` in cost and quality and better in one."""
-    if a[0] is None or a[1] is None or b[0] is None or b[1] is None:
-        return False
-    return a[0] <= b[0] and a[1] <= b[1] and a != b
-
-
 def pareto_frontier(points: Sequence[Point]) -> list[bool]:
     """For each point: whether nothing dominates it. Equal points share the fate."""
     known = sorted({(cost, quality) for cost, quality in points if cost is not None and quality is not None})

@@ -101,14 +101,6 @@ class Row:
         value: dict[str, Any] = {} if self.details_json == "{}" else json.loads(self.details_json)
         return value
 
-    @property
-    def has_remarks(self) -> bool:
-        """Whether there is more to read than what the status says."""
-        return any(
-            finding.severity == "warning" or (finding.severity == "error" and finding.rung != "arithmetic")
-            for finding in self.findings
-        )
-
     def to_json(self) -> dict[str, object]:
         named = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return named | {

@@ -53,11 +53,6 @@ class ScalingFit:
     refusal: str | None
     rank: int | None = None
 
-    @property
-    def coefficient(self) -> float | None:
-        """`a` where costs are not divided by `unit`: quality = coefficient x cost^-b + c."""
-        return None if self.a is None or self.b is None else float(self.a * self.unit**self.b)
-
     def at(self, cost: float) -> float | None:
         """The fitted quality at a cost."""
         if self.a is None or self.b is None or self.c is None:

@@ -64,10 +64,6 @@ class Spread(Sample):
     high: float | None
     noise_from: str | None
 
-    @property
-    def half_width(self) -> float | None:
-        return None if self.high is None else self.high - self.mean
-
 
 @dataclasses.dataclass(frozen=True)
 class Test:

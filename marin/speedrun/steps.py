@@ -22,7 +22,7 @@ from marin.nn.precision import Precision
 from marin.parallel import distributed
 from marin.speedrun.dataset import describe_cache
 from marin.speedrun.evaluation_record import EVALUATION_FILE
-from marin.speedrun.results import FILE_NAME, RunInfo, load_results, write_results
+from marin.speedrun.results import FILE_NAME, RunInfo, write_results
 from marin.speedrun.run_results import SubmissionInfo, results_from_run
 from marin.storage import files
 from marin.tracking import RunRecord
@@ -203,16 +203,6 @@ def write_speedrun_results(config: ResultsConfig) -> None:
     for place in (str(config.run), files.join(prefix, "checkpoints", "speedrun"), prefix):
         write_results(files.join(place, FILE_NAME), info)
     print(summary(info, usual_path(files.join(config.output_path, FILE_NAME))))
-
-
-def read_one_result(path: str | Path) -> RunInfo:
-    """Raises:
-    ResultsError: if the file does not hold exactly one run.
-    """
-    runs = load_results(path)
-    if len(runs) != 1:
-        raise ResultsError(f"{path} holds {len(runs)} runs, expected 1: give the results of one run")
-    return runs[0]
 
 
 def _mfu(info: RunInfo) -> str:

@@ -60,11 +60,6 @@ class TracedFlops:
         return {"forward": self.forward, "training": self.training, "uncounted": list(self.uncounted)}
 
 
-def counted_flops_per_token(model_config: Any, vocab_size: int) -> float:
-    """Forward FLOPs of one token with attention over the full square, as the published formula has it."""
-    return forward_flops(model_config, vocab_size, "all").flops
-
-
 def forward_flops(model_config: Any, vocab_size: int, keys: Keys, length: int | None = None) -> FlopCount:
     """Forward FLOPs for one token of the model that `model_config` builds, its head and its own training losses included.
 

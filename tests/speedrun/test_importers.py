@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin.errors import ResultsError
+from marin.site.leaderboard import scaling_view
+from marin.site.leaderboard.summary import summarize
 from marin.speedrun.importers import public_rows, read_list
 from marin.speedrun.importers.modded_nanogpt import read_modded_logs
 from marin.speedrun.importers.nanochat import LEADERBOARD, read_nanochat_table
-from marin.speedrun.leaderboard import collect, scaling_of
+from marin.speedrun.leaderboard import collect
 from marin.speedrun.row_store import RowStore
 from marin.speedrun.rows import Row, Unreadable
 
@@ -278,14 +280,14 @@ def test_ranks_frontier_and_history_of_the_public_rows_agree_with_another_comput
 
 
 def test_no_family_of_the_public_contest_supports_a_ranked_projection(shared: pathlib.Path) -> None:
-    fits = scaling_of(collect([], [shared / "runs.json"]).track("fineweb-edu"), 1e22)
-    assert len(fits) == 19 and all(fit.rank is None and fit.refusal for fit in fits)
+    board = collect([], [shared / "runs.json"]).track("fineweb-edu")
+    fits, num_unfitted = scaling_view.fits_of(board.track, [summarize(entry) for entry in board.entries])
+    assert (len(fits), num_unfitted) == (19, 0) and all(fit.rank is None and fit.refusal for fit in fits)
     sizes = {fit.family: (len(fit.points), fit.parameters) for fit in fits}
     assert sizes["adamw_llama_scaling"] == (4, 2)
     assert sizes["muonh_qwen3_scaling"] == (7, 3)
     fit = next(fit for fit in fits if fit.family == "muonh_qwen3_scaling")
-    assert fit.coefficient is not None and fit.b is not None and fit.c is not None and fit.projection is not None
-    assert fit.coefficient * 1e22**-fit.b + fit.c == pytest.approx(fit.projection)
+    assert fit.projection is not None and fit.at(fit.budget) == pytest.approx(fit.projection)
 
 
 # --- the public list, kept ----------------------------------------------------------------------------------------

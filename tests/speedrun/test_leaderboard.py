@@ -17,12 +17,19 @@ from marin.errors import ResultsError
 from marin.speedrun.copies import merge_copies
 from marin.speedrun.entries import Entry
 from marin.speedrun.leaderboard import build_board, collect
-from marin.speedrun.pareto import dominates, pareto_frontier
+from marin.speedrun.pareto import Point, frontier_history, pareto_frontier
 from marin.speedrun.results import write_results
 from marin.speedrun.rows import C4_EN, NOT_EVALUATED, rows_of
 
 _VALUES = st.none() | st.integers(1, 6).map(float) | st.floats(0.1, 1e22)
 _POINTS = st.lists(st.tuples(_VALUES, _VALUES), max_size=25)
+
+
+def dominates(a: Point, b: Point) -> bool:
+    """Whether `a` is at least as good as `b` in cost and quality and better in one; unknown values dominate nothing."""
+    if a[0] is None or a[1] is None or b[0] is None or b[1] is None:
+        return False
+    return a[0] <= b[0] and a[1] <= b[1] and a != b
 
 
 @settings(max_examples=300, deadline=None)
@@ -36,6 +43,36 @@ def test_frontier_members_are_mutually_non_dominated_and_dominate_all_others(poi
             assert not member
         elif not member:
             assert any(dominates(other, point) for other in members)
+
+
+def test_frontier_history_tells_who_was_on_it_at_each_date() -> None:
+    points = [
+        ("2026-01-01", "a", 3.12e18, 1.2), ("2026-01-02", "b", 3.12e17, 1.3), ("2026-01-03", "c", 3.12e18, 1.25),
+        ("2026-01-04", "d", 3.12e17, 1.1),
+    ]  # fmt: skip
+    assert [(change.date, change.joined, change.left, change.members) for change in frontier_history(points)] == [
+        ("2026-01-01", ("a",), (), ("a",)), ("2026-01-02", ("b",), (), ("b", "a")), ("2026-01-04", ("d",), ("a", "b"), ("d",)),
+    ]  # fmt: skip
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(10, 28), st.sampled_from([1.0, 2.0, 3.0, 9.0]), st.sampled_from([1.0, 1.1, 1.2])),
+        max_size=12,
+    )
+)
+def test_the_frontier_after_the_last_change_is_the_frontier_of_all(found: list[tuple[int, float, float]]) -> None:
+    points = [(f"2026-01-{day}", f"run{i}", cost, quality) for i, (day, cost, quality) in enumerate(found)]
+    changes = frontier_history(points)
+    on = pareto_frontier([(cost, quality) for _, _, cost, quality in points])
+    assert set(changes[-1].members if changes else ()) == {
+        key for (_, key, _, _), member in zip(points, on, strict=True) if member
+    }
+    members: set[str] = set()
+    for change in changes:
+        members = (members | set(change.joined)) - set(change.left)
+        assert members == set(change.members)
 
 
 @settings(max_examples=100, deadline=None)

@@ -9,7 +9,7 @@ from example_runs import run_info
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marin.speedrun.leaderboard import TrackBoard, best_under, build_board, frontier_changes
+from marin.speedrun.leaderboard import TrackBoard, best_under, build_board
 from marin.speedrun.rows import Row, rows_of
 from marin.speedrun.statistics import Noise
 from marin.speedrun.tracks import (
@@ -263,22 +263,6 @@ def test_records_of_a_pareto_track_are_better_than_the_record_of_their_day_by_mo
     assert "not shown" in noise.details["claims"][0]["text"]
 
 
-def test_frontier_changes_tell_who_was_on_it_at_each_date() -> None:
-    rows = [
-        _row("a", bits=1.2, cost=3.12e18, day=1), _row("b", bits=1.3, cost=3.12e17, day=2),
-        _row("c", bits=1.25, cost=3.12e18, day=3), _row("d", bits=1.1, cost=3.12e17, day=4),
-    ]  # fmt: skip
-    board = _track(rows, FINEWEB_EDU)
-    names = {entry.key: entry.name for entry in board.entries}
-    told = [
-        (change.date[:10], *([names[key] for key in keys] for keys in (change.joined, change.left, change.members)))
-        for change in frontier_changes(board)
-    ]
-    assert told == [
-        ("2026-01-01", ["a"], [], ["a"]), ("2026-01-02", ["b"], [], ["b", "a"]), ("2026-01-04", ["d"], ["a", "b"], ["d"]),
-    ]  # fmt: skip
-
-
 # Costs of whole seconds: several runs of one time to the last digit would be taken for one run.
 _ENTRIES = st.lists(
     st.tuples(
@@ -286,21 +270,6 @@ _ENTRIES = st.lists(
     ),
     max_size=12,
 )
-
-
-@settings(max_examples=60, deadline=None)
-@given(_ENTRIES)
-def test_the_frontier_after_the_last_change_is_the_frontier_of_all(found: list[tuple[int, float, float]]) -> None:
-    rows = [
-        _row(f"run{i}", bits=bits, cost=cost, day=day, description=str(i)) for i, (day, cost, bits) in enumerate(found)
-    ]
-    board = _track(rows, FINEWEB_EDU)
-    changes = frontier_changes(board)
-    assert set(changes[-1].members if changes else ()) == {entry.key for entry in board.entries if entry.on_frontier}
-    members: set[str] = set()
-    for change in changes:
-        members = (members | set(change.joined)) - set(change.left)
-        assert members == set(change.members)
 
 
 @settings(max_examples=60, deadline=None)

@@ -11,7 +11,7 @@ from marin.models import LlamaConfig
 from marin.nn import AttentionBackend, Precision, attention
 from marin.nn.attention_counting import counting_attention, keys_per_query
 from marin.training.state import StepConfig
-from marin.training.traced_flops import count_flops, counted_flops_per_token, forward_flops, traced_flops
+from marin.training.traced_flops import count_flops, forward_flops, traced_flops
 
 STEP = StepConfig(Precision("f32"))
 
@@ -177,7 +177,7 @@ def test_attention_that_was_traced_for_counting_is_never_computed():
 def test_count_of_a_llama_is_the_formula_but_for_the_softmax_whatever_the_kernel(backend):
     config = _llama(attn_backend=backend)
     softmax = 2 * 3 * 128 * 4  # layers x 3 FLOPs a score; no matrix product, so not counted
-    assert counted_flops_per_token(config, 1000) == config.flops_per_token(1000, 128) - softmax
+    assert forward_flops(config, 1000, "all").flops == config.flops_per_token(1000, 128) - softmax
 
 
 @pytest.mark.parametrize(
@@ -219,8 +219,8 @@ def test_count_shows_a_formula_that_leaves_something_out():
             return 0.5 * super().flops_per_token(vocab_size, context_length)
 
     flattering = Flattering(**{f.name: getattr(honest, f.name) for f in dataclasses.fields(honest)})
-    assert counted_flops_per_token(flattering, 100) == counted_flops_per_token(honest, 100)
-    assert flattering.flops_per_token(100, 128) < 0.6 * counted_flops_per_token(flattering, 100)
+    assert forward_flops(flattering, 100, "all").flops == forward_flops(honest, 100, "all").flops
+    assert flattering.flops_per_token(100, 128) < 0.6 * forward_flops(flattering, 100, "all").flops
 
 
 def test_traced_flops_have_the_losses_that_a_model_adds_in_training():

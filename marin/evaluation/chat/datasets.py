@@ -44,8 +44,6 @@ GSM8K_TRAIN = Source("openai/gsm8k", "main", "train")
 HUMAN_EVAL = Source("openai/openai_humaneval", "openai_humaneval", "test")
 SMOLTALK_TRAIN = Source("HuggingFaceTB/smol-smoltalk", "default", "train")
 SMOLTALK_TEST = Source("HuggingFaceTB/smol-smoltalk", "default", "test")
-EVALUATION_SOURCES = (ARC_EASY, ARC_CHALLENGE, MMLU_TEST, GSM8K_TEST, HUMAN_EVAL)
-TRAINING_SOURCES = (SMOLTALK_TRAIN, MMLU_TRAIN, GSM8K_TRAIN)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,8 +20,6 @@ class Kind:
     media_type: str = "application/octet-stream"
 
 
-FOLDER = Kind("folder", "folder")
-TOKENS = Kind("tokens", "token cache")
 TEXT = Kind("text", "text")
 BINARY = Kind("none", "binary")
 

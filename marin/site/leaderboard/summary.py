@@ -15,10 +15,6 @@ from marin.speedrun.verdict import Rung, Verdict
 
 State = Literal["ranked", "held", "withdrawn", "challenged"]
 
-RUNG_WORDS: dict[str, str] = {
-    "parsed": "parsed", "arithmetic": "arithmetic", "log": "log", "re-evaluated": "re-evaluated", "re-run": "re-run",
-}  # fmt: skip
-
 
 class SpreadSummary(TypedDict):
     """Statistics of the runs of an entry in its track's metric; null is unknown."""
