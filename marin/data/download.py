@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import ClassVar
 
-from marin.data.fetch import RemoteFile, Retries, Transfer
+from marin.data.fetch import RemoteFile, Transfer
 from marin.data.inputs import open_store
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, placement, this_output_path
@@ -136,7 +136,6 @@ def fetch_all(
     *,
     headers: Mapping[str, str] | None = None,
     num_workers: int = 4,
-    retries: Retries | None = None,
     by_hand: str | None = None,
 ) -> dict[str, str]:
     """Fetches all files below `directory`, a local path or a URL; returns their SHA-256 by name.
@@ -157,7 +156,6 @@ def fetch_all(
                 file,
                 target,
                 headers=headers,
-                retries=retries,
                 stopped=stopped,
                 by_hand=by_hand,
                 on_bytes=progress.add_bytes,

@@ -75,17 +75,12 @@ def run_context() -> RunContext:
     )
 
 
-def step_info(step: StepTask, config: Any = None) -> dict[str, Any]:
-    """What identifies a step and how it was configured; JSON-ready, the same on every run under one prefix.
-
-    Args:
-        config: what `fn` got, if that is to be shown with the paths of an attempt; None shows the usual paths.
-    """
-    shown = step.config_for(step.output_path) if config is None else config
+def step_info(step: StepTask) -> dict[str, Any]:
+    """What identifies a step and how it was configured; JSON-ready, the same on every run under one prefix."""
     return {
         "name": step.name,
         "fn_name": _name_of(step.fn),
-        "config": plain(shown),
+        "config": plain(step.config_for(step.output_path)),
         "description": step.description,
         "fingerprint": step.fingerprint,
         "version": {

@@ -84,16 +84,14 @@ def check_can_decode(model: Any) -> None:
         )
 
 
-def init_cache(model: Any, batch_size: int, max_length: int, dtype: Any = None) -> KvCache:
-    """An empty cache for rows of at most `max_length` tokens.
+def init_cache(model: Any, batch_size: int, max_length: int) -> KvCache:
+    """An empty cache for rows of at most `max_length` tokens, in the type of the model's weights.
 
-    Args:
-        dtype: of keys and values; None for that of the model's weights.
     Raises:
         ConfigError: for a model that this module does not know.
     """
     check_can_decode(model)
-    dtype = dtype or model.embedding.weight_VD.dtype
+    dtype = model.embedding.weight_VD.dtype
     config = model.config
     kv_heads = config.kv_heads if isinstance(model, Gpt) else config.num_kv_heads
     layers = tuple(
@@ -101,7 +99,7 @@ def init_cache(model: Any, batch_size: int, max_length: int, dtype: Any = None) 
         for window in layer_windows(model)
     )
     smears = isinstance(model, Gpt) and model.smear_gate_I is not None
-    previous = jnp.zeros((batch_size, config.hidden_dim), model.embedding.weight_VD.dtype) if smears else None
+    previous = jnp.zeros((batch_size, config.hidden_dim), dtype) if smears else None
     return KvCache(layers, jnp.zeros((batch_size,), jnp.int32), previous)
 
 

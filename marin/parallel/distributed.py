@@ -173,9 +173,9 @@ def _connect(address: str) -> None:
     socket.create_connection((host, int(port)), timeout=5).close()
 
 
-def leads(environment: Mapping[str, str] = os.environ) -> bool:
+def leads() -> bool:
     """Whether process 0 waits for the others in `start`, or has them; True where the environment does not say where it listens."""
-    processes = processes_of(environment)
+    processes = processes_of(os.environ)
     if processes is None or processes.coordinator is None:
         return True
     try:

@@ -1,7 +1,7 @@
-"""What every page is made with: the template engine, styles and scripts that stand inside a page, and its security policy.
+"""What every page is made with: the template engine, the style that stands inside a page, and its security policy.
 
-A page that opens from disk carries its style and script and allows them by their hash; every other one, and everything
-remote, is forbidden. Values reach a page through the template engine's escaping only.
+A page that opens from disk carries its style and allows it by its hash; every other one, and everything remote, is
+forbidden. Values reach a page through the template engine's escaping only.
 """
 
 import base64
@@ -34,28 +34,22 @@ def environment(
 
 @functools.cache
 def static_text(name: str) -> str:
-    """A style or script of this package."""
+    """A style of this package."""
     return (_HERE / "static" / name).read_text(encoding="utf-8")
 
 
 def static_page(
-    template: str, filters: Mapping[str, Callable[..., Any]], *, styles: Sequence[str], script: str = "", **values: Any
+    template: str, filters: Mapping[str, Callable[..., Any]], *, styles: Sequence[str], **values: Any
 ) -> str:
-    """A page of this package that opens from disk; its template shows `style`, `script` and `policy`.
+    """A page of this package that opens from disk; its template shows `style` and `policy`.
 
     Args:
         styles: names of files that follow `base.css`.
-        script: the name of a file; "" for a page without.
     """
     style_text = "".join(static_text(name) for name in ("base.css", *styles))
-    script_text = static_text(script) if script else ""
-    scripts = f"script-src '{_hash(script_text)}'; " if script else ""
-    policy = (
-        f"default-src 'none'; style-src '{_hash(style_text)}'; {scripts}img-src 'self' file:; base-uri 'none'; "
-        f"form-action 'none'"
-    )
+    policy = f"default-src 'none'; style-src '{_hash(style_text)}'; img-src 'self' file:; base-uri 'none'; form-action 'none'"
     template_file = environment(_HERE / "templates", filters).get_template(template)
-    return template_file.render(style=style_text, script=script_text, policy=policy, **values)
+    return template_file.render(style=style_text, policy=policy, **values)
 
 
 def _hash(text: str) -> str:

@@ -63,7 +63,6 @@ def collect(
     *,
     cache: str | os.PathLike[str] | None = None,
     allowed_signers: str | os.PathLike[str] | None = None,
-    tracks: Sequence[Track] = TRACKS,
 ) -> Board:
     """The board of every results file below the directories and every row of the lists.
 
@@ -86,7 +85,7 @@ def collect(
     if store is not None:
         store.save()
     arrivals = Arrivals(results_dirs)
-    return build_board(rows, unreadable, tracks, arrivals, arrivals.time)
+    return build_board(rows, unreadable, arrival=arrivals, came=arrivals.time)
 
 
 def _of_directory(number: int, found: Iterable[Row | Unreadable]) -> Iterator[Row | Unreadable]:
