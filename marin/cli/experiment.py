@@ -9,7 +9,7 @@ import sys
 from marin.cli import checkout, experiment_skeleton
 from marin.errors import ConfigError
 from marin.speedrun.preregistration import check_slug
-from marin.storage import files
+from marin.storage import exclusive
 
 HELP = """\
 Begin an experiment: write down what is asked and what decides, before anything runs.
@@ -135,7 +135,7 @@ def _ask(question: str) -> str:
 
 
 def _create(path: pathlib.Path, text: str) -> None:
-    if not files.create_exclusive(str(path), text.encode()):
+    if not exclusive.create(str(path), text.encode()):
         raise ConfigError(f"{path} is there already: choose another slug, or edit that experiment")
 
 

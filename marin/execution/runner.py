@@ -26,7 +26,7 @@ from marin.execution.status import (
     write_status,
 )
 from marin.execution.task import StepTask
-from marin.storage import files, trees
+from marin.storage import exclusive, files, trees
 from marin.storage.lease import Lease
 
 
@@ -65,7 +65,7 @@ def run_step(
         ExecutionError: the output path belongs to another step.
         StorageError: the output path cannot be written.
     """
-    files.check_exclusive_create(posixpath.dirname(task.output_path))
+    exclusive.check_store(posixpath.dirname(task.output_path))
     waited: list[str] = []
 
     def announce_wait(message: str) -> None:

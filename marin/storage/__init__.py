@@ -1,1 +1,1 @@
-"""Where outputs lie: the prefix, atomic files on any fsspec store, and leases on a directory."""
+"""Where outputs lie: the prefix, atomic and exclusive files on any fsspec store, and leases on a directory."""

@@ -4,12 +4,6 @@ A local write goes to a temporary file in the same directory, is flushed to the 
 rename; then the directory is flushed. A reader thus sees the old content or the new, never a part, and a crash leaves
 at most a temporary file, which nothing reads. On another store a write is one put, which such stores apply as a whole.
 
-`create_exclusive` is what leases and commits stand on: of all who create one path, on any number of machines, exactly
-one gets True. Locally it is a hard link from a complete temporary file; elsewhere it is the store's own conditional put
-(S3: If-None-Match, Google: ifGenerationMatch=0, Azure: If-None-Match), and a store without one is refused by
-`check_exclusive_create`. Where a local file system has no hard links, the file is opened with O_EXCL and then filled: a
-crash or a reader in between finds a part of the content, so readers must recognise a torn file by its content.
-
 A store is configured by its own environment variables, read when it is first used. For MinIO and other servers that
 speak S3: `AWS_ENDPOINT_URL=http://host:9000` (or `FSSPEC_S3_ENDPOINT_URL`), `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`.
 
@@ -24,13 +18,10 @@ import json
 import os
 import pathlib
 import posixpath
-import random
 import re
 import secrets
 import shutil
 import tempfile
-import threading
-import time
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import IO, Any
@@ -108,14 +99,14 @@ def exists(path: str) -> bool:
     with explained(path, "looked up"):
         if is_local(path):
             return os.path.exists(local_path(path))
-        return bool(_filesystem(path).exists(path))
+        return bool(filesystem_of(path).exists(path))
 
 
 def read_bytes(path: str) -> bytes:
     with explained(path, "read"):
         if is_local(path):
             return local_path(path).read_bytes()
-        return bytes(_filesystem(path).cat_file(path))
+        return bytes(filesystem_of(path).cat_file(path))
 
 
 def read_json(path: str) -> Any:
@@ -135,7 +126,7 @@ def list_dir(path: str) -> list[str]:
         try:
             if is_local(path):
                 return sorted(os.listdir(local_path(path)))
-            listed = _filesystem(path).ls(path, detail=False)
+            listed = filesystem_of(path).ls(path, detail=False)
         except FileNotFoundError:
             return []
         return sorted(posixpath.basename(str(name).rstrip("/")) for name in listed)
@@ -146,7 +137,7 @@ def modified_time(path: str) -> datetime.datetime | None:
     try:
         if is_local(path):
             return datetime.datetime.fromtimestamp(os.stat(local_path(path)).st_mtime, datetime.UTC)
-        modified = _filesystem(path).modified(path)
+        modified = filesystem_of(path).modified(path)
     except (OSError, NotImplementedError):
         return None
     return modified if modified.tzinfo else modified.replace(tzinfo=datetime.UTC)
@@ -170,14 +161,36 @@ def files_below(path: str) -> list[str]:
                 inside = os.path.relpath(directory, root)
                 found += [os.path.normpath(os.path.join(inside, name)) for name in names]
             return sorted(name.replace(os.sep, "/") for name in found if os.path.isfile(os.path.join(root, name)))
-        filesystem = _filesystem(path)
+        filesystem = filesystem_of(path)
         root = str(filesystem._strip_protocol(path)).rstrip("/") + "/"
         return sorted(str(name).removeprefix(root) for name in filesystem.find(path))
 
 
 def open_for_reading(path: str) -> Any:
     """A binary stream that can seek, local or not; whatever goes wrong while it is open is for `explained`."""
-    return open(local_path(path), "rb") if is_local(path) else _filesystem(path).open(path, "rb")
+    return open(local_path(path), "rb") if is_local(path) else filesystem_of(path).open(path, "rb")
+
+
+def filesystem_of(path: str) -> Any:
+    """The fsspec driver of a URL's store.
+
+    Raises:
+        StorageError: there is no such store, or its package is not installed.
+    """
+    import fsspec  # kept off the import path of programs that only use local files
+
+    protocol = path.split("://", 1)[0]
+    try:
+        return fsspec.core.url_to_fs(path, use_listings_cache=False)[0]
+    except ImportError as error:
+        raise StorageError(
+            f"{path} needs a package that is not installed ({error}): install it, "
+            f"for example with the extra `gcs` or `s3`"
+        ) from error
+    except ValueError as error:
+        raise StorageError(
+            f"{path} names no known store `{protocol}://`: use a local path, gs://, s3:// or hf://"
+        ) from error
 
 
 # --- writing ------------------------------------------------------------------------------------------------------
@@ -194,7 +207,7 @@ def write_bytes(path: str, data: bytes, *, durable: bool = True, make_parents: b
     """
     with explained(path, "written"):
         if not is_local(path):
-            _filesystem(path).pipe_file(path, data)
+            filesystem_of(path).pipe_file(path, data)
             return
         target = local_path(path)
         if make_parents:
@@ -203,7 +216,7 @@ def write_bytes(path: str, data: bytes, *, durable: bool = True, make_parents: b
         try:
             os.replace(temporary, target)
         except OSError:
-            _remove_quietly(temporary)
+            remove_quietly(temporary)
             raise
         if durable:
             sync_path(target.parent)
@@ -221,7 +234,7 @@ def writing(path: str) -> Iterator[IO[bytes]]:
             with explained(collected, "written"), open(collected, "wb") as stream:
                 yield stream
             with explained(path, "written"):
-                _filesystem(path).put_file(collected, path)
+                filesystem_of(path).put_file(collected, path)
         return
     target = local_path(path)
     temporary = target.with_name(temporary_name(target.name))
@@ -234,7 +247,7 @@ def writing(path: str) -> Iterator[IO[bytes]]:
                 os.fsync(stream.fileno())
             os.replace(temporary, target)
         except BaseException:
-            _remove_quietly(temporary)
+            remove_quietly(temporary)
             raise
         sync_path(target.parent)
 
@@ -248,82 +261,20 @@ def write_json(path: str, value: Any) -> None:
     write_bytes(path, text.encode(errors="backslashreplace"))
 
 
-def create_exclusive(path: str, data: bytes, *, make_parents: bool = True, durable: bool = True) -> bool:
-    """Creates the file with this content unless there is one: True for exactly one of all who try.
-
-    False on a store can also mean that our own put arrived and its answer did not, as drivers repeat a request whose
-    answer was lost; whoever must tell the two apart puts something unique into `data` and reads the file back.
-
-    Args:
-        make_parents: make the directories above it. Without it, a missing directory on a local store is an error.
-        durable: on a local store, True is returned only when the file is on the disk.
-    Raises:
-        StorageError: the file cannot be created. It may exist nevertheless, if only the last flush failed.
-    """
-    with explained(path, "created"):
-        if not is_local(path):
-            return _put_if_absent(path, data)
-        target = local_path(path)
-        if make_parents:
-            target.parent.mkdir(parents=True, exist_ok=True)
-        if target.exists():  # saves the temporary file; the link below is what decides
-            return False
-        created = _link_or_open(target, data, durable)
-        if created and durable:
-            sync_path(target.parent)
-        return created
-
-
-def check_exclusive_create(path_prefix: str) -> None:
-    """Proves that the store under `path_prefix` has a conditional put; asked once per store.
-
-    The driver must be known to leave the decision to the store, as fsspec's default looks first and writes then; and
-    the store must really refuse a second create, as some servers ignore the condition.
-
-    Raises:
-        StorageError: it has none, so two runs could both believe that they hold a step.
-    """
-    store = path_prefix.partition("://")[2].partition("/")[0] if not is_local(path_prefix) else ""
-    key = (path_prefix.split("://", 1)[0], store)
-    if is_local(path_prefix) or key in _checked_stores:
-        return
-    next_step = "use a local --prefix, or a bucket on S3, Google Cloud Storage, Azure or a recent MinIO"
-    driver = type(_filesystem(path_prefix))
-    if not driver.__module__.startswith(_CONDITIONAL_DRIVERS):
-        raise StorageError(
-            f"{path_prefix} cannot keep two runs apart: its driver {driver.__module__}.{driver.__name__} has no "
-            f"conditional put; {next_step}"
-        )
-    probe = join(path_prefix, temporary_name("create_check"))
-    try:
-        refused = create_exclusive(probe, b"1") and not create_exclusive(probe, b"2")
-    except StorageError as error:
-        raise StorageError(f"{path_prefix} cannot be used for runs: {error}") from error
-    finally:
-        with contextlib.suppress(StorageError):
-            remove_file(probe)
-    if not refused:
-        raise StorageError(
-            f"{path_prefix} cannot keep two runs apart: the store overwrites a file that it was asked to create only "
-            f"if absent; {next_step}"
-        )
-    _checked_stores.add(key)
-
-
 def remove_file(path: str) -> None:
     """Removes one file; it is no error when there is none."""
     with explained(path, "removed"), contextlib.suppress(FileNotFoundError):
         if is_local(path):
             local_path(path).unlink()
         else:
-            _filesystem(path).rm_file(path)
+            filesystem_of(path).rm_file(path)
 
 
 def remove_tree(path: str) -> None:
     """Removes a file, a link (not its target) or a directory; it is no error when there is none."""
     with explained(path, "removed"), contextlib.suppress(FileNotFoundError):
         if not is_local(path):
-            _filesystem(path).rm(path, recursive=True)
+            filesystem_of(path).rm(path, recursive=True)
         elif os.path.isdir(local_path(path)) and not os.path.islink(local_path(path)):
             shutil.rmtree(local_path(path))
         else:
@@ -346,7 +297,7 @@ def sync_tree(path: str) -> None:
 def write_temporary(target: pathlib.Path, data: bytes, *, durable: bool = True) -> pathlib.Path:
     """Writes and flushes `data` beside `target` under a name of its own, which the caller renames or links."""
     temporary = target.with_name(temporary_name(target.name))
-    _create_and_fill(temporary, data, durable)
+    create_and_fill(temporary, data, durable)
     return temporary
 
 
@@ -363,17 +314,7 @@ def sync_path(path: pathlib.Path) -> None:
             os.close(descriptor)
 
 
-# --- inside -------------------------------------------------------------------------------------------------------
-
-# Drivers whose `pipe_file(mode="create")` is a conditional request to the store (read in their sources of 2026).
-_CONDITIONAL_DRIVERS = ("s3fs.", "gcsfs.", "adlfs.", "fsspec.implementations.memory")
-_NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
-_SLOWEST_FILL = 30.0  # seconds; well below the silence after which a waiting process takes a lease over
-_memory_lock = threading.Lock()  # fsspec's memory store looks and then writes, which two threads can do at once
-_checked_stores: set[tuple[str, str]] = set()
-
-
-def _create_and_fill(path: pathlib.Path, data: bytes, durable: bool) -> None:
+def create_and_fill(path: pathlib.Path, data: bytes, durable: bool) -> None:
     """Creates a file that must not exist; on failure nothing of it stays."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
@@ -383,93 +324,19 @@ def _create_and_fill(path: pathlib.Path, data: bytes, durable: bool) -> None:
         if durable:
             os.fsync(descriptor)
     except BaseException:
-        _remove_quietly(path)
+        remove_quietly(path)
         raise
     finally:
         os.close(descriptor)
 
 
-def _remove_quietly(path: pathlib.Path) -> None:
+def remove_quietly(path: pathlib.Path) -> None:
     """Removes a temporary file; one that stays disturbs nobody, and must not hide what went wrong before."""
     with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)
 
 
-def _link_or_open(target: pathlib.Path, data: bytes, durable: bool) -> bool:
-    temporary = write_temporary(target, data, durable=durable)
-    try:
-        os.link(temporary, target)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno not in _NO_HARD_LINKS:
-            raise
-        return _open_and_fill(target, data, durable)
-    finally:
-        _remove_quietly(temporary)
-    return True
-
-
-def _open_and_fill(target: pathlib.Path, data: bytes, durable: bool) -> bool:
-    """Decides by O_EXCL, on a file system without hard links.
-
-    A process that was stopped while it filled the file may have been seen as dead by a reader of the torn content, so
-    one that took long says so, and does not count its file as created.
-    """
-    start = _clock()
-    try:
-        _create_and_fill(target, data, durable)
-    except FileExistsError:
-        return False
-    took = _clock() - start
-    if took > _SLOWEST_FILL:
-        raise StorageError(f"{target} took {took:.0f} s to write (was this process stopped?): run the command again")
-    return True
-
-
-def _clock() -> float:
-    """Seconds that go on while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
-
-
-def _put_if_absent(path: str, data: bytes) -> bool:
-    filesystem = _filesystem(path)
-    for attempt in range(5):
-        try:
-            if path.startswith("memory://"):
-                with _memory_lock:
-                    filesystem.pipe_file(path, data, mode="create")
-            else:
-                filesystem.pipe_file(path, data, mode="create")
-            return True
-        except FileExistsError:
-            return False
-        except OSError as error:  # not every server names the condition, which s3fs needs for FileExistsError
-            response = getattr(error.__cause__, "response", None) or {}
-            code = str(response.get("Error", {}).get("Code"))
-            if code in ("PreconditionFailed", "412"):
-                return False
-            if code not in ("ConditionalRequestConflict", "409") or attempt == 4:
-                raise
-            time.sleep(random.uniform(0.05, 0.2) * 2**attempt)  # two creates met; S3 asks for another try
-    raise AssertionError("the last attempt returns or raises")
-
-
-def _filesystem(path: str) -> Any:
-    import fsspec  # kept off the import path of programs that only use local files
-
-    protocol = path.split("://", 1)[0]
-    try:
-        return fsspec.core.url_to_fs(path, use_listings_cache=False)[0]
-    except ImportError as error:
-        raise StorageError(
-            f"{path} needs a package that is not installed ({error}): install it, "
-            f"for example with the extra `gcs` or `s3`"
-        ) from error
-    except ValueError as error:
-        raise StorageError(
-            f"{path} names no known store `{protocol}://`: use a local path, gs://, s3:// or hf://"
-        ) from error
+# --- errors -------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

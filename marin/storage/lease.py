@@ -6,7 +6,7 @@
 The record with the highest number is the state: a "claim" (somebody works, or died working), a "release" (nobody
 does), or a "commit" (an output was selected; its payload says which). Claiming, taking over, releasing and committing
 are one operation, "create record highest + 1 if absent", which the store gives to exactly one of all who ask
-(`files.create_exclusive`). The number of a claim is thus a fencing token: whoever was overtaken while it was stopped
+(`exclusive.create`). The number of a claim is thus a fencing token: whoever was overtaken while it was stopped
 finds its next number taken, and can neither commit nor release, whenever it wakes up. No step of this relies on time.
 
 Time only decides when a waiting process overtakes a claim:
@@ -41,7 +41,7 @@ from typing import Any, Literal, Self
 import psutil
 
 from marin.errors import LeaseHeldError, StorageError
-from marin.storage import files
+from marin.storage import exclusive, files
 
 LEDGER_NAME = "ledger"
 # Read when a lease is made, so that a test can shorten them for everything that its process runs.
@@ -235,7 +235,7 @@ class Lease:
     def _put(self, number: int, record: bytes, *, durable: bool) -> bool:
         """Creates a record if absent. Only the first may make the ledger: a removed one must not come back."""
         path = _record_path(self._ledger, number)
-        if files.create_exclusive(path, record, make_parents=number == 1, durable=durable):
+        if exclusive.create(path, record, make_parents=number == 1, durable=durable):
             return True
         # A driver that repeats a put whose answer was lost finds its own record.
         return not files.is_local(path) and self._is_mine(number, record)

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from marin.errors import LeaseHeldError, StorageError
-from marin.storage import files
+from marin.storage import exclusive, files
 from marin.storage import lease as lease_module
 from marin.storage.lease import Lease, read_commit, read_state
 
@@ -120,13 +120,13 @@ def test_lease_claims_flush_nothing_and_commits_flush_record_and_directories(
 
 
 def test_lease_whose_put_arrived_without_an_answer_is_taken(s3_prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    create = files.create_exclusive
+    create = exclusive.create
 
     def lose_the_answer(path: str, data: bytes, **options: bool) -> bool:
         create(path, data, **options)
         return create(path, data, **options)
 
-    monkeypatch.setattr(files, "create_exclusive", lose_the_answer)
+    monkeypatch.setattr(exclusive, "create", lose_the_answer)
     with Lease(s3_prefix).acquire() as lease:
         assert lease.commit({})
     assert ledger(s3_prefix) == ["claim", "commit"]
@@ -336,7 +336,7 @@ def test_lease_with_a_damaged_record_is_an_unknown_workers_until_silence(
 
 def test_heartbeat_of_an_overtaken_holder_sets_lost(store: str) -> None:
     first = Lease(store, heartbeat=0.02).acquire()
-    assert files.create_exclusive(files.join(store, "ledger", "00000002.json"), b"{}")
+    assert exclusive.create(files.join(store, "ledger", "00000002.json"), b"{}")
     assert wait_for(lambda: first.lost)
     first.release()
     assert len(files.list_dir(files.join(store, "ledger"))) == 2
@@ -389,7 +389,7 @@ def test_release_on_a_full_disk_hides_nothing_and_blocks_nobody_for_ever(
         def fill_disk(*_: object, **__: object) -> bool:
             raise StorageError("the disk is full")
 
-        patch.setattr(files, "create_exclusive", fill_disk)
+        patch.setattr(exclusive, "create", fill_disk)
         raise KeyError
     with Lease(str(tmp_path), stale_after=0.05, poll=0.01).acquire() as lease:
         assert lease.token == 2
