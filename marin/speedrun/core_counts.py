@@ -7,8 +7,9 @@ other baselines, is told from CORE.
 import math
 
 from marin.data.core_tasks import CORE_TASKS, centered
+from marin.speedrun import arithmetic
 from marin.speedrun.results import Core, RunInfo
-from marin.speedrun.verdict import Finding, Severity
+from marin.speedrun.verdict import Finding
 
 VERSIONS = ("v1", "v2")
 _EXACT = 1e-9
@@ -18,21 +19,19 @@ def check(info: RunInfo) -> list[Finding]:
     """What is wrong with a run's CORE, or was not counted; nothing where none is stated."""
     if info.core_metric is None:
         return (
-            [] if info.core is None else [_finding("error", "core_metric", "counts of CORE's tasks without the metric")]
+            [] if info.core is None else [arithmetic.error("core_metric", "counts of CORE's tasks without the metric")]
         )
     if not -1 <= info.core_metric <= 1:
         return [
-            _finding(
-                "error", "core_metric", f"core_metric is {info.core_metric:g}, which no mean of centered accuracies is"
+            arithmetic.error(
+                "core_metric", f"core_metric is {info.core_metric:g}, which no mean of centered accuracies is"
             )
         ]
     if info.core_version not in VERSIONS:
         message = f"core_version is {str(info.core_version)[:20]!r}: say which baselines accuracies were centered with, v1 or v2"
-        return [_finding("error", "core_version", message)]
+        return [arithmetic.error("core_version", message)]
     if info.core is None:
-        return [
-            _finding("unchecked", "core_metric", "CORE is not recomputable: the counts of its tasks are not stated")
-        ]
+        return [arithmetic.unchecked("core_metric", "CORE is not recomputable: the counts of its tasks are not stated")]
     found = _check_tasks(info.core)
     if found:
         return found
@@ -41,7 +40,7 @@ def check(info: RunInfo) -> list[Finding]:
         message = (
             f"core_metric is {info.core_metric:.6f}, the counts of its tasks give {value:.6f} by {info.core_version}"
         )
-        found.append(_finding("error", "core_metric", message, value))
+        found.append(arithmetic.error("core_metric", message, value))
     return found
 
 
@@ -67,7 +66,7 @@ def same_scores(run: RunInfo, other: RunInfo, source: str) -> list[Finding]:
             message = (
                 f"the scores of each item of {label} are those of {source}, to the last digit: one model counts once"
             )
-            return [_finding("error", f"core.tasks.{label}.records", message)]
+            return [arithmetic.error(f"core.tasks.{label}.records", message)]
     return []
 
 
@@ -75,12 +74,12 @@ def _check_tasks(core: Core) -> list[Finding]:
     found = []
     for label in sorted(CORE_TASKS.keys() - core.tasks.keys()):
         found.append(
-            _finding(
-                "error", f"core.tasks.{label}", f"CORE is the mean of {len(CORE_TASKS)} tasks, and {label} is missing"
+            arithmetic.error(
+                f"core.tasks.{label}", f"CORE is the mean of {len(CORE_TASKS)} tasks, and {label} is missing"
             )
         )
     for label in sorted(core.tasks.keys() - CORE_TASKS.keys()):
-        found.append(_finding("error", "core.tasks", f"{label[:60]!r} is no task of CORE"))
+        found.append(arithmetic.error("core.tasks", f"{label[:60]!r} is no task of CORE"))
     for label, counts in core.tasks.items():
         if label not in CORE_TASKS:
             continue
@@ -89,12 +88,8 @@ def _check_tasks(core: Core) -> list[Finding]:
             message = (
                 f"{label} has {expected:,} items, {counts.num_items:,} were evaluated: that is an estimate, not CORE"
             )
-            found.append(_finding("error", f"core.tasks.{label}.num_items", message))
+            found.append(arithmetic.error(f"core.tasks.{label}.num_items", message))
         elif not 0 <= counts.num_correct <= counts.num_items:
             message = f"{counts.num_correct:,} of {counts.num_items:,} items of {label} are said to be right"
-            found.append(_finding("error", f"core.tasks.{label}.num_correct", message))
+            found.append(arithmetic.error(f"core.tasks.{label}.num_correct", message))
     return found
-
-
-def _finding(severity: Severity, field: str, message: str, corrected: float | None = None) -> Finding:
-    return Finding("arithmetic", severity, field, message, corrected)

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from marin.errors import ConfigError, ResultsError
 from marin.execution.redaction import secrets_in
-from marin.speedrun import consistency, leaderboard, results, signers
+from marin.speedrun import form, leaderboard, results, signers
 from marin.speedrun.entries import Entry
 from marin.speedrun.evaluation_record import EVALUATION_FILE
 from marin.speedrun.leaderboard import TrackBoard
@@ -134,7 +134,7 @@ def signed_by(runs: Sequence[FoundRun], author: Author | None, description: str 
         changes: dict[str, object] = {} if description is None else {"description": description}
         if author is not None:
             stated = run.info.author
-            if stated != author and not consistency.is_placeholder(stated.name):
+            if stated != author and not form.is_placeholder(stated.name):
                 raise ConfigError(f"the results of {run.name} name {stated.name!r} as their author: leave --author out")
             changes["author"] = author
         found.append(dataclasses.replace(run, info=run.info.model_copy(update=changes)))

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from marin.errors import ResultsError
 from marin.models.llama import LlamaConfig
 from marin.nn.norm import RmsNormConfig
-from marin.speedrun.consistency import check, llama_parameters, parse_timestamp, status
+from marin.speedrun.consistency import check, status
+from marin.speedrun.form import parse_timestamp
+from marin.speedrun.plain_llama import llama_parameters
 from marin.speedrun.results import load_results, parse_results
 from marin.speedrun.verdict import Finding
 

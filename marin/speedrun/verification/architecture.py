@@ -6,7 +6,7 @@ are right. They are "not recomputable" then, whatever else fits.
 
 from collections.abc import Iterator
 
-from marin.speedrun import consistency
+from marin.speedrun import plain_llama
 from marin.speedrun.verdict import Finding
 from marin.speedrun.verification.run_log import RunLog
 
@@ -29,7 +29,7 @@ def check_architecture(log: RunLog) -> Iterator[Finding]:
             f"the model is {named}: its parameters and FLOPs are not recomputable without running code",
         )
         return
-    if not vocab_size or not consistency.has_llama_sizes(model):
+    if not vocab_size or not plain_llama.has_llama_sizes(model):
         yield Finding(
             "arithmetic",
             "unchecked",
@@ -37,7 +37,7 @@ def check_architecture(log: RunLog) -> Iterator[Finding]:
             "run.json states no vocabulary or not all sizes of the model: parameters not recomputable",
         )
         return
-    parameters = consistency.llama_parameters(model, vocab_size)
+    parameters = plain_llama.llama_parameters(model, vocab_size)
     if parameters != run.num_parameters:
         message = f"run.json says {run.num_parameters:,} parameters, a Llama of these sizes and {vocab_size:,} tokens has {parameters:,}"
         yield Finding("log", "error", "num_parameters", message, parameters)

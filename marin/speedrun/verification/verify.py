@@ -12,7 +12,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Sequence
 
 from marin.errors import ResultsError
-from marin.speedrun import consistency, core_counts
+from marin.speedrun import consistency, core_counts, form
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import RUNGS, Finding, Outcome, Rung, RungVerdict, Verdict
 from marin.speedrun.verification import architecture, statements, texts
@@ -133,7 +133,7 @@ def _check_kin(runs: Sequence[RunInfo], curves: Sequence[Curves | None], number:
 
 
 def _check_date(run: RunInfo, now: datetime.datetime) -> Iterable[Finding]:
-    done = consistency.parse_timestamp(run.run_completion_timestamp)
+    done = form.parse_timestamp(run.run_completion_timestamp)
     if done is not None and done > now + _TIME_TRAVEL:
         message = f"the run was completed {run.run_completion_timestamp}, which has not come yet"
         yield Finding("arithmetic", "error", "run_completion_timestamp", message)

@@ -1,0 +1,44 @@
+"""Findings of the arithmetic rung, and how figures are compared there."""
+
+import math
+from typing import Any
+
+from marin.speedrun.verdict import Finding, Severity
+
+_EXACT = 1e-6  # the published files reproduce to the last digits of a float
+
+
+def error(field: str, message: str, corrected: float | None = None) -> Finding:
+    """A figure that cannot be true of any run; `corrected` is left out where it is not finite."""
+    return _finding("error", field, message, corrected)
+
+
+def warning(field: str, message: str, corrected: float | None = None) -> Finding:
+    return _finding("warning", field, message, corrected)
+
+
+def unchecked(field: str, message: str) -> Finding:
+    return Finding("arithmetic", "unchecked", field, message)
+
+
+def note(field: str, message: str) -> Finding:
+    return Finding("arithmetic", "note", field, message)
+
+
+def _finding(severity: Severity, field: str, message: str, corrected: float | None) -> Finding:
+    finite = corrected is not None and math.isfinite(corrected)
+    return Finding("arithmetic", severity, field, message, corrected if finite else None)
+
+
+def close(a: float, b: float, tolerance: float = _EXACT) -> bool:
+    """Whether two figures are one but for rounding; `tolerance` is relative."""
+    return math.isclose(a, b, rel_tol=tolerance)
+
+
+def whole_number(config: dict[str, Any] | None, *names: str) -> int | None:
+    """The first of `names` that holds a positive whole number."""
+    for name in names:
+        value = (config or {}).get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
