@@ -1,7 +1,7 @@
 """Whether the figures of one run fit together: the arithmetic rung of verification.
 
-Everything that follows from other figures in the file is computed again: tokens, parameters and FLOPs of a plain Llama,
-the cost, the chips of a TPU slice, the peak of the device, MFU. Nothing is executed and nothing outside the file is
+Everything that follows from other figures in the file is computed again: tokens, parameters and FLOPs of a model of
+ours, the cost, the chips of a TPU slice, the peak of the device, MFU. Nothing is executed and nothing outside the file is
 consulted but the device catalogue. Passing proves that the figures agree with each other, not that the run took place.
 The findings are those of `marin.speedrun.verdict`.
 """
@@ -12,7 +12,7 @@ from marin.data.batch_schedule import BatchSchedule
 from marin.errors import ConfigError
 from marin.speedrun import arithmetic, core_counts, form, probes
 from marin.speedrun.arithmetic import close, whole_number
-from marin.speedrun.plain_llama import llama_flops_per_token, vocabulary_of
+from marin.speedrun.known_models import likest_model
 from marin.speedrun.results import RunInfo
 from marin.speedrun.stated_device import PEAK_TOLERANCE, StatedDevice, check_name, described, device_of
 from marin.speedrun.verdict import Finding
@@ -130,9 +130,11 @@ def _batch_schedule(train_config: dict[str, Any] | None) -> BatchSchedule | None
 def _check_model(info: RunInfo) -> list[Finding]:
     found: list[Finding] = []
     per_token = info.model_flops_per_token
-    vocab_size = vocabulary_of(info.model or {}, info.model_size)
-    length = whole_number(info.train_config, "train_seq_len") or whole_number(info.model, "max_seq_len", "seq_len")
-    expected = llama_flops_per_token(info.model, vocab_size, length) if info.model and vocab_size and length else None
+    config = info.model or {}
+    known = likest_model(config)
+    vocab_size = known.vocabulary_of(config, info.model_size) if info.model_size and known.has_sizes(config) else None
+    length = whole_number(info.train_config, "train_seq_len") or whole_number(config, "max_seq_len", "seq_len")
+    expected = known.flops_per_token(config, vocab_size, length) if vocab_size and length else None
     if info.model_size is None:
         found.append(arithmetic.unchecked("model_size", "the number of parameters is not stated"))
     if info.model_flops is None:
@@ -140,7 +142,7 @@ def _check_model(info: RunInfo) -> list[Finding]:
     elif info.total_tokens:
         used = per_token if per_token is not None else expected
         if used is not None and not close(info.model_flops, 3 * used * info.total_tokens):
-            what = "the stated FLOPs per token" if per_token is not None else "a plain Llama's FLOPs per token"
+            what = "the stated FLOPs per token" if per_token is not None else f"a plain {known.name}'s FLOPs per token"
             report = arithmetic.error if per_token is not None else arithmetic.warning
             found.append(report(
                 "model_flops",
@@ -151,13 +153,13 @@ def _check_model(info: RunInfo) -> list[Finding]:
     if expected is None:
         found.append(
             arithmetic.unchecked(
-                "model_size", "not recomputable: the architecture is not a Llama with all sizes stated"
+                "model_size", "not recomputable: the architecture is not a Llama or GPT of ours with all sizes stated"
             )
         )
     elif per_token is not None and not close(per_token, expected):
         found.append(arithmetic.unchecked(
             "model_flops_per_token",
-            f"the config's own formula says {per_token:.6g} FLOPs per token, a plain Llama of these sizes has {expected:.6g}",
+            f"the config's own formula says {per_token:.6g} FLOPs per token, a plain {known.name} of these sizes has {expected:.6g}",
         ))  # fmt: skip
     if vocab_size and vocab_size != LLAMA3_VOCAB and info.c4_en_bpb is not None:
         found.append(

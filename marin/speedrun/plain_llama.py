@@ -41,10 +41,8 @@ def llama_flops_per_token(config: dict[str, Any], vocab_size: int, context_lengt
     return float(layers * (6 * hidden * intermediate + projections + attention) + 2 * hidden * vocab_size)
 
 
-def vocabulary_of(config: dict[str, Any], num_parameters: int | None) -> int | None:
+def vocabulary_of(config: dict[str, Any], num_parameters: int) -> int | None:
     """The vocabulary with which a Llama has so many parameters, or None where it has them with none."""
-    if not num_parameters or not has_llama_sizes(config):
-        return None
     tables = 1 if config.get("tie_word_embeddings") else 2
     vocab_size, rest = divmod(num_parameters - llama_parameters(config, 0), tables * config["hidden_dim"])
     return vocab_size if rest == 0 and vocab_size > 0 else None

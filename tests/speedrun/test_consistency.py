@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin.errors import ResultsError
+from marin.models.gpt import GptConfig
 from marin.models.llama import LlamaConfig
 from marin.nn.norm import RmsNormConfig
 from marin.speedrun.consistency import check, status
 from marin.speedrun.form import parse_timestamp
+from marin.speedrun.known_models import GPT, LLAMA, likest_model, model_of_class
 from marin.speedrun.plain_llama import llama_parameters
 from marin.speedrun.results import load_results, parse_results
 from marin.speedrun.verdict import Finding
@@ -56,13 +58,65 @@ def test_llama_parameters_are_those_of_the_model_that_is_built(options: dict[str
     assert llama_parameters(dataclasses.asdict(config), 300) == config.total_trainable_params(300)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_kv_heads": 2, "window_pattern": "SL"},
+        {"num_layers": 1},
+        {"num_layers": 6, "window_pattern": "SSL", "short_window": 9},
+        {"num_layers": 5, "value_gates": False},
+        {"value_embeddings": False},
+        {"smear": False},
+        {"backout": False, "logit_softcap": None},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("vocab_size", [64, 300])
+def test_gpt_parameters_and_flops_are_those_of_the_model_that_is_built(
+    options: dict[str, Any], vocab_size: int
+) -> None:
+    config = GptConfig(**{"seq_len": 48, "hidden_dim": 64, "num_layers": 4, "num_heads": 4, **options})
+    stated = dataclasses.asdict(config)
+    assert likest_model(stated) is GPT
+    assert set(stated) == GPT.keys
+    assert GPT.parameters(stated, vocab_size) == config.total_trainable_params(vocab_size)
+    for length in (8, 48):
+        assert GPT.flops_per_token(stated, vocab_size, length) == config.flops_per_token(vocab_size, length)
+    assert GPT.vocabulary_of(stated, config.total_trainable_params(vocab_size)) == -(-vocab_size // 64) * 64
+    assert GPT.vocabulary_of(stated, config.total_trainable_params(vocab_size) + 1) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seq_len": None}, {"hidden_dim": 66}, {"num_layers": 2.0}, {"num_heads": 0}, {"num_kv_heads": 3}, {"num_kv_heads": "2"},
+        {"short_window": -1}, {"window_pattern": ""}, {"window_pattern": "SX"}, {"window_pattern": 3}, {"smear": None}, {"backout": 1},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_gpt_config_whose_sizes_do_not_fit_is_not_computed(change: dict[str, Any]) -> None:
+    stated = dataclasses.asdict(GptConfig(seq_len=48, hidden_dim=64, num_layers=4, num_heads=4))
+    assert GPT.has_sizes(stated)
+    assert not GPT.has_sizes(stated | change)
+
+
+@pytest.mark.parametrize("config_class", [LlamaConfig, GptConfig])
+def test_models_are_known_by_the_class_that_run_json_names(config_class: type) -> None:
+    known = model_of_class(f"{config_class.__module__}:{config_class.__qualname__}")
+    assert known in (LLAMA, GPT)
+    assert {field.name for field in dataclasses.fields(config_class)} <= known.keys
+    assert model_of_class("__main__:LlamaConfig") is None
+    assert model_of_class(None) is None
+
+
 @pytest.mark.parametrize("path", sorted(SPEEDRUNS.glob("*/speedrun_results.json")), ids=lambda path: path.parent.name)
 def test_results_in_the_repository_have_figures_that_were_all_computed_again(path: pathlib.Path) -> None:
     for info in load_results(str(path)):
         findings = check(info)
         open_fields = [finding.field for finding in findings if finding.severity != "note"]
         # A model of an experiment's own is built by its code alone, so its size is all that stays open.
-        own_model = "intermediate_dim" not in (info.model or {})
+        own_model = path.parent.name == "cpu_ngram_gpt"
         assert open_fields == (["model_size"] if own_model else [])
         assert status(findings) == ("claimed" if own_model else "arithmetic checked")
 

@@ -6,17 +6,17 @@ are right. They are "not recomputable" then, whatever else fits.
 
 from collections.abc import Iterator
 
-from marin.speedrun import plain_llama
+from marin.speedrun.arithmetic import close, whole_number
+from marin.speedrun.known_models import model_of_class
 from marin.speedrun.verdict import Finding
 from marin.speedrun.verification.run_log import RunLog
-
-_LLAMA = "marin.models.llama:LlamaConfig"
 
 
 def check_architecture(log: RunLog) -> Iterator[Finding]:
     """Parameters and FLOPs a token of `run.json` against the sizes that it states."""
     run, model, vocab_size = log.run, log.run.config.model, log.run.config.vocab_size
-    if run.model_class != _LLAMA:
+    known = model_of_class(run.model_class)
+    if known is None:
         named = (
             f"the submission's own {run.model_class!r}"[:120]
             if run.model_class
@@ -29,7 +29,7 @@ def check_architecture(log: RunLog) -> Iterator[Finding]:
             f"the model is {named}: its parameters and FLOPs are not recomputable without running code",
         )
         return
-    if not vocab_size or not plain_llama.has_llama_sizes(model):
+    if not vocab_size or not known.has_sizes(model):
         yield Finding(
             "arithmetic",
             "unchecked",
@@ -37,7 +37,20 @@ def check_architecture(log: RunLog) -> Iterator[Finding]:
             "run.json states no vocabulary or not all sizes of the model: parameters not recomputable",
         )
         return
-    parameters = plain_llama.llama_parameters(model, vocab_size)
+    parameters = known.parameters(model, vocab_size)
     if parameters != run.num_parameters:
-        message = f"run.json says {run.num_parameters:,} parameters, a Llama of these sizes and {vocab_size:,} tokens has {parameters:,}"
+        message = (
+            f"run.json says {run.num_parameters:,} parameters, a {known.name} of these sizes and {vocab_size:,} tokens "
+            f"has {parameters:,}"
+        )
         yield Finding("log", "error", "num_parameters", message, parameters)
+    length = whole_number(run.config.train, "train_seq_len") or whole_number(model, "max_seq_len", "seq_len")
+    if length is None or run.model_flops_per_token is None:
+        return
+    per_token = known.flops_per_token(model, vocab_size, length)
+    if not close(per_token, run.model_flops_per_token):
+        message = (
+            f"run.json says {run.model_flops_per_token:.6g} FLOPs per token, a {known.name} of these sizes and "
+            f"{vocab_size:,} tokens has {per_token:.6g} in rows of {length:,}"
+        )
+        yield Finding("log", "error", "model_flops_per_token", message, per_token)

@@ -2,13 +2,14 @@
 
 Bits per byte can be compared where they are of the same documents, counted in the same bytes, by the same formula. The sets below
 are known by digest, so a set that was cut, and bytes that were counted otherwise, are found. A model's config with keys
-that a plain Llama has not got is of an architecture whose parameters and FLOPs only its code knows.
+that neither a plain Llama nor our GPT has is of an architecture whose parameters and FLOPs only its code knows.
 """
 
 import dataclasses
 import math
 from collections.abc import Iterator
 
+from marin.speedrun.known_models import likest_model
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding, Severity
 
@@ -30,22 +31,14 @@ KNOWN_SETS = (
     KnownSet("python_docs/heldout", "34e8108935b6ec14d6b3eb233af599832722c82930e838a277958106f7ed7067", 353_495, 535),
 )
 
-# Of our LlamaConfig, and of the Llama configs of every era of the public contest.
-LLAMA_CONFIG_KEYS = frozenset({
-    "activation_function", "attn_backend", "cross_entropy_block_size", "flash_attention_block_size", "gradient_checkpointing",
-    "head_dim", "hidden_dim", "hybrid_norm", "initializer_range", "input_embedding_norm", "intermediate_dim", "layer_norm_epsilon",
-    "max_seq_len", "num_heads", "num_kv_heads", "num_layers", "qk_norm", "reference_checkpoint", "rope", "scan_layers", "seq_len",
-    "sliding_window", "tie_word_embeddings", "tokenizer", "upcast_attn", "use_attention_sink", "use_bias", "use_flash_attention",
-    "use_layer_norm_weight", "use_qk_norm", "use_sliding_window",
-})  # fmt: skip
-
 
 def check_claims(info: RunInfo) -> list[Finding]:
     return [*_check_model(info), *_check_metric(info), *_check_set(info)]
 
 
 def _check_model(info: RunInfo) -> Iterator[Finding]:
-    own = sorted(set(info.model or {}) - LLAMA_CONFIG_KEYS)
+    known = likest_model(info.model or {})
+    own = sorted(set(info.model or {}) - known.keys)
     if own:
         named = ", ".join(repr(key[:40]) for key in own[:4]) + (" and more" if len(own) > 4 else "")
         yield _found(
@@ -57,7 +50,7 @@ def _check_model(info: RunInfo) -> Iterator[Finding]:
         yield _found(
             "note",
             "model_config",
-            "taken for a Llama, whose settings it has: a results file does not name the class of its model",
+            f"taken for a {known.name}, whose settings it has: a results file does not name the class of its model",
         )
 
 

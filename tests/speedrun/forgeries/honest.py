@@ -22,13 +22,12 @@ from marin.data.core_tasks import CORE_TASKS
 from marin.errors import HardwareError
 from marin.speedrun.core_counts import core_of
 from marin.speedrun.evaluation_record import EvaluationRecord
-from marin.speedrun.plain_llama import llama_flops_per_token, llama_parameters
+from marin.speedrun.known_models import GPT, LLAMA, model_of_class
 from marin.speedrun.results import Core, CoreCounts, RunInfo, dump_results
 from marin.speedrun.run_results import SubmissionInfo, results_from_run
 from marin.tracking import RunWriter, log_chain, run_record
 
 BEGIN = 1_760_000_000.0  # 2025-10-09, in the past of every test
-LLAMA = "marin.models.llama:LlamaConfig"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Plan:
     task_every: int | None = None
     step_time: float = 0.05
     late: float = 0.05
-    model_class: str = LLAMA
+    model_class: str = LLAMA.model_class
     extra_model: dict[str, Any] = dataclasses.field(default_factory=dict)
     author: str = "Ada Example"
     description: str = "A small Llama."
@@ -90,6 +89,13 @@ def peak_of(plan: Plan) -> float:
 
 
 def _model(plan: Plan) -> dict[str, Any]:
+    if plan.model_class == GPT.model_class:
+        return {
+            "seq_len": plan.length, "hidden_dim": plan.hidden, "num_layers": plan.layers, "num_heads": plan.heads, "num_kv_heads": plan.kv_heads,
+            "window_pattern": "SSSL", "value_embeddings": True, "value_gates": True, "smear": True, "backout": True, "query_key_scale": 1.2,
+            "logit_softcap": 15.0, "rope": {"theta": 100_000, "factor": 1.0}, "cross_entropy_block_size": None,
+            "gradient_checkpointing": False, **plan.extra_model,
+        }  # fmt: skip
     return {
         "seq_len": plan.length, "hidden_dim": plan.hidden, "intermediate_dim": 3 * plan.hidden, "num_layers": plan.layers,
         "num_heads": plan.heads, "num_kv_heads": plan.kv_heads, "tie_word_embeddings": False, **plan.extra_model,
@@ -118,7 +124,8 @@ def _run_json(plan: Plan) -> dict[str, Any]:
         "resources": _resources(plan), "task_eval_names": [] if plan.task_every is None else ["piqa"],
         "steps_per_task_eval": plan.task_every,
     }  # fmt: skip
-    per_token = llama_flops_per_token(model, plan.vocab, plan.length)
+    known = model_of_class(plan.model_class) or LLAMA
+    per_token = known.flops_per_token(model, plan.vocab, plan.length)
 
     def digest(value: Any) -> str:
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
@@ -127,7 +134,7 @@ def _run_json(plan: Plan) -> dict[str, Any]:
         "schema_version": 1, "run_name": "example", "tags": ["speedrun"],
         "config": {"model": model, "train": train, "vocab_size": plan.vocab, "data": "store/tokenized/example", "output_path": "checkpoints/speedrun/example"},
         "model_class": plan.model_class,
-        "num_parameters": llama_parameters(model, plan.vocab),
+        "num_parameters": known.parameters(model, plan.vocab),
         "data": [], "model_flops_per_token": per_token,
         "traced_flops_per_token": {"forward": 0.9 * per_token, "training": 2.7 * per_token, "uncounted": []},
         "platform": "cpu" if plan.device == "cpu" else "tpu" if plan.device.startswith("v") else "gpu",
@@ -283,7 +290,7 @@ def _with_core(info: RunInfo, rng: random.Random) -> RunInfo:
 
 
 def honest_plans(count: int) -> list[list[Plan]]:
-    """Plans of `count` submissions that differ in size, device, schedule, interruptions and pauses; some have several seeds."""
+    """Plans of `count` submissions that differ in model, size, device, schedule, interruptions and pauses; some have several seeds."""
     rng = random.Random(20261122)
     found = []
     for number in range(count):
@@ -299,9 +306,11 @@ def honest_plans(count: int) -> list[list[Plan]]:
             kills=tuple(sorted(rng.sample(range(1, steps), k=rng.choice([0, 0, 1, min(3, steps - 1)])))),
             checkpoint_every=rng.choice([5, 10, 50]), eval_every=rng.choice([4, 25, 1000]), export_every=rng.choice([-1, -1, 20]),
             profile=rng.random() < 0.2, task_every=rng.choice([None, None, 8]), step_time=rng.choice([0.004, 0.05, 1.5, 30.0]), late=rng.choice([0.0, 0.1, 0.4]),
-            model_class=rng.choice([LLAMA, LLAMA, "__main__:MyConfig"]), author=rng.choice(AUTHORS),
+            model_class=rng.choice([LLAMA.model_class, LLAMA.model_class, "__main__:MyConfig"]), author=rng.choice(AUTHORS),
             wandb=rng.choice([None, f"https://wandb.ai/example/marin/runs/run-{number}"]), core=number % 5 == 0,
         )  # fmt: skip
+        if number % 7 == 0:
+            plan = dataclasses.replace(plan, model_class=GPT.model_class)
         seeds = rng.choice([1, 1, 1, 3])
         found.append(
             [dataclasses.replace(plan, seed=seed, wandb=plan.wandb and f"{plan.wandb}-{seed}") for seed in range(seeds)]

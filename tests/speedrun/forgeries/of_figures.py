@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +16,10 @@ from forgeries.editing import (
     results_of,
     set_figure,
 )
+from forgeries.honest import Plan, write_submission
 from forgeries.register import Bases, Expected, expect, family, without_logs
 
+from marin.speedrun.known_models import GPT, LLAMA
 from marin.speedrun.verification import Context, known_runs_of
 from marin.speedrun.verification.claims import KNOWN_SETS
 
@@ -175,6 +178,21 @@ def custom_flops(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     without_logs(directory)
     edit_run(directory, lambda info: info["model_config"].update({f"num_experts_{variant}": 8}))
     return expect("arithmetic", "settings of its own", "not recomputable")
+
+
+@family(4)
+def false_flops_of_a_known_model(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """Log and results agree on FLOPs that a model of this class and these sizes has not."""
+    known = (LLAMA, GPT)[variant % 2]
+    directory = write_submission(to, [Plan(steps=12, model_class=known.model_class)], random.Random(variant))
+    factor = (0.5, 1.25)[variant // 2]
+
+    def scale(info: dict[str, Any]) -> None:
+        info["model_flops_per_token"] *= factor
+
+    edit_run(directory, scale)
+    edit_run_json(directory, scale, careful=True)
+    return expect("log", f"a {known.name} of these sizes", "FLOPs per token")
 
 
 # --- metric ------------------------------------------------------------------------------------------------------------
