@@ -128,6 +128,12 @@ def _identity(track: Track, row: Row) -> tuple[str | None, ...]:
     return own if track.data.evaluation_set is None else (*own, row.evaluation_set, row.evaluation_digest)
 
 
+def _hardware_of(rows: Sequence[Row]) -> str | None:
+    """What the runs had, which may be processors of several names."""
+    named = sorted({row.hardware for row in rows if row.hardware is not None})
+    return f"{named[0]} and others" if len(named) > 1 else named[0] if named else None
+
+
 def _entry(track: Track, identity: tuple[str | None, ...], members: list[Row], evidence: Evidence) -> Entry:
     rows = _distinct_runs(members)
     first = rows[0]
@@ -145,7 +151,7 @@ def _entry(track: Track, identity: tuple[str | None, ...], members: list[Row], e
         date=first.date if len(rows) == 1 else max([row.date for row in rows if row.date is not None], default=None),
         family=name.rpartition("/")[0] or None,
         optimizer=first.optimizer,
-        hardware=first.hardware,
+        hardware=first.hardware if len(rows) == 1 else _hardware_of(rows),
         model_size=first.model_size,
         rows=tuple(rows),
         values=values,

@@ -79,7 +79,7 @@ def _count(resources: dict[str, Any], *names: str) -> int:
 
 
 def describe_hardware(info: RunInfo) -> str | None:
-    """Such as "4 x A100", "v5p-32" or "2 x v4-128"; None where the file does not say."""
+    """Such as "4 x A100", "v5p-32", "2 x v4-128" or "CPU (AMD EPYC)"; None where the file does not say."""
     resources = info.resources or {}
     device = resources.get("device")
     device = device if isinstance(device, dict) else {}
@@ -95,7 +95,7 @@ def describe_hardware(info: RunInfo) -> str | None:
     elif info.device_name and info.device_name != "cpu":
         name, count = info.device_name, info.num_chips
     elif "num_cpus" in resources or info.platform == "cpu":
-        name = "CPU"
+        name = f"CPU ({info.processor[:_LONGEST_NAME]})" if info.processor else "CPU"
     else:
         return None
     return f"{count} x {name}" if isinstance(count, int) and count > 1 else name or None

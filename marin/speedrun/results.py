@@ -163,6 +163,7 @@ class RunInfo(_Record):
 
     device_name: str | None = None
     platform: str | None = None
+    processor: str | None = Field(default=None, description="its name, of a run on no accelerator")
     num_devices: int | None = None
     num_chips: int | None = None
     device_flops: Number | None = Field(default=None, description="peak FLOP/s of one chip")

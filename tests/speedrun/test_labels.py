@@ -1,4 +1,4 @@
-"""What a run's optimizer is called by, from its config alone."""
+"""What a run's optimizer and hardware are called by, from what it states."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 from marin.optim import AdamConfig, GroupsConfig, MuonConfig, ParameterGroup
 from marin.optim.gpt_muon import GptMuonConfig
-from marin.speedrun.labels import optimizer_name
+from marin.speedrun.labels import describe_hardware, optimizer_name
 from marin.speedrun.results import parse_results
 from marin.training.config_json import config_to_json
 
@@ -55,3 +55,16 @@ def test_description_that_names_two_optimizers_means_the_configured_one(info):
     assert optimizer_name(run, "run") == "AdamW"
     assert optimizer_name(run, "with_muon") == "Muon"  # its own name
     assert optimizer_name(run.model_copy(update={"description": "AdaMuon, not Lion"}), "run") == "AdaMuon"
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({}, "CPU (AMD EPYC)"),
+        ({"processor": None}, "CPU"),
+        ({"processor": "x" * 1_000}, f"CPU ({'x' * 64})"),
+        ({"resources": {"accelerator_type": "A100", "gpu_count": 4}}, "4 x A100"),
+    ],
+)
+def test_a_processor_is_shown_by_its_name(info, changes, name):
+    assert describe_hardware(info.model_copy(update=changes)) == name

@@ -126,6 +126,24 @@ def test_runs_of_a_family_that_state_no_seed_are_not_taken_for_seeds_of_one(tmp_
     assert [len(entry.rows) for entry in _entries(tmp_path) if entry.name.startswith("seeded")] == [2]
 
 
+@pytest.mark.parametrize(
+    ("processors", "shown"),
+    [
+        (["AMD EPYC"] * 2, "CPU (AMD EPYC)"),
+        (["Intel Xeon", "AMD EPYC"], "CPU (AMD EPYC) and others"),
+        ([None] * 2, "CPU"),
+    ],
+)
+def test_seeds_on_processors_of_several_names_are_one_entry_that_says_so(
+    processors: list[str | None], shown: str, tmp_path: pathlib.Path
+) -> None:
+    on_cpu = {"resources": {"num_cpus": 2}, "device_name": "cpu", "platform": "cpu"}
+    for seed, processor in enumerate(processors):
+        _add(tmp_path, f"seeded/seed_{seed}", **_quality(1.3 + seed / 100), seed=seed, processor=processor, **on_cpu)
+    (entry,) = _entries(tmp_path)
+    assert (len(entry.rows), entry.hardware) == (2, shown)
+
+
 def test_board_ranks_by_bits_per_byte_within_an_evaluation_set(tmp_path: pathlib.Path) -> None:
     docs = {"name": "python_docs", "digest": "d1", "bits_per_byte": 1.2}
     _add(tmp_path, "a", **_quality(1.4, description="a"))

@@ -3,10 +3,11 @@
 import json
 import math
 import pathlib
+import random
 from typing import Any
 
 from forgeries.editing import bind, edit_log, edit_run, edit_run_json, log_events, restate, set_figure, write_log
-from forgeries.honest import BEGIN
+from forgeries.honest import BEGIN, Plan, write_submission
 from forgeries.register import Bases, Event, Expected, expect, family, without_logs
 
 from marin.speedrun.verification import Context
@@ -325,6 +326,14 @@ def time_travel(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
 
     edit_log(directory, backwards, careful=True)
     return expect("log", "time runs backwards")
+
+
+@family(2)
+def processor_renamed(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """A run on a processor that claims another one than its log has, or none."""
+    directory = write_submission(to, [Plan(steps=12, device="cpu")], random.Random(variant))
+    edit_run(directory, lambda info: info.update(processor=("Intel Pentium", "")[variant]))
+    return expect("log", "processor is", "from the log it is 'Example CPU'")
 
 
 @family(6)
