@@ -126,3 +126,23 @@ class BudgetWatch:
         laps = [*self._recent, *(() if self._clock is None else self._clock.recent)]
         longest = max(laps[-_RECENT:], default=0.0)
         return self.spent + (in_flight + 1) * longest > self._seconds
+
+
+def kept_steps(directory: Path, first_step: int) -> list[dict[str, Any]]:
+    """The steps of the log that lead to the state after `first_step` steps."""
+    return [step for step in RunRecord.open(directory).steps() if step["step"] < first_step]
+
+
+def budget_is_spent(budget: Budget | None, directory: Path, info: dict[str, Any] | None, first_step: int) -> bool:
+    """Whether a run that would continue after `first_step` steps has ended at its budget, or has no room for another.
+
+    Args:
+        info: the content of its `run.json`; None where there is none yet.
+    """
+    if budget is None or info is None:
+        return False
+    ends = RunRecord.open(directory).of("end")
+    if ends and ends[-1]["steps"] == first_step:
+        return True
+    watch = BudgetWatch(budget.seconds(info["num_chips"] * info["device_flops"]), kept_steps(directory, first_step))
+    return watch.reached(in_flight=0)

@@ -7,44 +7,37 @@ the checkpoint.
 
 import contextlib
 import dataclasses
-import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import equinox as eqx
 import jax
-import optax
 
-from marin.data.loader import BatchRow, BatchSource, open_batches
+from marin.data.loader import BatchRow, open_batches
 from marin.data.prefetch import Prefetcher
 from marin.data.rows import Batch
 from marin.data.tokenizer import Tokenizer
 from marin.errors import Terminated
 from marin.main_module import module_of
-from marin.models.hf_import import hf_folder, initialize_from_hf, trained_steps
 from marin.models.lm import count_parameters
 from marin.optim import skip_bad_steps
 from marin.optim.hyperball import check_radii
 from marin.parallel import distributed
 from marin.parallel.mesh import ambient, check_batch, num_batch_shards, replicated, run_mesh
 from marin.storage import files
-from marin.tracking import RunRecord, RunWriter, SilentRunWriter
+from marin.tracking import RunWriter, SilentRunWriter
 from marin.tracking.console import TrainingProgress
 from marin.tracking.mirrors import Mirrors, names_of, open_mirrors
 from marin.tracking.run_record import plan_of_measures
-from marin.training import checkpoint as checkpoints
 from marin.training.bad_step import keeping_state_before_bad_step
-from marin.training.budget import BudgetWatch
-from marin.training.checkpoint import Checkpoint
+from marin.training.budget import BudgetWatch, budget_is_spent, kept_steps
 from marin.training.checkpoint_writer import CheckpointWriter
 from marin.training.clock import StopRequest, TrainingClock
 from marin.training.compile_cache import use_compile_cache
 from marin.training.config import TrainLmConfig
 from marin.training.hf_exports import HfExporter
 from marin.training.host_memory import keep_freed_memory
-from marin.training.placement import initial_state, parameter_shapes, with_weights
+from marin.training.placement import initial_state, parameter_shapes
 from marin.training.preflight import (
     check_data,
     check_devices,
@@ -62,17 +55,14 @@ from marin.training.run_info import (
     ensure_finished,
     finish,
     machine_of,
-    note_of_other_order,
-    note_of_other_parts,
     opening,
     read_run_info,
-    samples_taken,
     warning_of_larger,
     write_run_info,
 )
+from marin.training.starting_point import starting_point
 from marin.training.state import StepConfig, TrainState, evaluation_model, make_train_step
 from marin.training.traced_flops import tracing_flops
-from marin.training.warm_start import check_hf_tokenizer, optimizer_state_from, weights_from
 
 # Measures a model during training: (model, limit on batches) -> figures by name.
 Evaluate = Callable[[Any, int | None], dict[str, float]]
@@ -139,20 +129,18 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
     optimizer = optimizer_config.build(shapes, train.num_train_steps)
     optimizer = skip_bad_steps(optimizer) if train.skip_bad_steps else optimizer
     state = initial_state(config.model, config.vocab_size, optimizer, mesh, seed=train.seed, ema_beta=train.ema_beta)
-    start = _starting_point(config, directory, state, optimizer, tokenizer, source)
+    start = starting_point(config, directory, state, optimizer, tokenizer, source)
     state, restored = start.state, start.restored
     first_step = 0 if restored is None else restored.step
     if restored is None:
         check_radii(state.opt_state)
     exporter = HfExporter(config, directory, state)
     exporter.make_up(state, first_step)
-    if first_step and _budget_is_spent(config, directory, first_step):
+    saved = read_run_info(directory)
+    at_budget = first_step > 0 and budget_is_spent(train.budget, directory, saved, first_step)
+    if at_budget or first_step >= train.num_train_steps:
         if distributed.is_main():
-            ensure_finished(directory, first_step, "budget")
-        return state
-    if first_step >= train.num_train_steps:
-        if distributed.is_main():
-            ensure_finished(directory, train.num_train_steps)
+            ensure_finished(directory, first_step, "budget" if at_budget else None)
         return state
     first_sample = start.first_sample
     last_sample = first_sample + train.num_train_sequences
@@ -192,7 +180,6 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
             )
 
     compile_start = time.perf_counter()
-    saved = read_run_info(directory)
     compilation = choose_compilation(config, shapes) if saved is None else Compilation.from_json(saved)
     compilation = Compilation.from_json(distributed.of_main(compilation.as_json()))
     sizes = list(schedule.sizes(first_step, train.num_train_steps))
@@ -238,7 +225,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
     )
     clock = TrainingClock(writer)
     limit = None if train.budget is None else train.budget.seconds(peak_flops)
-    budget = BudgetWatch(limit, _kept_steps(directory, first_step) if limit else [], clock)
+    budget = BudgetWatch(limit, kept_steps(directory, first_step) if limit else [], clock)
     saver = CheckpointWriter(
         directory / "checkpoints", keep_every=train.steps_per_export, record=writer, restored=restored
     )
@@ -250,6 +237,11 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
                 saver.wait()
 
     # ---- the loop: one step ahead of its record, so that the device never waits for the host -----------------------
+    if evaluate is not None and train.steps_per_eval:
+        evaluation = Measurement(
+            "evaluation", train.steps_per_eval, lambda model, done: evaluate(model, train.max_eval_batches)
+        )
+        measurements = [evaluation, *measurements]
     profiler = Profiler(train, directory, first_step, clock)
     agreement = distributed.Agreement()
     last_save = time.monotonic()
@@ -292,21 +284,15 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
             )
             last = done == train.num_train_steps or spent
             leaves = stopping and not last
-            evaluates = evaluate is not None and train.steps_per_eval and done % train.steps_per_eval == 0 and not last
-            evaluates = evaluates and not leaves  # whoever sends SIGTERM waits seconds, not minutes
             saves = last or stopping or due or done % train.steps_per_export == 0
             exports = exporter.is_due_at_end(done) if last else exporter.is_due(done) and not leaves
-            measured = [
+            measured = [  # whoever sends SIGTERM waits seconds, not minutes
                 each for each in measurements if (each.at_end if last else done % each.every == 0 and not leaves)
             ]
-            if evaluates or measured or saves or exports or profiler.ends_after(done, last=last or leaves):
+            if measured or saves or exports or profiler.ends_after(done, last=last or leaves):
                 recorder.flush()
             if profiler.ends_after(done, last=last or leaves):
                 profiler.stop(step)
-            if evaluates and evaluate is not None:
-                with clock.pause("evaluation", step), ambient(mesh):
-                    figures = evaluate(evaluation_model(state), train.max_eval_batches)
-                recorder.evaluation(done, figures)
             for each in measured:
                 with clock.pause(each.name, step), ambient(mesh):
                     figures = each.measure(evaluation_model(state), done)
@@ -336,82 +322,3 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
         # The signal went to another process; this one holds a model that is not trained, which nobody is to take for one.
         raise Terminated
     return state
-
-
-def _kept_steps(directory: Path, first_step: int) -> list[dict[str, Any]]:
-    """The steps of the log that lead to the state after `first_step` steps."""
-    return [step for step in RunRecord.open(directory).steps() if step["step"] < first_step]
-
-
-def _budget_is_spent(config: TrainLmConfig, directory: Path, first_step: int) -> bool:
-    """Whether a run that would continue after `first_step` steps has ended at its budget, or has no room for another."""
-    budget, saved = config.train.budget, read_run_info(directory)
-    if budget is None or saved is None:
-        return False
-    ends = RunRecord.open(directory).of("end")
-    if ends and ends[-1]["steps"] == first_step:
-        return True
-    watch = BudgetWatch(budget.seconds(saved["num_chips"] * saved["device_flops"]), _kept_steps(directory, first_step))
-    return watch.reached(in_flight=0)
-
-
-class _Start(NamedTuple):
-    """Where a run begins or goes on.
-
-    Args:
-        restored: the run's checkpoint that holds the state, if one does.
-        first_sample: the sample of the data that step 0 begins with.
-        origin_step: that of the checkpoint whose weights the run began with, if it began with such.
-    """
-
-    state: TrainState
-    restored: Checkpoint | None
-    first_sample: int
-    origin_step: int | None
-
-
-def _starting_point(
-    config: TrainLmConfig,
-    directory: Path,
-    state: TrainState,
-    optimizer: optax.GradientTransformation,
-    tokenizer: Tokenizer,
-    source: BatchSource,
-) -> _Start:
-    """From the run's own checkpoint, from the weights of another run, or anew."""
-    train, begun = config.train, read_run_info(directory) or {}
-    found, problems = checkpoints.latest_valid(directory / "checkpoints")
-    for problem in problems:
-        print(f"warning: {problem}", file=sys.stderr)
-    if found is not None:
-        if note := checkpoints.moved(found, state):
-            print(note)
-        state = checkpoints.restore(found, state)
-        if begun and (note := note_of_other_parts(begun, config)):
-            print(note)
-        print(f"continuing from the checkpoint of step {found.step:,} of {train.num_train_steps:,}")
-        # The run that this one began from may have gone on since, or be gone.
-        return _Start(state, found, begun.get("first_sample", 0), begun.get("origin_step"))
-    params = eqx.filter(state.model, eqx.is_array)
-    first_sample, origin, before = 0, None, None
-    if train.initialize_from_checkpoint_path is not None:
-        origin = checkpoints.find(train.initialize_from_checkpoint_path, begun.get("origin_step"))
-        if not train.reset_data_loader_on_init:
-            before = origin.path.parents[1]
-            first_sample = samples_taken(before, origin.step, train.batch_schedule)
-        params = weights_from(origin, params, config, tokenizer)
-    elif train.initialize_from_hf is not None:
-        folder = hf_folder(train.initialize_from_hf)
-        if not train.reset_data_loader_on_init:
-            before = folder.resolve().parent.parent  # of an export that lies where it was written
-            first_sample = samples_taken(before, trained_steps(folder), train.batch_schedule)
-        check_hf_tokenizer(folder, config, tokenizer)
-        params = initialize_from_hf(folder, params, config.model, partial=train.allow_partial_checkpoint)
-    else:
-        return _Start(state, None, 0, None)
-    if before is not None and (note := note_of_other_order(before, config, source)) and distributed.is_main():
-        print(note, file=sys.stderr)
-    state = with_weights(state, params, optimizer, seed=train.seed)
-    if origin is not None and train.initialize_optimizer:
-        state = dataclasses.replace(state, opt_state=optimizer_state_from(origin, state.opt_state))
-    return _Start(state, None, first_sample, None if origin is None else origin.step)
