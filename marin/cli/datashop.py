@@ -90,7 +90,7 @@ def steps_of(name: str) -> "tuple[Sequence[ExecutorStep], str, str]":
     """
     from marin.datashop.config import DatashopRunnerConfig
     from marin.errors import ConfigError, MarinError
-    from marin.execution.explain import what_failed
+    from marin.execution.experiment_file import what_failed
     from marin.execution.step import ExecutorStep
     from marin.site.datashop_report import run_steps
 

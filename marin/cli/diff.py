@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from marin.execution.explain import Change, Comparison
+    from marin.execution.versions import Change, Comparison
 
 HELP = """\
 Compare two runs: settings, code, inputs, commit, packages, machine, times, output and, for training runs, the last metrics.
@@ -50,14 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from marin.execution import explain
+    from marin.execution import versions
     from marin.storage.prefix import resolve_prefix
 
     prefix = resolve_prefix(args.prefix)
     paths = [_output_path(path, prefix) for path in (args.a, args.b)]
-    old, new = (_must(explain.read_version(path)) for path in paths)
-    found = [explain.records_under(_prefix_of(version.output_path, version.name) or prefix) for version in (old, new)]
-    comparison = explain.compare(old, new, found[0], found[1])
+    old, new = (_must(versions.read_version(path)) for path in paths)
+    found = [versions.records_under(_prefix_of(version.output_path, version.name) or prefix) for version in (old, new)]
+    comparison = versions.compare(old, new, found[0], found[1])
     same = bool(old.fingerprint) and old.fingerprint == new.fingerprint
     lines = list(_lines(comparison))
     if args.json:
@@ -74,8 +74,8 @@ def run(args: argparse.Namespace) -> int:
 def _output_path(path: str, prefix: str) -> str:
     """The output directory that `path` names: itself, below the prefix, or the directory that the file lies in."""
     from marin.errors import ConfigError
-    from marin.execution.explain import recorded_names
     from marin.execution.status import INFO_NAME
+    from marin.execution.versions import recorded_names
     from marin.storage import files
 
     given = path.rstrip("/")

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from marin.execution.explain import Change, Comparison, Explanation, Version
+    from marin.execution.explain import Explanation
     from marin.execution.graph import Graph, Node
     from marin.execution.step import ExecutorStep
+    from marin.execution.versions import Change, Comparison, Version
 
 HELP = """\
 Say why a step would run: the first setting that differs from the closest version of it that was run before.
@@ -36,14 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from marin.errors import ConfigError
-    from marin.execution import explain
+    from marin.execution.experiment_file import is_experiment
+    from marin.execution.versions import recorded_versions
     from marin.storage.prefix import resolve_prefix
 
     if len(args.what) > 2:
         raise ConfigError(f"{len(args.what)} names were given: expected EXPERIMENT STEP, EXPERIMENT, or STEP")
     prefix = resolve_prefix(args.prefix)
-    is_recorded = len(args.what) == 1 and explain.recorded_versions(prefix, _recorded_name(args.what[0], prefix))
-    if len(args.what) == 2 or (not is_recorded and explain.is_experiment(args.what[0])):
+    is_recorded = len(args.what) == 1 and recorded_versions(prefix, _recorded_name(args.what[0], prefix))
+    if len(args.what) == 2 or (not is_recorded and is_experiment(args.what[0])):
         return _explain_experiment(args, prefix)
     return _explain_records(args, prefix)
 
@@ -53,11 +55,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _explain_experiment(args: argparse.Namespace, prefix: str) -> int:
     from marin.errors import ConfigError
-    from marin.execution import explain
+    from marin.execution.experiment_file import is_experiment, with_steps_of
+    from marin.execution.explain import explain
     from marin.execution.graph import Graph
 
     experiment, *wanted = args.what
-    if not explain.is_experiment(experiment):
+    if not is_experiment(experiment):
         raise ConfigError(
             f"{experiment!r} is no module or .py file that Python finds from {os.getcwd()}: give one such as "
             "experiments.speedrun.hello_world.main, or only a step to see what is recorded of it"
@@ -66,9 +69,9 @@ def _explain_experiment(args: argparse.Namespace, prefix: str) -> int:
 
     def use(steps: "Sequence[ExecutorStep]") -> None:
         graph = Graph(steps, prefix)
-        found.extend(explain.explain(graph, _matching(graph, wanted[0]) if wanted else None))
+        found.extend(explain(graph, _matching(graph, wanted[0]) if wanted else None))
 
-    explain.with_steps_of(experiment, use)
+    with_steps_of(experiment, use)
     if args.json:
         _print_json([dataclasses.asdict(one) for one in found])
         return 0
@@ -121,29 +124,29 @@ def _explanation_lines(one: "Explanation", show_all: bool) -> Iterator[str]:
 
 def _explain_records(args: argparse.Namespace, prefix: str) -> int:
     from marin.errors import ConfigError
-    from marin.execution import explain
+    from marin.execution.versions import compare, read_version, recorded_names, recorded_versions, records_under
     from marin.storage import files
 
     wanted = args.what[0]
     if not files.exists(prefix):
         raise ConfigError(f"there is no prefix {prefix}: give the one that the step was run with as --prefix")
     name = _recorded_name(wanted, prefix)
-    versions = explain.recorded_versions(prefix, name)
+    versions = recorded_versions(prefix, name)
     if not versions:
-        single = explain.read_version(files.join(prefix, name))
+        single = read_version(files.join(prefix, name))
         versions = [single] if single is not None else []
     if not versions:
-        known = explain.recorded_names(prefix)
+        known = recorded_names(prefix)
         matching = [one for one in known if one.endswith(f"/{wanted}")]
         if len(matching) == 1:
-            name, versions = matching[0], explain.recorded_versions(prefix, matching[0])
+            name, versions = matching[0], recorded_versions(prefix, matching[0])
         elif not known:
             raise ConfigError(f"there is no recorded step {wanted!r} under {prefix}")
         else:
             raise ConfigError(f"there is no recorded step {wanted!r} under {prefix}: {_near(wanted, known)}")
-    find = explain.records_under(prefix)
+    find = records_under(prefix)
     rows = [
-        (version, explain.compare(older, version, find, find) if older else None)
+        (version, compare(older, version, find, find) if older else None)
         for version, older in zip(versions, [*versions[1:], None], strict=True)
     ]
     if args.json:

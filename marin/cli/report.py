@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from marin.cli import checkout
     from marin.errors import ConfigError
-    from marin.execution import explain
+    from marin.execution import experiment_file
     from marin.execution.step import ExecutorStep
     from marin.site.experiment_report import write_report
     from marin.site.experiment_results import Findings, gather
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     def use(steps: Sequence[ExecutorStep]) -> None:
         found.append(gather(steps, prefix))
 
-    explain.with_steps_of(str(script), use)
+    experiment_file.with_steps_of(str(script), use)
     inside = script.relative_to(root) if script.is_relative_to(root) else pathlib.Path(script.name)
     with files.placed_by("--output"):
         written = write_report(found[0], args.output or root / "docs" / "reports", inside.as_posix())

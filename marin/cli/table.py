@@ -17,16 +17,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from marin.errors import ConfigError
-    from marin.execution import explain
+    from marin.execution import experiment_file
     from marin.execution.sweep import tables_now
     from marin.storage import files
     from marin.storage.prefix import resolve_prefix
 
     prefix = resolve_prefix(args.prefix)
-    if not explain.is_experiment(args.experiment):
+    if not experiment_file.is_experiment(args.experiment):
         raise ConfigError(f"{args.experiment!r} is no module or .py file that Python finds from here")
     tables = {}
-    explain.with_steps_of(args.experiment, lambda steps: tables.update(tables_now(steps, prefix)))
+    experiment_file.with_steps_of(args.experiment, lambda steps: tables.update(tables_now(steps, prefix)))
     if not tables:
         raise ConfigError(f"{args.experiment} has no table step: add `runs.table_step(...)` of a sweep to its steps")
     if args.csv and len(tables) > 1:

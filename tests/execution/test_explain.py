@@ -14,7 +14,7 @@ from marin.cli.main import dispatch
 from marin.errors import ConfigError, StepFailedError
 from marin.execution import Executor, ExecutorMainConfig
 from marin.execution.attempts import ledger_directory
-from marin.execution.explain import with_steps_of
+from marin.execution.experiment_file import with_steps_of
 from marin.execution.status import INFO_NAME, STATUS_NAME, Status, write_status
 from marin.storage.lease import Lease
 

@@ -11,7 +11,7 @@ import pytest
 
 from marin.errors import ConfigError, FingerprintError, StepFailedError
 from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, this_output_path
-from marin.execution.explain import with_steps_of
+from marin.execution.experiment_file import with_steps_of
 from marin.execution.status import STATUS_NAME
 from marin.execution.sweep import Sweep, Table, sweep, sweep_points, tables_now
 
