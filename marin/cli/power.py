@@ -1,6 +1,12 @@
 """`marin power`: how many runs a claim needs to be told from chance."""
 
 import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from marin.speedrun.power import Plan
+    from marin.speedrun.statistics import Noise
+    from marin.speedrun.tracks import Track
 
 HELP = """Say how many runs, with different seeds, show an improvement of a given size.
 
@@ -29,39 +35,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from marin.errors import ConfigError
-    from marin.speedrun.statistics import p_if_best_of, plan_runs
-    from marin.speedrun.tracks import METRICS, TRACKS
+    from marin.speedrun.power import plan_runs
+    from marin.speedrun.statistics import Noise
+    from marin.speedrun.tracks import TRACKS
 
     track = next((track for track in TRACKS if track.key == args.track), None)
     if args.track is not None and track is None:
         raise ConfigError(f"no track is called {args.track!r}: use one of {', '.join(track.key for track in TRACKS)}")
-    noise = track.noise if track is not None else None
-    if args.sd is None and noise is None:
+    if args.sd is not None:
+        noise: Noise | None = Noise(args.sd, args.sd_runs, "given")
+    else:
+        noise = track.noise if track is not None else None
+    if noise is None:
         what = f"the noise of track {track.key} is not measured" if track is not None else "no noise is given"
         raise ConfigError(
             f"{what}: give --sd, the standard deviation of a few runs of yours, or --track with a known one"
         )
     if args.sd_runs is not None and args.sd_runs < 1:
         raise ConfigError(f"--sd-runs is {args.sd_runs}: give the number of runs, at least 1")
-    sd = args.sd if args.sd is not None else noise.sd if noise else 0.0
-    from_track = args.sd is None and noise is not None
-    noise_runs = noise.runs if from_track and noise else args.sd_runs
-    known = from_track and noise_runs is None
     p_value = args.p if args.p is not None else track.p_value if track is not None else 0.01
     plan = plan_runs(
-        args.effect, sd=sd, p_value=p_value, power=args.power, noise_runs=noise_runs, known=known, against=args.against
+        args.effect, sd=noise.sd, p_value=p_value, power=args.power, noise_runs=noise.runs,
+        known=args.sd is None and noise.runs is None, against=args.against,
     )  # fmt: skip
+    _show(plan, args, track, noise, p_value)
+    return 0
+
+
+def _show(plan: "Plan", args: argparse.Namespace, track: "Track | None", noise: "Noise", p_value: float) -> None:
+    from marin.speedrun.power import p_if_best_of
+    from marin.speedrun.tracks import METRICS
+
     fewest = max(plan.runs, track.min_runs if track is not None else 1)
     unit = METRICS[track.metric].name if track is not None else "the metric"
-    versus = (
-        "a fixed bound" if args.against is None else f"a record of {args.against} run{'s' if args.against != 1 else ''}"
-    )
-    print(f"{fewest} run{'s' if fewest != 1 else ''}: enough to show {args.effect:g} in {unit} against {versus}")
-    print(
-        f"  power     {plan.power:.1%} with {plan.runs} run{'s' if plan.runs != 1 else ''}, one-sided test at p < {p_value:g}"
-    )
-    source = noise.source if from_track and noise else "given"
-    print(f"  noise     sd {sd:g} between runs ({source})")
+    versus = "a fixed bound" if args.against is None else f"a record of {_runs(args.against)}"
+    print(f"{_runs(fewest)}: enough to show {args.effect:g} in {unit} against {versus}")
+    print(f"  power     {plan.power:.1%} with {_runs(plan.runs)}, one-sided test at p < {p_value:g}")
+    print(f"  noise     sd {noise.sd:g} between runs ({noise.source})")
     if track is not None and track.min_runs > plan.runs:
         print(f"  rule      the track asks for at least {track.min_runs} runs")
     if plan.runs > 1:
@@ -71,4 +81,7 @@ def run(args: argparse.Namespace) -> int:
     print(
         f"  choosing  the best of 10 attempts passes by chance in {p_if_best_of(p_value, 10):.1%} of cases: fix the runs before you see them"
     )
-    return 0
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'s' if count != 1 else ''}"

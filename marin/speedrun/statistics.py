@@ -1,4 +1,4 @@
-"""How sure one can be: means with intervals, one-sided tests, and how many runs a claim needs.
+"""How sure one can be: means with intervals, and one-sided tests.
 
 One rule throughout. The standard deviation of a sample is the larger of what its own runs show and what the track's noise
 model says; its degrees of freedom are those of both. Where the runs and the model have the same spread, the larger of the two
@@ -10,19 +10,13 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from marin.errors import ConfigError
 from marin.speedrun.distributions import (
-    deviations_from_one_on,
-    expected_best_of,
     f_cdf,
-    normal_cdf,
     t_cdf,
-    t_power,
     t_quantile,
 )
 
 SUSPICIOUSLY_CLOSE = 0.001
-MOST_RUNS = 100_000
 _EQUAL = 1e-12  # a spread below this part of the mean is rounding, not chance
 
 
@@ -179,90 +173,9 @@ def too_close(sample: Sample, noise: Noise | None) -> float | None:
     return probability if probability < SUSPICIOUSLY_CLOSE else None
 
 
-def p_if_best_of(p_value: float, attempts: int) -> float:
-    """What a p-value is worth where the claim is the best of `attempts` (Šidák)."""
-    return -math.expm1(attempts * math.log1p(-p_value)) if p_value < 1 else 1.0
-
-
 def missing_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
     """Seeds between the least and the greatest that are not there: left out, or never run."""
     have = set(seeds)
     if len(have) < 2 or max(have) - min(have) > 10 * len(have):
         return ()
     return tuple(seed for seed in range(min(have), max(have)) if seed not in have)
-
-
-# --- planning -----------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """How many runs a claim needs, and what chance it then has."""
-
-    runs: int
-    power: float
-    best_of_runs: float  # by how much the luckiest single run beats the mean, on average
-
-
-def plan_runs(
-    effect: float, *, sd: float, p_value: float = 0.01, power: float = 0.9, noise_runs: int | None = None,
-    known: bool = False, against: int | None = None,
-) -> Plan:  # fmt: skip
-    """The fewest runs with which a true improvement of `effect` passes a one-sided test at `p_value` with probability `power`.
-
-    Args:
-        sd: standard deviation between runs that differ in their seeds.
-        noise_runs: how many other runs `sd` was measured from; with `known`, `sd` is taken as exact.
-        against: how many runs the record has; None for a claim against a fixed bound.
-    Raises:
-        ConfigError: if a figure makes no sense, or no number of runs up to 100,000 is enough.
-    """
-    for name, value in (("effect", effect), ("sd", sd)):
-        if not (value > 0 and math.isfinite(value)):
-            raise ConfigError(f"`{name}` is {value:g}: give a positive number, in the units of the metric")
-    for name, value in (("p", p_value), ("power", power)):
-        if not 0 < value < 1:
-            raise ConfigError(f"`{name}` is {value:g}: give a probability between 0 and 1")
-    if p_value >= power:
-        raise ConfigError(f"`power` is {power:g}, not above p ({p_value:g}): no run at all has that power")
-    if against is not None and against < 1:
-        raise ConfigError(f"`against` is {against}: give the number of runs that the record has, at least 1")
-
-    def power_of(n: int) -> float:
-        extra = math.inf if known else max(0, (noise_runs or 1) - 1)
-        ours, theirs = 1 / n, 0.0 if against is None else 1 / against
-        df = n - 1 + extra
-        if against is not None and not known:  # as in Welch's test
-            rest = against - 1 + extra
-            welch = 0.0 if df <= 0 or rest <= 0 else (ours + theirs) ** 2 / (ours**2 / df + theirs**2 / rest)
-            df = min(welch, df + rest - extra)
-        if df <= 0:
-            return 0.0
-        shift = effect / (sd * math.sqrt(ours + theirs))
-        if extra == 0:
-            return t_power(shift, df, p_value)
-        # Runs that lie further apart than the noise model says are reckoned with as they lie, closer ones by the model.
-        critical = t_quantile(1 - p_value, df)
-        return math.fsum(
-            one * other * normal_cdf(shift - critical * math.sqrt((ours * a * a + theirs * b * b) / (ours + theirs)))
-            for a, one in deviations_from_one_on(n - 1)
-            for b, other in deviations_from_one_on(0 if against is None else against - 1)
-        )
-
-    best = power_of(MOST_RUNS)
-    if best < power:
-        why = (
-            f"the record's own {against} run{'s' if against != 1 else ''} leave too much doubt"
-            if against
-            else "the effect is too small"
-        )
-        raise ConfigError(
-            f"no number of runs up to {MOST_RUNS:,} shows an effect of {effect:g} at sd {sd:g} with power {power:g}: {why}"
-        )
-    low, high = 0, 1
-    while power_of(high) < power:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power_of(middle) >= power else (middle, high)
-    return Plan(high, power_of(high), sd * expected_best_of(high))

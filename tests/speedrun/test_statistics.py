@@ -19,14 +19,13 @@ from marin.speedrun.distributions import (
     t_power,
     t_quantile,
 )
+from marin.speedrun.power import p_if_best_of, plan_runs
 from marin.speedrun.statistics import (
     Noise,
     Sample,
     beats,
     beats_bound,
     missing_seeds,
-    p_if_best_of,
-    plan_runs,
     sample_of,
     spread_of,
     too_close,
