@@ -4,6 +4,11 @@ import argparse
 import json
 import pathlib
 import tempfile
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from marin.speedrun.verification import Submission
+    from marin.speedrun.verification.statements import Kind, Measured
 
 DEFAULT_TIMEOUT = 24 * 3600.0
 
@@ -40,25 +45,12 @@ def asked_for(args: argparse.Namespace) -> bool:
 
 def run(args: argparse.Namespace) -> int:
     """Returns 0 where the figures found confirm the claim, 1 where they do not, or do not decide."""
-    import datetime
-
     from marin.cli import checkout
     from marin.errors import ConfigError
-    from marin.speedrun import rechecks, sandbox
+    from marin.speedrun import sandbox
     from marin.speedrun.verification import Submission
-    from marin.speedrun.verification.judgement import judge
-    from marin.speedrun.verification.statements import Kind, Predicate, make_statement
-    from marin.storage import files
 
-    if not args.trust_code:
-        raise ConfigError("this runs the submission's code: read it, then add --trust-code")
-    if len(args.path) != 1 or (args.evaluate is not None and args.rerun is not None):
-        raise ConfigError("give one submission, and one of --evaluate RUN_DIR and --rerun N")
-    if args.rerun is not None and not 1 <= args.rerun <= 100:
-        raise ConfigError(f"--rerun is {args.rerun}: use a number from 1 to 100")
-    for flag, value in (("--evaluate", args.evaluate), ("--data", args.data), ("--eval-bundle", args.eval_bundle)):
-        if value is not None and not pathlib.Path(value).is_dir():
-            raise ConfigError(f"{flag} is {value!r}: no such directory")
+    _check(args)
     sandbox.require()
     repository = pathlib.Path(args.repository) if args.repository else checkout.find_checkout()
     if repository is None:
@@ -66,30 +58,10 @@ def run(args: argparse.Namespace) -> int:
     submission = Submission.read(args.path[0])
     kind: Kind = "re-evaluation" if args.evaluate is not None else "re-run"
     print(f"sandbox: {sandbox.ISOLATION}")
-    with tempfile.TemporaryDirectory(prefix="marin-recheck-") as folder:
-        data = None if args.data is None else pathlib.Path(args.data).resolve()
-        workspace = rechecks.prepare(submission, repository, data, pathlib.Path(folder).resolve(), args.timeout)
-        if args.evaluate is not None:
-            bundle = None if args.eval_bundle is None else pathlib.Path(args.eval_bundle).resolve()
-            measured = rechecks.reevaluate(submission, pathlib.Path(args.evaluate), workspace, bundle)
-        else:
-            measured = rechecks.rerun(submission, args.rerun, workspace)
-    info = submission.runs[measured[0].run]
-    judgements = [judge(submission.runs, number, measured, kind) for number in sorted({item.run for item in measured})]
-    outcomes = {judgement.outcome for judgement in judgements if judgement is not None}
-    words = "; ".join(judgement.words for judgement in judgements if judgement is not None)
-    sets = [(submission.runs[item.run].evaluation, item.evaluation_digest) for item in measured]
-    if any(claimed is not None and claimed.digest != digest for claimed, digest in sets):
-        outcomes, words = {"differs"}, f"{words}, on other evaluation documents than the claim's"
+    measured = _measure(submission, repository, args)
+    outcomes, words = _outcomes(submission, measured, kind)
     confirmed = "differs" not in outcomes
-    today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
-    predicate = Predicate(date=today, confirmed=confirmed, commit=info.git_commit, measured=measured)
-    name = submission.directory.resolve().name
-    place = pathlib.Path(args.statement or f"{name}-{kind}.json")
-    figures = place.with_name(f"{place.stem}-measured.json")
-    with files.placed_by("--statement"):
-        files.write_bytes(str(place), make_statement(submission, kind, predicate) + b"\n")
-        files.write_json(str(figures), [item.model_dump(mode="json", exclude_none=True) for item in measured])
+    place, figures = _write(submission, measured, kind, confirmed, args.statement)
     for item in measured:
         figures_found = ((item.bits_per_byte, "bits per byte"), (item.core, "CORE"))
         said = ", ".join(f"{json.dumps(value)} {name}" for value, name in figures_found if value is not None)
@@ -100,3 +72,63 @@ def run(args: argparse.Namespace) -> int:
     refuted = "" if confirmed else " --refuted"
     print(f"sign it: marin sign {args.path[0]} --key ~/.ssh/id_ed25519 --kind {kind} --measured {figures}{refuted}")
     return 0 if decided else 1
+
+
+def _check(args: argparse.Namespace) -> None:
+    from marin.errors import ConfigError
+
+    if not args.trust_code:
+        raise ConfigError("this runs the submission's code: read it, then add --trust-code")
+    if len(args.path) != 1 or (args.evaluate is not None and args.rerun is not None):
+        raise ConfigError("give one submission, and one of --evaluate RUN_DIR and --rerun N")
+    if args.rerun is not None and not 1 <= args.rerun <= 100:
+        raise ConfigError(f"--rerun is {args.rerun}: use a number from 1 to 100")
+    for flag, value in (("--evaluate", args.evaluate), ("--data", args.data), ("--eval-bundle", args.eval_bundle)):
+        if value is not None and not pathlib.Path(value).is_dir():
+            raise ConfigError(f"{flag} is {value!r}: no such directory")
+
+
+def _measure(submission: "Submission", repository: pathlib.Path, args: argparse.Namespace) -> "list[Measured]":
+    """What the submission's code gives in the sandbox."""
+    from marin.speedrun import rechecks
+
+    with tempfile.TemporaryDirectory(prefix="marin-recheck-") as folder:
+        data = None if args.data is None else pathlib.Path(args.data).resolve()
+        workspace = rechecks.prepare(submission, repository, data, pathlib.Path(folder).resolve(), args.timeout)
+        if args.evaluate is None:
+            return rechecks.rerun(submission, args.rerun, workspace)
+        bundle = None if args.eval_bundle is None else pathlib.Path(args.eval_bundle).resolve()
+        return rechecks.reevaluate(submission, pathlib.Path(args.evaluate), workspace, bundle)
+
+
+def _outcomes(submission: "Submission", measured: "list[Measured]", kind: "Kind") -> tuple[set[str], str]:
+    """What the figures say of the claims, and why in words."""
+    from marin.speedrun.verification.judgement import judge
+
+    judgements = [judge(submission.runs, number, measured, kind) for number in sorted({item.run for item in measured})]
+    outcomes: set[str] = {judgement.outcome for judgement in judgements if judgement is not None}
+    words = "; ".join(judgement.words for judgement in judgements if judgement is not None)
+    sets = [(submission.runs[item.run].evaluation, item.evaluation_digest) for item in measured]
+    if any(claimed is not None and claimed.digest != digest for claimed, digest in sets):
+        return {"differs"}, f"{words}, on other evaluation documents than the claim's"
+    return outcomes, words
+
+
+def _write(
+    submission: "Submission", measured: "list[Measured]", kind: "Kind", confirmed: bool, statement: str | None
+) -> tuple[pathlib.Path, pathlib.Path]:
+    """Writes the unsigned statement and the figures beside it, and says where."""
+    import datetime
+
+    from marin.speedrun.verification.statements import Predicate, make_statement
+    from marin.storage import files
+
+    today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
+    commit = submission.runs[measured[0].run].git_commit
+    predicate = Predicate(date=today, confirmed=confirmed, commit=commit, measured=measured)
+    place = pathlib.Path(statement or f"{submission.directory.resolve().name}-{kind}.json")
+    figures = place.with_name(f"{place.stem}-measured.json")
+    with files.placed_by("--statement"):
+        files.write_bytes(str(place), make_statement(submission, kind, predicate) + b"\n")
+        files.write_json(str(figures), [item.model_dump(mode="json", exclude_none=True) for item in measured])
+    return place, figures
