@@ -61,6 +61,30 @@ class WatchConfig:
             raise ConfigError(f"`watch.interval` is {self.interval!r}: use a whole number of steps, at least 1")
 
 
+# The least that a whole number may be, by field.
+_WHOLE_NUMBERS = {
+    "num_train_steps": 1,
+    "steps_per_export": 1,
+    "profiler_num_steps": 1,
+    "seed": 0,
+    "profiler_start_step": 0,
+}
+_WHOLE_NUMBERS_OR_NONE = {
+    "data_seed": 0, "steps_per_eval": 1, "steps_per_task_eval": 1, "per_device_parallelism": 1,
+    "per_device_eval_parallelism": 1, "max_eval_batches": 1, "train_seq_len": 1,
+}  # fmt: skip
+_SWITCHES = (
+    "skip_bad_steps", "reset_data_loader_on_init", "allow_partial_checkpoint", "initialize_optimizer", "int8", "profiler",
+)  # fmt: skip
+# What a field's object must be, and what to write for it.
+_OBJECTS: dict[str, tuple[Any, str]] = {
+    "watch": (WatchConfig, "WatchConfig(...); watch_targets=[] records nothing"),
+    "precision": (Precision | None, "Precision('bf16'), Precision('f32') or None"),
+    "budget": (Budget | None, "Budget(hardware_flops=...), Budget(training_time=...) or None"),
+    "parallelism": (Parallelism | None, "Parallelism(...), or None"),
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class SimpleTrainConfig:
     """What most experiments say about training.
@@ -158,10 +182,25 @@ class SimpleTrainConfig:
             raise ConfigError(
                 f"`resources` is {self.resources!r}: use CpuOnlyConfig(), GpuConfig(...) or TpuPodConfig(...) of marin.resources"
             )
-        for field in ("num_train_steps", "steps_per_export", "profiler_num_steps"):
-            _check_whole(field, getattr(self, field), 1)
-        for field in ("seed", "profiler_start_step"):
-            _check_whole(field, getattr(self, field), 0)
+        self._check_fields()
+        self._check_beginning()
+        self._check_batch_sizes()
+        self._refuse_unsupported()
+        self.build_optimizer().schedule(self.num_train_steps)
+
+    def _check_fields(self) -> None:
+        """That each field by itself is of its type and in its range."""
+        for field, least in _WHOLE_NUMBERS.items():
+            _check_whole(field, getattr(self, field), least)
+        for field, least in _WHOLE_NUMBERS_OR_NONE.items():
+            if getattr(self, field) is not None:
+                _check_whole(field, getattr(self, field), least)
+        for field in _SWITCHES:
+            if not isinstance(getattr(self, field), bool):
+                raise ConfigError(f"config field `{field}` is {getattr(self, field)!r}: use True or False")
+        for field, (kind, use) in _OBJECTS.items():
+            if not isinstance(getattr(self, field), kind):
+                raise ConfigError(f"config field `{field}` is {getattr(self, field)!r}: use {use}")
         if self.num_train_steps >= 2**31:
             raise ConfigError(
                 f"config field `num_train_steps` is {self.num_train_steps:.6g}: use less than {2**31:,}, as steps are counted in 32 bits"
@@ -170,38 +209,8 @@ class SimpleTrainConfig:
             raise ConfigError(
                 f"config field `seed` is {self.seed}: use at most {2**32 - 1}, as JAX's keys are made from 32 bits"
             )
-        if self.data_seed is not None:
-            _check_whole("data_seed", self.data_seed, 0)
-        if not isinstance(self.watch, WatchConfig):
-            raise ConfigError(
-                f"config field `watch` is {self.watch!r}: use WatchConfig(...); watch_targets=[] records nothing"
-            )
-        if self.precision is not None and not isinstance(self.precision, Precision):
-            raise ConfigError(
-                f"config field `precision` is {self.precision!r}: use Precision('bf16'), Precision('f32') or None"
-            )
-        for field, what in (
-            ("initialize_from_checkpoint_path", "a path"),
-            ("initialize_from_hf", "a folder, `owner/name` or `owner/name@revision`"),
-        ):
-            value = getattr(self, field)
-            if value is not None and not (isinstance(value, str) and value.strip()):
-                raise ConfigError(f"config field `{field}` is {value!r}: use {what}, or None")
-        if self.initialize_from_checkpoint_path is not None and self.initialize_from_hf is not None:
-            raise ConfigError(
-                "config fields `initialize_from_checkpoint_path` and `initialize_from_hf` are both set: a run starts from one"
-            )
         if self.steps_per_hf_export is not None and self.steps_per_hf_export != -1:
             _check_whole("steps_per_hf_export", self.steps_per_hf_export, 1)
-        for field in (
-            "steps_per_eval",
-            "steps_per_task_eval",
-            "per_device_parallelism",
-            "per_device_eval_parallelism",
-            "max_eval_batches",
-        ):
-            if getattr(self, field) is not None:
-                _check_whole(field, getattr(self, field), 1)
         if self.ema_beta is not None and not (_is_number(self.ema_beta) and 0 < self.ema_beta < 1):
             raise ConfigError(
                 f"config field `ema_beta` is {self.ema_beta!r}: use a number between 0 and 1, such as 0.995"
@@ -214,20 +223,21 @@ class SimpleTrainConfig:
             raise ConfigError(
                 f"config field `checkpoint_interval` is {self.checkpoint_interval!r}: use seconds above 0"
             )
-        switches = (
-            "skip_bad_steps reset_data_loader_on_init allow_partial_checkpoint initialize_optimizer int8 profiler"
-        )
-        for field in switches.split():
-            if not isinstance(getattr(self, field), bool):
-                raise ConfigError(f"config field `{field}` is {getattr(self, field)!r}: use True or False")
-        if self.train_seq_len is not None:
-            _check_whole("train_seq_len", self.train_seq_len, 1)
-        if not isinstance(self.budget, Budget | None):
+
+    def _check_beginning(self) -> None:
+        for field, what in (
+            ("initialize_from_checkpoint_path", "a path"),
+            ("initialize_from_hf", "a folder, `owner/name` or `owner/name@revision`"),
+        ):
+            value = getattr(self, field)
+            if value is not None and not (isinstance(value, str) and value.strip()):
+                raise ConfigError(f"config field `{field}` is {value!r}: use {what}, or None")
+        if self.initialize_from_checkpoint_path is not None and self.initialize_from_hf is not None:
             raise ConfigError(
-                f"config field `budget` is {self.budget!r}: use Budget(hardware_flops=...), Budget(training_time=...) or None"
+                "config fields `initialize_from_checkpoint_path` and `initialize_from_hf` are both set: a run starts from one"
             )
-        if not isinstance(self.parallelism, Parallelism | None):
-            raise ConfigError(f"config field `parallelism` is {self.parallelism!r}: use Parallelism(...), or None")
+
+    def _check_batch_sizes(self) -> None:
         shards = self._batch_shards
         for first, size in self.batch_schedule.entries:
             if size % shards:
@@ -240,8 +250,6 @@ class SimpleTrainConfig:
                     f"config field `train_batch_size` has an entry for step {first}, but training ends after"
                     f" {self.num_train_steps} steps: leave the entry out"
                 )
-        self._refuse_unsupported()
-        self.build_optimizer().schedule(self.num_train_steps)
 
     def _refuse_unsupported(self) -> None:
         if self.int8 and self.precision is not None and self.precision.products not in (None, "int8"):
