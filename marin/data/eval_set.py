@@ -17,9 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
+from marin.data.batches import in_batches
 from marin.data.documents import Document, read_documents
 from marin.data.tokenizer import Tokenizer
-from marin.data.tokenizer.loaded import in_batches
+from marin.data.tokenizer.loaded import BATCH_CHARS
 from marin.errors import ConfigError, DataError
 
 
@@ -77,7 +78,7 @@ class EvalSet:
         if context_length < 1:
             raise ConfigError(f"`context_length` is {context_length}: use at least 1")
         token_bytes, bos = tokenizer.token_bytes, np.array([tokenizer.bos_id], np.int32)
-        texts = in_batches(document.text for document in self.documents)
+        texts = in_batches((document.text for document in self.documents), len, BATCH_CHARS)
         encoded = (ids for batch in texts for ids in tokenizer.encode_arrays(batch))
         pieces: list[np.ndarray] = []
         for document, ids in zip(self.documents, encoded, strict=True):

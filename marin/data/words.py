@@ -11,18 +11,16 @@ the Python that runs, so hashes are the same everywhere.
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int64, UInt8, UInt64
 
-from marin.data.documents import Document
-
 # Blocks of this many characters stay in a processor's cache with their arrays (8 bytes a character each).
-_BLOCK_CHARS = 1 << 18
+BLOCK_CHARS = 1 << 18
 # A longer text is hashed in pieces, so that memory does not grow by 40 bytes for each of its characters.
-_PIECE_CHARS = 4 * _BLOCK_CHARS
+_PIECE_CHARS = 4 * BLOCK_CHARS
 
 _SEPARATOR, _JOINS, _ALONE = 0, 1, 2
 # First and last code point. ASCII and Latin-1 by character; beyond them whole blocks of symbols and punctuation.
@@ -114,20 +112,6 @@ def words_between(text: str, start: int, stop: int) -> str:
     return lowered[starts[start] : ends[stop - 1]]
 
 
-def blocks_of(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """The documents in lists of about `_BLOCK_CHARS` characters, at least one in each."""
-    block: list[Document] = []
-    size = 0
-    for document in documents:
-        block.append(document)
-        size += len(document.text)
-        if size >= _BLOCK_CHARS:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block
-
-
 def mixed(values: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
     """A bijection of 64-bit integers that spreads every bit over all (the finalizer of SplitMix64, Steele et al. 2014)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -178,7 +162,7 @@ _POWERS: list[np.ndarray] = [np.ones(0, np.uint64), np.ones(0, np.uint64)]
 def _powers(size: int) -> tuple[UInt64[np.ndarray, " n"], UInt64[np.ndarray, " n"]]:
     """P^i and P^-i for i < n, n at least `size`; kept, as every block needs them."""
     if len(_POWERS[0]) < size:
-        length = max(size, 2 * _BLOCK_CHARS)
+        length = max(size, 2 * BLOCK_CHARS)
         for index, base in enumerate((_P, pow(_P, -1, 1 << 64))):
             powers = np.full(length, base, np.uint64)
             powers[0] = 1

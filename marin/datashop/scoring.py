@@ -10,6 +10,7 @@ Ray cluster whose machines see the same files. A shard whose record is there is 
 
 import functools
 import hashlib
+import itertools
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -161,13 +162,7 @@ def _scored(
     classifier: Classifier, documents: Iterator[Document]
 ) -> Iterator[tuple[list[Document], Float64[np.ndarray, " n"]]]:
     at_once = getattr(classifier, "documents_at_once", _DOCUMENTS_AT_ONCE)
-    block: list[Document] = []
-    for document in documents:
-        block.append(document)
-        if len(block) == at_once:
-            yield block, classifier.scores([one.text for one in block])
-            block = []
-    if block:
+    while block := list(itertools.islice(documents, at_once)):
         yield block, classifier.scores([one.text for one in block])
 
 

@@ -16,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 from jaxtyping import Int32
 
+from marin.data.batches import document_batches
 from marin.data.cache.writing import TokenBlock
 from marin.data.documents import Document, text_bytes
 from marin.data.shards import Shard
@@ -74,7 +75,7 @@ class PieceWriter:
         digests = {_TOKENS: hashlib.sha256(), _LENGTHS: hashlib.sha256()}
         record: Record = {"made_from": self._made_from(shard), "documents": 0, "tokens": 0, "bytes": 0}
         with files.writing(base + _TOKENS) as tokens_file, files.writing(base + _LENGTHS) as lengths_file:
-            for documents in _batches(shard.documents()):
+            for documents in document_batches(shard.documents(), _BATCH_CHARS):
                 arrays = _encode(tokenizer, documents, shard, self.num_threads)
                 lengths = np.fromiter((len(ids) + 1 for ids in arrays), np.int64, len(arrays))
                 tokens = np.concatenate([part for ids in arrays for part in (bos, ids)])
@@ -112,19 +113,6 @@ def _read_tokens(path: str) -> Iterator[Int32[np.ndarray, " n"]]:
     with fsspec.open(path, "rb") as stream:
         while block := stream.read(4 * _READ_TOKENS):
             yield np.frombuffer(block, "<i4").astype(np.int32, copy=False)
-
-
-def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    batch: list[Document] = []
-    size = 0
-    for document in documents:
-        batch.append(document)
-        size += len(document.text)
-        if size >= _BATCH_CHARS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _encode(tokenizer: Tokenizer, documents: list[Document], shard: Shard, num_threads: int) -> list[np.ndarray]:

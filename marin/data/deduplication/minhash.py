@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import UInt32, UInt64
 
+from marin.data.batches import document_batches
 from marin.data.deduplication.buckets import sorted_hashes
 from marin.data.scratch import Arrays, string_arrays
 from marin.data.shards import Shard
-from marin.data.words import Words, blocks_of, mixed, words_of
+from marin.data.words import BLOCK_CHARS, Words, mixed, words_of
 from marin.errors import ConfigError
 
 _MIN_RECALL = 0.999
@@ -78,7 +79,7 @@ def sketch_shard(shard: Shard, settings: MinHashSettings) -> Arrays:
     shingles: list[np.ndarray] = []
     counts: list[np.ndarray] = []
     bands: list[np.ndarray] = []
-    for block in blocks_of(shard.documents()):
+    for block in document_batches(shard.documents(), BLOCK_CHARS):
         ids += [document.id for document in block]
         found = _distinct(words_of([document.text for document in block]).ngrams(settings.ngram_words))
         shingles.append(found.hashes.astype(np.uint32))

@@ -15,12 +15,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from marin.data.batches import document_batches
 from marin.data.documents import Document, Dropped
 from marin.data.filters.ngram_index import NgramIndex, OverlapSettings
 from marin.data.inputs import find_inputs
 from marin.data.scratch import Arrays, Scratch, string_arrays
 from marin.data.shards import DocumentSet, Shard, Transform, transform_shards
-from marin.data.words import blocks_of, words_between, words_of
+from marin.data.words import BLOCK_CHARS, words_between, words_of
 from marin.errors import ConfigError
 from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
 from marin.storage import files
@@ -166,7 +167,7 @@ def _overlaps_of(shard: Shard, index: NgramIndex) -> Arrays:
     examples: list[str] = []
     pairs: list[tuple[int, int]] = []
     before = 0
-    for block in blocks_of(shard.documents()):
+    for block in document_batches(shard.documents(), BLOCK_CHARS):
         words = words_of([document.text for document in block])
         found: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for text, start, size in index.matches(words):

@@ -17,12 +17,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64, UInt64
 
+from marin.data.batches import in_batches
 from marin.data.formats import BadRow, json_line_rows, json_rows, text_rows
 from marin.data.inputs import find_inputs, opened_unchanged
 from marin.data.words import Words, mixed, ngram_hashes, words_of
 from marin.errors import ConfigError, DataError
 
 _TABLE_BITS = 24
+_CHARS_AT_ONCE = 1 << 20  # of items, as hashing one by one is slow
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ def _set_ngrams(paths: Sequence[str], settings: OverlapSettings) -> _Ngrams:
     items: list[np.ndarray] = [np.zeros(0, np.int64)]
     sizes: list[np.ndarray] = [np.zeros(0, np.int64)]
     num_items = 0
-    for block in _blocks(_items(paths)):
+    for block in in_batches(_items(paths), lambda texts: sum(map(len, texts)), _CHARS_AT_ONCE):
         words = words_of([text for texts in block for text in texts])
         item_of_text = np.array([num_items + item for item, texts in enumerate(block) for _ in texts])
         counts = np.diff(words.starts)
@@ -167,20 +169,6 @@ def _set_ngrams(paths: Sequence[str], settings: OverlapSettings) -> _Ngrams:
 def _hashed(words: UInt64[np.ndarray, " W"], size: int) -> UInt64[np.ndarray, " n"]:
     """The n-grams of this size; n-grams of different sizes are different."""
     return mixed(ngram_hashes(words, size) + np.uint64(size))
-
-
-def _blocks(items: Iterator[list[str]]) -> Iterator[list[list[str]]]:
-    """The items in lists of about a megabyte, as hashing one by one is slow."""
-    block: list[list[str]] = []
-    chars = 0
-    for texts in items:
-        block.append(texts)
-        chars += sum(map(len, texts))
-        if chars >= 1 << 20:
-            yield block
-            block, chars = [], 0
-    if block:
-        yield block
 
 
 def _items(paths: Sequence[str]) -> Iterator[list[str]]:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int32
 
+from marin.data.batches import in_batches
 from marin.data.documents import read_documents
 from marin.data.tokenizer.byte_bpe import ByteBpe, NotExpressible, byte_bpe, byte_of_symbol, encode, stages_of
 from marin.errors import DataError, StorageError
@@ -27,7 +28,7 @@ from marin.storage import files
 TOKENIZER_FILE = "tokenizer.json"
 # What stands between documents, in the order in which it is looked for: first ours, then those of others.
 _BOS_TOKENS = ("<|bos|>", "<|begin_of_text|>", "<s>", "<|endoftext|>")
-_BATCH_CHARS = 4_000_000
+BATCH_CHARS = 4_000_000
 _GROUP_CHARS = 100_000
 # tiktoken's pattern engine keeps a note for each character of a run of spaces, and gives up at some hundred thousand.
 # A run of twice so many characters fills at least one of the blocks that a text is cut into.
@@ -212,28 +213,14 @@ class Tokenizer:
             )
 
 
-def text_batches(path: str, max_chars: int = _BATCH_CHARS) -> Iterator[list[str]]:
+def text_batches(path: str, max_chars: int = BATCH_CHARS) -> Iterator[list[str]]:
     """The texts of documents in lists of about `max_chars` characters, which bounds memory."""
-    return in_batches((document.text for document in read_documents(path)), max_chars)
-
-
-def in_batches(texts: Iterator[str], max_chars: int = _BATCH_CHARS) -> Iterator[list[str]]:
-    """The texts in lists; a list ends with the text that brings it to `max_chars` characters."""
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if size >= max_chars:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+    return in_batches((document.text for document in read_documents(path)), len, max_chars)
 
 
 def _groups(texts: Sequence[str]) -> Iterator[list[str]]:
     """What one thread takes at a time: enough that handing it over costs nothing."""
-    return in_batches(iter(texts), _GROUP_CHARS)
+    return in_batches(texts, len, _GROUP_CHARS)
 
 
 def _has_long_run_of_spaces(text: str) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from marin.data.batches import document_batches
 from marin.data.documents import text_bytes
 from marin.data.tokenizer.byte_bpe import GPT2_PATTERN
 from marin.data.tokenizer.loaded import TOKENIZER_FILE, Tokenizer
@@ -97,26 +98,16 @@ def report_tokenizer(config: TokenizerReportConfig) -> None:
 def _count(documents: str, max_bytes: int, counters: dict[str, CountTokens]) -> dict[str, dict[str, int]]:
     """For each source, and for all together last: documents, bytes, and the tokens of each tokenizer."""
     totals: dict[str, dict[str, int]] = {}
-    waiting: dict[str, list[str]] = {}
-
-    def count(source: str) -> None:
-        texts = waiting.pop(source)
-        counts = totals.setdefault(source, dict.fromkeys(("documents", "bytes", *counters), 0))
-        counts["documents"] += len(texts)
-        counts["bytes"] += sum(map(text_bytes, texts))
-        for name, counter in counters.items():
-            counts[name] += counter(texts)
-
-    size = 0
-    for document in sample(documents, max_bytes):
-        waiting.setdefault(document.source, []).append(document.text)
-        size += len(document.text)
-        if size >= _BATCH_CHARS:
-            for source in list(waiting):
-                count(source)
-            size = 0
-    for source in list(waiting):
-        count(source)
+    for batch in document_batches(sample(documents, max_bytes), _BATCH_CHARS):
+        texts_of: dict[str, list[str]] = {}
+        for document in batch:
+            texts_of.setdefault(document.source, []).append(document.text)
+        for source, texts in texts_of.items():
+            counts = totals.setdefault(source, dict.fromkeys(("documents", "bytes", *counters), 0))
+            counts["documents"] += len(texts)
+            counts["bytes"] += sum(map(text_bytes, texts))
+            for name, counter in counters.items():
+                counts[name] += counter(texts)
     if not totals:
         raise DataError(
             f"{documents}: its first document has more than `max_bytes` ({max_bytes:,}): use a larger limit"
