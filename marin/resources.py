@@ -9,6 +9,7 @@ import re
 
 from marin import hardware
 from marin.errors import ConfigError
+from marin.number_checks import check_whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +42,6 @@ class Resources:
         raise AssertionError("a Resources subclass defines device_name")
 
 
-def _positive(value: int, field: str) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"`{field}` is {value!r}: use a whole number of at least 1")
-
-
 def _checked_override(value: float | None, field: str) -> None:
     if value is not None and not (isinstance(value, int | float) and value > 0):
         raise ConfigError(f"`{field}` is {value!r}: give the peak in FLOP/s of one device, or leave it None")
@@ -64,8 +60,8 @@ class CpuOnlyConfig(Resources):
 
     def __post_init__(self) -> None:
         if self.num_cpus is not None:
-            _positive(self.num_cpus, "CpuOnlyConfig.num_cpus")
-        _positive(self.num_hosts, "CpuOnlyConfig.num_hosts")
+            check_whole("`CpuOnlyConfig.num_cpus`", self.num_cpus)
+        check_whole("`CpuOnlyConfig.num_hosts`", self.num_hosts)
 
     @property
     def num_devices(self) -> int:
@@ -93,7 +89,7 @@ class GpuConfig(Resources):
     device_flops_override: float | None = None
 
     def __post_init__(self) -> None:
-        _positive(self.gpu_count, "GpuConfig.gpu_count")
+        check_whole("`GpuConfig.gpu_count`", self.gpu_count)
         _checked_override(self.device_flops_override, "GpuConfig.device_flops_override")
         if self.accelerator_type != "auto" and self.device_flops_override is None:
             hardware.lookup_device(self.accelerator_type)
@@ -130,7 +126,7 @@ class TpuPodConfig(Resources):
             raise ConfigError(
                 f"`TpuPodConfig.tpu_type` is {self.tpu_type!r}: use a slice name such as 'v4-128' or 'v5p-8'"
             )
-        _positive(self.slice_count, "TpuPodConfig.slice_count")
+        check_whole("`TpuPodConfig.slice_count`", self.slice_count)
         _checked_override(self.device_flops_override, "TpuPodConfig.device_flops_override")
         hardware.tpu_chips(self.tpu_type)
         if self.device_flops_override is None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from marin.errors import ConfigError
+from marin.number_checks import is_whole
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,15 @@ class BatchSchedule:
             ConfigError: it is neither, naming `field`.
         """
         if not isinstance(value, Sequence) or isinstance(value, str):
-            if not _is_whole(value, 1):
+            if not is_whole(value, 1):
                 raise ConfigError(
                     f"config field `{field}` is {value!r}: use a whole number of at least 1, or a list of "
                     "(first step, size) such as [(0, 64), (1000, 128)]"
                 )
-            return BatchSchedule(((0, int(value)),))  # type: ignore[call-overload]
+            return BatchSchedule(((0, int(value)),))
         entries = [tuple(entry) if isinstance(entry, Sequence) else (entry,) for entry in value]
         for entry in entries:
-            if len(entry) != 2 or not _is_whole(entry[0], 0) or not _is_whole(entry[1], 1):
+            if len(entry) != 2 or not is_whole(entry[0], 0) or not is_whole(entry[1], 1):
                 raise ConfigError(
                     f"config field `{field}` has the entry {entry!r}: use (first step, size), whole numbers, such as (1000, 128)"
                 )
@@ -68,7 +69,3 @@ class BatchSchedule:
         """The different sizes of steps `first_step` to `last_step - 1`, in the order in which they come."""
         starts = [first_step, *(first for first, _ in self.entries if first_step < first < last_step)]
         return list(dict.fromkeys(self.size_at(step) for step in starts))
-
-
-def _is_whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least

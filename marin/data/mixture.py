@@ -11,7 +11,6 @@ Weights count rows of the context length. A config: it may hold steps, which the
 """
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from marin.data.mixture_order import Stage
 from marin.data.packing import Packing, check_packing
 from marin.errors import ConfigError
 from marin.execution.step import ExecutorStep, InputName, added_later
+from marin.number_checks import is_finite, is_whole
 
 Weights = Mapping[str, float]
 
@@ -55,7 +55,7 @@ class Mixture:
                 )
         previous = -1
         for start, weights in self.staged_weights:
-            if not isinstance(start, int) or isinstance(start, bool) or start <= previous or (previous < 0 < start):
+            if not is_whole(start, previous + 1) or previous < 0 < start:
                 raise ConfigError(
                     f"`weights` of a mixture have an entry for step {start!r}: begin with step 0 and give steps in rising order"
                 )
@@ -63,7 +63,7 @@ class Mixture:
             self._check_weights(start, weights)
         self._check_names("max_epochs", self.max_epochs)
         for name, most in self.max_epochs.items():
-            if not _is_number(most) or most <= 0:
+            if not is_finite(most) or most <= 0:
                 raise ConfigError(f"`max_epochs` of component {name!r} is {most!r}: use a number above 0, such as 4")
         check_packing(self.packing)
         if list(self.components) != sorted(self.components):
@@ -104,7 +104,7 @@ class Mixture:
     def _check_weights(self, start: int, weights: Weights) -> None:
         self._check_names("weights", weights)
         for name, weight in weights.items():
-            if not _is_number(weight) or weight < 0:
+            if not is_finite(weight) or weight < 0:
                 raise ConfigError(
                     f"the weight of component {name!r} from step {start} is {weight!r}: use a finite number of at least 0"
                 )
@@ -122,7 +122,3 @@ class Mixture:
             raise ConfigError(
                 f"`{field}` of a mixture names {unknown[0]!r}, which is no component: use {', '.join(self.components)}"
             )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from marin.datashop.classifier import TrainClassifierConfig
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, InputName, placement
+from marin.number_checks import check_whole
 from marin.storage import files
 
 if TYPE_CHECKING:
@@ -72,9 +73,7 @@ class EncoderConfig(TrainClassifierConfig):
         if self.pooling not in ("cls", "mean"):
             raise ConfigError(f"config field `pooling` is {self.pooling!r}: use 'cls' or 'mean'")
         for name in ("max_tokens", "batch_size", "eval_every"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigError(f"config field `{name}` is {value!r}: use a whole number of at least 1")
+            check_whole(f"config field `{name}`", getattr(self, name))
         for name in ("num_epochs", "learning_rate"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"config field `{name}` is {getattr(self, name)!r}: use a number above 0")

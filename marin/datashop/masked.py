@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from marin.errors import ConfigError
 from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
+from marin.number_checks import check_whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +57,7 @@ class PretrainEncoderConfig:
 
     def __post_init__(self) -> None:
         for name in ("num_steps", "batch_size", "held_out_windows", "num_layers", "num_heads", "hidden_dim"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigError(f"config field `{name}` is {value!r}: use a whole number of at least 1")
+            check_whole(f"config field `{name}`", getattr(self, name))
         if self.max_tokens < 8:
             raise ConfigError(f"config field `max_tokens` is {self.max_tokens!r}: use at least 8")
         if not 0 < self.mask_fraction < 1:

@@ -28,6 +28,7 @@ from marin.nn import (
     apply_rotary,
     rotary_angles,
 )
+from marin.number_checks import check_whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,9 +58,7 @@ class EncoderModelConfig:
 
     def __post_init__(self) -> None:
         for field in ("max_seq_len", "hidden_dim", "intermediate_dim", "num_layers", "num_heads"):
-            value = getattr(self, field)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigError(f"`{field}` of the encoder is {value!r}: use a whole number of at least 1")
+            check_whole(f"`{field}` of the encoder", getattr(self, field))
         if self.hidden_dim % self.num_heads or (self.rope is not None and self.head_dim % 2):
             raise ConfigError(
                 f"`hidden_dim` {self.hidden_dim} and `num_heads` {self.num_heads} give heads of"

@@ -22,6 +22,7 @@ from marin.errors import ConfigError
 from marin.models.lm import count_parameters
 from marin.nn import Embedding, Linear, RotaryConfig, apply_rotary, attention, rotary_angles
 from marin.nn.remat import check_recomputation, recomputing
+from marin.number_checks import check_whole
 
 # Inputs of the gates: the first channels of the normalized stream.
 _VALUE_GATE_INPUTS, _SMEAR_GATE_INPUTS = 12, 24
@@ -68,13 +69,9 @@ class GptConfig:
 
     def __post_init__(self) -> None:
         for field in ("seq_len", "hidden_dim", "num_layers", "num_heads"):
-            value = getattr(self, field)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigError(f"`{field}` is {value!r}: use a whole number of at least 1")
+            check_whole(f"`{field}`", getattr(self, field))
         for field in ("num_kv_heads", "short_window", "cross_entropy_block_size"):
-            value = getattr(self, field)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise ConfigError(f"`{field}` is {value!r}: use a whole number of at least 1, or None")
+            check_whole(f"`{field}`", getattr(self, field), or_none=True)
         cap = self.logit_softcap
         if cap is not None and not (isinstance(cap, int | float) and not isinstance(cap, bool) and cap > 0):
             raise ConfigError(f"`logit_softcap` is {cap!r}: use a number above 0, or None for no cap")

@@ -22,6 +22,7 @@ from marin.models.hf_files import CONFIG_FILE, WeightFolder, read_json
 from marin.models.hf_layout import parameters_of
 from marin.models.lm import count_parameters
 from marin.nn import ACTIVATIONS, Embedding, LayerNorm, Linear, attention
+from marin.number_checks import check_whole
 
 MODEL_TYPE = "gpt2"
 
@@ -48,9 +49,7 @@ class Gpt2Config:
 
     def __post_init__(self) -> None:
         for field in ("seq_len", "hidden_dim", "num_layers", "num_heads"):
-            value = getattr(self, field)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigError(f"`{field}` is {value!r}: use a whole number of at least 1")
+            check_whole(f"`{field}`", getattr(self, field))
         if self.hidden_dim % self.num_heads:
             raise ConfigError(f"`hidden_dim` {self.hidden_dim} is not a multiple of `num_heads` {self.num_heads}")
         if self.activation_function not in ACTIVATIONS:

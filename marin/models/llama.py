@@ -28,6 +28,7 @@ from marin.nn import (
     rotary_angles,
 )
 from marin.nn.remat import check_recomputation, recomputing
+from marin.number_checks import check_whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,13 +290,9 @@ def check_transformer_shape(config: Any) -> None:
         ConfigError: naming the field.
     """
     for field in ("seq_len", "hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads"):
-        value = getattr(config, field)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ConfigError(f"`{field}` is {value!r}: use a whole number of at least 1")
+        check_whole(f"`{field}`", getattr(config, field))
     for field in ("head_dim", "cross_entropy_block_size", "flash_attention_block_size"):
-        value = getattr(config, field)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise ConfigError(f"`{field}` is {value!r}: use a whole number of at least 1, or None")
+        check_whole(f"`{field}`", getattr(config, field), or_none=True)
     hidden, heads, kv_heads = config.hidden_dim, config.num_heads, config.num_kv_heads
     if config.head_dim is None and hidden % heads:
         raise ConfigError(

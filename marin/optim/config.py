@@ -1,7 +1,6 @@
 """What every optimizer config shares: the schedule's fields, clipping, weight decay, and how parameters are told apart."""
 
 import dataclasses
-import math
 import re
 from collections.abc import Callable
 
@@ -9,6 +8,7 @@ import jax
 import optax
 
 from marin.errors import ConfigError
+from marin.number_checks import is_finite
 from marin.optim.schedule import PowerSchedule, Schedule, build_schedule, find_decay
 
 OMIT_DEFAULT = {"marin.omit_default": True}
@@ -140,15 +140,14 @@ def check_range(
     """
     bounds = {"above": above, "at least": at_least, "at most": at_most, "below": below}
     wanted = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None)
-    fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if fits and isinstance(value, int | float):
-        fits = (
-            (above is None or value > above)
-            and (at_least is None or value >= at_least)
-            and (at_most is None or value <= at_most)
-            and (below is None or value < below)
-        )
-    if not fits:
+    if not (
+        is_finite(value)
+        and (not whole or isinstance(value, int))
+        and (above is None or value > above)
+        and (at_least is None or value >= at_least)
+        and (at_most is None or value <= at_most)
+        and (below is None or value < below)
+    ):
         raise ConfigError(f"config field `{field}` is {value!r}: use a {'whole ' if whole else ''}number {wanted}")
 
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from marin.errors import ConfigError
+from marin.number_checks import check_whole
 
 Schedule = Callable[[Array], Array]
 # A rate that is computed when a schedule is traced: building one must not start JAX, whose settings come later.
@@ -89,9 +90,7 @@ class PowerSchedule:
 
     def __post_init__(self) -> None:
         for field in ("batch_size", "seq_length"):
-            value = getattr(self, field)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigError(f"`PowerSchedule.{field}` is {value!r}: use a whole number of at least 1")
+            check_whole(f"`PowerSchedule.{field}`", getattr(self, field))
         numbers = all(isinstance(each, int | float) and math.isfinite(each) for each in (self.a, self.b))
         if not (numbers and self.a > 0 > self.b):
             raise ConfigError(f"`PowerSchedule` has a={self.a!r} and b={self.b!r}: use `a` above 0 and `b` below 0")

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from marin.errors import ConfigError
+from marin.number_checks import is_finite
 from marin.site import experiment_charts
 from marin.site.experiment_results import Findings, StepCost
 from marin.speedrun.preregistration import NOT_DECIDED, REFUTED, SUPPORTED, Decision, Preregistration, Verdict, arm_text
@@ -88,7 +89,7 @@ def arms_of(findings: Findings) -> dict[str, list[float]]:
     for row in findings.results.rows:
         value = row.metrics.get(metric)
         found = arms.setdefault(arm_text(row.parameters), [])
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        if is_finite(value):
             found.append(float(value))
     return arms
 

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from marin.number_checks import is_whole
 from marin.speedrun.verdict import Finding, Severity
 
 _EXACT = 1e-6  # the published files reproduce to the last digits of a float
@@ -39,6 +40,6 @@ def whole_number(config: dict[str, Any] | None, *names: str) -> int | None:
     """The first of `names` that holds a positive whole number."""
     for name in names:
         value = (config or {}).get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        if is_whole(value):
             return value
     return None

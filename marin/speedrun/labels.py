@@ -4,10 +4,10 @@ Labels are read from what the file says and never guessed: what it does not say 
 """
 
 import re
-from typing import Any
 
 from marin import hardware
 from marin.errors import HardwareError
+from marin.speedrun.arithmetic import whole_number
 from marin.speedrun.results import RunInfo
 
 _OPTIMIZERS = (
@@ -57,25 +57,19 @@ def platform_and_chips(info: RunInfo) -> tuple[str | None, int | None]:
             name = str(resources.get("tpu_type") or device.get("variant") or device.get("topology") or "")[
                 :_LONGEST_NAME
             ]
-            chips: int | None = hardware.tpu_chips(name) * _count(resources, "slice_count", "replicas")
+            chips: int | None = hardware.tpu_chips(name) * (whole_number(resources, "slice_count", "replicas") or 1)
         except HardwareError:
             chips = None
     elif "gpu_count" in resources or kind == "gpu":
         platform = "gpu"
-        chips = _count(resources | device, "gpu_count", "count") * _count(resources, "replicas")
+        chips = (whole_number(resources | device, "gpu_count", "count") or 1) * (
+            whole_number(resources, "replicas") or 1
+        )
     elif "num_cpus" in resources or kind == "cpu" or info.platform == "cpu":
         platform, chips = "cpu", 1
     else:
         return info.platform, info.num_chips
     return platform, info.num_chips if info.num_chips is not None else chips
-
-
-def _count(resources: dict[str, Any], *names: str) -> int:
-    for name in names:
-        value = resources.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-    return 1
 
 
 def describe_hardware(info: RunInfo) -> str | None:
@@ -103,8 +97,4 @@ def describe_hardware(info: RunInfo) -> str | None:
 
 def depth_of(info: RunInfo) -> int | None:
     """The number of layers."""
-    for key in ("depth", "num_layers", "n_layer"):
-        value = (info.model or {}).get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-    return None
+    return whole_number(info.model, "depth", "num_layers", "n_layer")

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from marin.errors import ConfigError
+from marin.number_checks import is_whole
 from marin.speedrun.statistics import spread_of
 
 SEED = "seed"
@@ -104,7 +105,7 @@ class Preregistration:
 
     def __post_init__(self) -> None:
         check_slug(self.slug)
-        if not isinstance(self.number, int) or isinstance(self.number, bool) or self.number < 1:
+        if not is_whole(self.number):
             raise ConfigError(f"`number` is {self.number!r}: give that of the file, at least 1")
         for field in ("question", "hypothesis", "stopping_rule"):
             if not str(getattr(self, field)).strip():

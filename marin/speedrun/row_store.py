@@ -25,7 +25,14 @@ from marin.storage import files
 FILE_NAME = "rows.jsonl"
 _STATEMENTS = "statements"
 # The rules, and of other parts what verification asks: peaks, batches, CORE's baselines, the log's chain and times.
-_DECIDING = ("speedrun/**/*.py", "hardware.py", "data/batch_schedule.py", "data/core_tasks.py", "tracking/*.py")
+_DECIDING = (
+    "speedrun/**/*.py",
+    "hardware.py",
+    "number_checks.py",
+    "data/batch_schedule.py",
+    "data/core_tasks.py",
+    "tracking/*.py",
+)
 _EVIDENCE = (results.FILE_NAME, "run.json", "metrics.jsonl", "evaluation.json", "challenge.json", "withdrawn.json")
 _MOST_FILES = 2_000
 _SMALL_FILE = 1 << 16  # bytes; read at once

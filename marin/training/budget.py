@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from marin.errors import ConfigError
+from marin.number_checks import is_finite
 from marin.tracking import RunRecord
 from marin.training.clock import TrainingClock
 
@@ -42,9 +43,7 @@ class Budget:
             raise ConfigError("`budget` has no limit: use Budget(hardware_flops=1e15) or Budget(training_time=600)")
         for field in ("hardware_flops", "training_time"):
             value = getattr(self, field)
-            if value is not None and not (
-                isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
-            ):
+            if value is not None and not (is_finite(value) and value > 0):
                 raise ConfigError(f"`budget.{field}` is {value!r}: use a finite number above 0, or None")
 
     def seconds(self, peak_flops: float) -> float:

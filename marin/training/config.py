@@ -5,7 +5,6 @@ made, with what to use instead.
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from marin.data.batch_schedule import BatchSchedule
 from marin.errors import ConfigError
 from marin.execution.step import added_later, placement
 from marin.nn.precision import Precision, compute_on
+from marin.number_checks import check_whole, is_finite, is_whole
 from marin.optim import AdamConfig, OptimizerConfig
 from marin.optim.config import OMIT_DEFAULT
 from marin.parallel.mesh import Parallelism, default_parallelism
@@ -57,7 +57,7 @@ class WatchConfig:
                 raise ConfigError(f"`watch.{field}` is {getattr(self, field)!r}: use True or False")
         if not self.split_scan_layers:
             raise ConfigError("`watch.split_scan_layers` is False, but layers are stored one by one: leave it True")
-        if not isinstance(self.interval, int) or isinstance(self.interval, bool) or self.interval < 1:
+        if not is_whole(self.interval):
             raise ConfigError(f"`watch.interval` is {self.interval!r}: use a whole number of steps, at least 1")
 
 
@@ -191,10 +191,10 @@ class SimpleTrainConfig:
     def _check_fields(self) -> None:
         """That each field by itself is of its type and in its range."""
         for field, least in _WHOLE_NUMBERS.items():
-            _check_whole(field, getattr(self, field), least)
+            check_whole(f"config field `{field}`", getattr(self, field), least)
         for field, least in _WHOLE_NUMBERS_OR_NONE.items():
             if getattr(self, field) is not None:
-                _check_whole(field, getattr(self, field), least)
+                check_whole(f"config field `{field}`", getattr(self, field), least)
         for field in _SWITCHES:
             if not isinstance(getattr(self, field), bool):
                 raise ConfigError(f"config field `{field}` is {getattr(self, field)!r}: use True or False")
@@ -210,16 +210,16 @@ class SimpleTrainConfig:
                 f"config field `seed` is {self.seed}: use at most {2**32 - 1}, as JAX's keys are made from 32 bits"
             )
         if self.steps_per_hf_export is not None and self.steps_per_hf_export != -1:
-            _check_whole("steps_per_hf_export", self.steps_per_hf_export, 1)
-        if self.ema_beta is not None and not (_is_number(self.ema_beta) and 0 < self.ema_beta < 1):
+            check_whole("config field `steps_per_hf_export`", self.steps_per_hf_export)
+        if self.ema_beta is not None and not (is_finite(self.ema_beta) and 0 < self.ema_beta < 1):
             raise ConfigError(
                 f"config field `ema_beta` is {self.ema_beta!r}: use a number between 0 and 1, such as 0.995"
             )
-        if self.z_loss_weight is not None and not (_is_number(self.z_loss_weight) and self.z_loss_weight >= 0):
+        if self.z_loss_weight is not None and not (is_finite(self.z_loss_weight) and self.z_loss_weight >= 0):
             raise ConfigError(
                 f"config field `z_loss_weight` is {self.z_loss_weight!r}: use a number of at least 0, such as 1e-4"
             )
-        if not _is_number(self.checkpoint_interval) or self.checkpoint_interval <= 0:
+        if not is_finite(self.checkpoint_interval) or self.checkpoint_interval <= 0:
             raise ConfigError(
                 f"config field `checkpoint_interval` is {self.checkpoint_interval!r}: use seconds above 0"
             )
@@ -395,12 +395,3 @@ class TrainLmConfig:
     def total_tokens(self) -> int:
         """Tokens in all steps together."""
         return self.train.num_train_sequences * self.seq_len
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _check_whole(field: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigError(f"config field `{field}` is {value!r}: use a whole number of at least {least}")

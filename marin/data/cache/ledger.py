@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from marin.errors import CacheError, StorageError
+from marin.number_checks import is_whole
 from marin.storage import files
 
 LEDGER = "shard_ledger.json"
@@ -56,7 +57,7 @@ def read_ledger(path: str) -> dict[str, Any]:
     except StorageError as error:
         raise CacheError(str(error)) from None
     rows = ledger.get("total_num_rows") if isinstance(ledger, dict) else None
-    if not isinstance(rows, int) or isinstance(rows, bool) or rows < 0:
+    if not is_whole(rows, 0):
         raise CacheError(f"{where}: `total_num_rows` is {rows!r}, expected a count: {NEXT_STEP}")
     if ledger.get("is_finished") is not True:
         raise CacheError(

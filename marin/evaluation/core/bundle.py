@@ -28,6 +28,7 @@ from marin.data.core_tasks import (
     CoreTask,
 )
 from marin.errors import DataError
+from marin.number_checks import is_whole
 
 CONFIG_FILE, BASELINE_FILE, DATA_FOLDER = "core.yaml", "eval_meta_data.csv", "eval_data"
 
@@ -195,6 +196,6 @@ def _item(line: str, kind: str, where: str) -> Item:
         options, gold = item.get(name), item.get("gold")
         if not isinstance(options, list) or len(options) < 2 or not all(isinstance(text, str) for text in options):
             raise DataError(f"{where}: `{name}` is {options!r}, expected two texts or more, as the task is {kind}")
-        if not isinstance(gold, int) or isinstance(gold, bool) or not 0 <= gold < len(options):
+        if not is_whole(gold, 0) or gold >= len(options):
             raise DataError(f"{where}: `gold` is {gold!r}, expected the number of one of {len(options)} options from 0")
     return item

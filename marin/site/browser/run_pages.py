@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from marin.execution.status import ERROR_NAME
+from marin.number_checks import is_whole
 from marin.site import wording
 from marin.site.browser import charts, graph, json_view, listing, metrics, records, rendering, roots, shown, text
 from marin.site.browser.records import Experiment, Records, Step
@@ -298,7 +299,7 @@ def _total_steps(place: Place) -> int | None:
     value: Any = _parsed(data)
     for key in ("config", "train", "num_train_steps"):
         value = value.get(key) if isinstance(value, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    return value if is_whole(value) else None
 
 
 def _parsed(data: bytes | None) -> Any:
