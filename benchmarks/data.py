@@ -31,9 +31,9 @@ from marin.data.cache import TokenBlock, TokenCache, TokenizeConfig, tokenize, w
 from marin.data.documents import Document, read_documents
 from marin.data.shards import write_shards
 from marin.data.tokenizer import SPLIT_PATTERN, Tokenizer, TrainTokenizerConfig, train_tokenizer
-from marin.data.workers import num_cpus
 from marin.data.zarr_store import LEVANTER, OURS, Chunking
 from marin.flags import HelpFormatter
+from marin.hardware import num_processors
 
 SHARED_DATA = pathlib.Path(os.environ.get("MARIN_SHARED_DATA", pathlib.Path(__file__).parents[2] / "shared" / "data"))
 VOCAB_SIZE = 8192
@@ -204,7 +204,11 @@ def print_ratio(name: str, seconds: list[tuple[float, float]], unit: str, num_by
 
 
 def print_figure(name: str, value: float, unit: str, n: int, **context: Any) -> None:
-    context |= {"loop_seconds": round(_loop_seconds(), 2), "python": platform.python_version(), "cpus": num_cpus()}
+    context |= {
+        "loop_seconds": round(_loop_seconds(), 2),
+        "python": platform.python_version(),
+        "cpus": num_processors(),
+    }
     print(
         json.dumps({"name": name, "value": float(f"{value:.4g}"), "unit": unit, "n": n, "context": context}), flush=True
     )

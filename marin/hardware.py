@@ -261,9 +261,14 @@ def _own_cgroup_directories() -> list[str]:
     return [str(path) for path in (here, *here.parents) if path == root or root in path.parents]
 
 
+def num_processors() -> int:
+    """The processors that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def usable_cores() -> float:
     """Processor cores that this process may keep busy: its affinity, cut by the cgroup quota (so maybe a fraction)."""
-    cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    cores = float(num_processors())
     quotas = [_first_line(f"{directory}/cpu.max").split() for directory in _own_cgroup_directories()]
     quotas.append([_first_line(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us") for name in ("quota", "period")])
     for quota in quotas:

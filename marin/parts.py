@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from marin.children import end_with_parent
 from marin.errors import StorageError
+from marin.hardware import num_processors
 
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 FEWEST = 1_000  # below, starting children takes longer than they save
@@ -62,7 +63,7 @@ class WorkInParts:
         self._takes: _Takes | None = None
 
     def __enter__(self) -> None:
-        count = _processors() if len(self._keys) >= FEWEST and _may_fork() else 1
+        count = num_processors() if len(self._keys) >= FEWEST and _may_fork() else 1
         if count == 1:
             for key in self._keys:
                 self._work(key)
@@ -157,10 +158,6 @@ def _stops_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _may_fork() -> bool:

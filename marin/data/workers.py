@@ -22,16 +22,12 @@ from typing import Any, TypeVar
 from marin.children import child_environment, end_with_parent
 from marin.data import ray_workers
 from marin.errors import DataError
+from marin.hardware import num_processors
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 _WORKER = "from marin.data.workers import main; main()"
-
-
-def num_cpus() -> int:
-    """The processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_in_processes(function: Callable[[T], R], items: Sequence[T], num_workers: int = 0) -> Iterator[tuple[int, R]]:
@@ -47,7 +43,7 @@ def run_in_processes(function: Callable[[T], R], items: Sequence[T], num_workers
     if ray_workers.is_on_cluster() and num_workers != 1 and len(items) > 1:
         yield from ray_workers.run_on_cluster(function, items, num_workers)
         return
-    num_workers = min(num_workers or num_cpus(), len(items))
+    num_workers = min(num_workers or num_processors(), len(items))
     if num_workers <= 1:
         yield from ((index, function(item)) for index, item in enumerate(items))
         return

@@ -22,10 +22,10 @@ from marin.data.inputs import find_inputs
 from marin.data.shards import Shard
 from marin.data.sources import ImportConfig, imported_documents
 from marin.data.tokenizer import Tokenizer
-from marin.data.workers import num_cpus
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, placement, this_output_path
 from marin.gpt2.places import Places
+from marin.hardware import num_processors
 from marin.storage import files
 
 CLIMBMIX_URL = "https://huggingface.co/datasets/karpathy/climbmix-400b-shuffle/resolve/main"
@@ -188,7 +188,7 @@ def tokenize_files(config: TokenizeFilesConfig) -> None:
         _FileShard(file.name, str(file.path), 0, 0, files.sha256_file(str(file.path)), config.text_key)
         for file in config.dataset_files
     ]
-    tokenize_shards(shards, config.tokenizer, config.output_path, num_cpus() if len(shards) > 1 else 0)
+    tokenize_shards(shards, config.tokenizer, config.output_path, num_processors() if len(shards) > 1 else 0)
 
 
 # ---- validation ------------------------------------------------------------------------------------------------------

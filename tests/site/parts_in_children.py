@@ -21,7 +21,7 @@ KEYS = [f"key-{number}" for number in range(40)]
 
 
 def main(site: str, scenario: str, fewest: str = "1") -> None:
-    parts.FEWEST, parts._processors = int(fewest), lambda: 3
+    parts.FEWEST, parts.num_processors = int(fewest), lambda: 3
     writer, this_process = SiteWriter(site), os.getpid()
     wrote = pathlib.Path(f"{site}-{time.monotonic_ns()}")
     wrote.mkdir()

@@ -23,7 +23,7 @@ from marin.speedrun.importers import read_results_tree, results_tree
 from marin.speedrun.row_store import RowStore
 
 directory, cache, fewest = sys.argv[1:]
-parts.FEWEST, parts._processors, here = int(fewest), lambda: 3, os.getpid()
+parts.FEWEST, parts.num_processors, here = int(fewest), lambda: 3, os.getpid()
 read_file, by_this_process = results_tree.read_results_file, []
 
 def read(*arguments):

@@ -21,9 +21,10 @@ from marin.data.cache.writing import write_token_blocks
 from marin.data.documents import is_set_path
 from marin.data.shards import DocumentSet, Shard
 from marin.data.tokenizer import Tokenizer
-from marin.data.workers import num_cpus, run_in_processes
+from marin.data.workers import run_in_processes
 from marin.errors import CacheError, DataError, StorageError
 from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
+from marin.hardware import num_processors
 from marin.storage import files
 
 PIECES = "pieces"
@@ -118,7 +119,7 @@ def _is_finished(path: str, tokenizer_digest: str, documents_digest: str) -> boo
 def _make_pieces(writer: PieceWriter, shards: Sequence[Shard], num_workers: int) -> None:
     todo = [(index, shard) for index, shard in enumerate(shards) if writer.finished(index, shard) is None]
     progress = _Progress(len(shards), len(shards) - len(todo))
-    cpus = num_workers or num_cpus()
+    cpus = num_workers or num_processors()
     worth = 1 + sum(shard.num_bytes for _, shard in todo) // _BYTES_WORTH_A_WORKER
     used = min(cpus, max(len(todo), 1), cpus if num_workers else worth)
     writer = replace(writer, num_threads=max(1, cpus // used), on_batch=progress.add if used == 1 else None)
