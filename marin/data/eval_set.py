@@ -5,8 +5,9 @@ Each token but the very first is a target exactly once, also the token that begi
 one before ended and brings no bytes. Which tokens there are, their bytes, and which stand together in a window depend on
 the documents, the tokenizer and the context length alone, never on the batch size or on the number of devices.
 
-Bytes are those of the documents' UTF-8 text: each token stands for the bytes that it was made from, and the sum over a
-document is checked against its length. Nothing is decoded.
+Bytes are those of the documents' UTF-8 text, and the tokens of each document are held against it byte for byte: a
+tokenizer that takes two texts for one, as by a letter in place of each that it does not know, would leave a model less to
+predict.
 """
 
 import functools
@@ -63,7 +64,7 @@ class EvalSet:
         """The set as windows of tokens, which are made once: a set is scored many times while a model trains.
 
         Raises:
-            DataError: the tokens of a document do not stand for exactly its bytes.
+            DataError: the tokens of a document do not stand for exactly its bytes, in their order.
         """
         key = tokenizer.digest, context_length
         if key not in self._streams:
@@ -78,20 +79,30 @@ class EvalSet:
         if context_length < 1:
             raise ConfigError(f"`context_length` is {context_length}: use at least 1")
         token_bytes, bos = tokenizer.token_bytes, np.array([tokenizer.bos_id], np.int32)
+        text_of = tokenizer.token_texts.__getitem__
         texts = in_batches((document.text for document in self.documents), len, BATCH_CHARS)
         encoded = (ids for batch in texts for ids in tokenizer.encode_arrays(batch))
         pieces: list[np.ndarray] = []
         for document, ids in zip(self.documents, encoded, strict=True):
-            found, expected = int(token_bytes[ids].sum()), len(document.text.encode())
-            if found != expected:
+            said, text = b"".join(map(text_of, ids.tolist())), document.text.encode()
+            if said != text:
                 raise DataError(
-                    f"the tokens of document {document.id!r} of `{self.name}` stand for {found:,} bytes, its text has "
-                    f"{expected:,}: the tokenizer does not keep every byte, so bits per byte has no meaning"
+                    f"the tokens of document {document.id!r} of `{self.name}` stand for {_first_difference(said, text)}:"
+                    " the tokenizer does not keep every byte, so bits per byte has no meaning"
                 )
             pieces += [bos, ids]
         sizes = [1 + len(ids) for ids in pieces[1::2]]
         segments = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
         return EvalStream(np.concatenate(pieces), segments, token_bytes, context_length, self.num_bytes)
+
+
+def _first_difference(said: bytes, text: bytes) -> str:
+    """Two texts that differ, in words."""
+    if len(said) != len(text):
+        return f"{len(said):,} bytes, its text has {len(text):,}"
+    place = next(place for place, (one, other) in enumerate(zip(said, text, strict=True)) if one != other)
+    near = slice(max(0, place - 8), place + 8)
+    return f"{said[near]!r} at byte {place:,}, where its text has {text[near]!r}"
 
 
 @dataclass(frozen=True)

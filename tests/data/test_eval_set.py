@@ -1,6 +1,9 @@
 """The stream of an evaluation set: the same targets whatever the batch, and the bytes of the text."""
 
 import dataclasses
+import json
+import re
+import string
 
 import numpy as np
 import pytest
@@ -70,11 +73,45 @@ def test_stream_digest_names_what_is_scored(tokenizer):
 
 
 def test_stream_of_a_tokenizer_that_loses_bytes_names_the_document(tokenizer, monkeypatch):
-    sizes = tokenizer.token_bytes.copy()
-    sizes[tokenizer.encode("x")[0]] = 0
-    monkeypatch.setattr(tokenizer, "token_bytes", sizes)
+    texts = list(tokenizer.token_texts)
+    texts[tokenizer.encode("x")[0]] = b""
+    monkeypatch.setattr(tokenizer, "token_texts", tuple(texts))
     with pytest.raises(DataError, match="'3' of `test` stand for 0 bytes, its text has 1"):
         EvalSet("test", DOCUMENTS[2:4]).stream(tokenizer, 16)
+
+
+def _no_capitals(spec: dict) -> None:
+    """Capital letters are unknown, and one letter stands for each unknown."""
+    capitals = set(string.ascii_uppercase)
+    kept = [token for token in spec["model"]["vocab"] if not capitals & set(token)]
+    spec["model"]["vocab"] = {token: number for number, token in enumerate(kept)}
+    spec["model"]["merges"] = [pair for pair in spec["model"]["merges"] if not capitals & set("".join(pair))]
+    spec["model"]["unk_token"] = "q"
+
+
+def _spaces_are_letters(spec: dict) -> None:
+    to_letter = {"type": "Metaspace", "replacement": "e", "prepend_scheme": "never", "split": False}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    spec["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [to_letter, byte_level]}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_no_capitals, "b'q graph ' at byte 0, where its text has b'A graph '"),
+        (_spaces_are_letters, "b'Aegraphei' at byte 1"),
+    ],
+)
+def test_stream_of_a_tokenizer_that_takes_two_texts_for_one_is_refused_though_the_bytes_add_up(tmp_path, change, said):
+    write_documents(str(tmp_path / "docs.jsonl.zst"), DOCUMENTS * 3)
+    train_tokenizer(TrainTokenizerConfig(str(tmp_path / "docs.jsonl.zst"), 290, output_path=str(tmp_path)))
+    spec = json.loads((tmp_path / "tokenizer.json").read_text())
+    change(spec)
+    lossy = Tokenizer(json.dumps(spec).encode(), "lossy")
+    assert lossy.token_bytes[lossy.encode(TEXTS[0])].sum() == len(TEXTS[0])
+    with pytest.raises(DataError, match=re.escape(said)) as raised:
+        EvalSet("test", DOCUMENTS[:1]).stream(lossy, 16)
+    assert "does not keep every byte" in str(raised.value)
 
 
 def test_eval_set_limited_to_some_batches_is_their_beginning(tokenizer):

@@ -152,24 +152,36 @@ class Tokenizer:
         Raises:
             DataError: the tokenizer does not encode the bytes of the text as they are.
         """
+        sizes = np.array([len(text) for text in self.token_texts], np.int32)
+        sizes.setflags(write=False)
+        return sizes
+
+    @functools.cached_property
+    def token_texts(self) -> tuple[bytes, ...]:
+        """The bytes that each token stands for, by its id; none for special tokens and for ids without a token.
+
+        That a text's tokens stand for the text is not said by this: where a vocabulary lacks bytes, others stand in their place.
+
+        Raises:
+            DataError: the tokenizer does not encode the bytes of the text as they are.
+        """
         self._require_exact_bytes()
-        alphabet = byte_of_symbol().keys()
-        added = {entry["content"]: entry for entry in self._spec.get("added_tokens") or []}
-        sizes = np.zeros(self.vocab_size, np.int32)
+        byte_of = byte_of_symbol()
+        added = {entry["content"] for entry in self._spec.get("added_tokens") or []}
+        found = [b""] * self.vocab_size
         for token, token_id in self._vocab.items():
             if token in self.special_tokens:
                 continue
             if token in added:
-                sizes[token_id] = len(token.encode())
-            elif alphabet >= set(token):
-                sizes[token_id] = len(token)
+                found[token_id] = token.encode()
+            elif byte_of.keys() >= set(token):
+                found[token_id] = bytes(byte_of[symbol] for symbol in token)
             else:
                 raise DataError(
                     f"{self._where}: token {token_id} ({token!r}) is not made of byte symbols: bytes per token are "
                     f"known only for byte-level BPE"
                 )
-        sizes.setflags(write=False)
-        return sizes
+        return tuple(found)
 
     @functools.cached_property
     def _encoder(self) -> ByteBpe | str:
