@@ -10,24 +10,16 @@ nanochat's, in which tokens that stand for no bytes, such as those that begin do
 """
 
 import dataclasses
-import functools
 import math
 from typing import Any
-
-import equinox as eqx
-import jax
-import numpy as np
 
 from marin.data.eval_set import EvalSet
 from marin.data.tokenizer import Tokenizer
 from marin.errors import DataError
-from marin.nn.axes import replicate
-from marin.nn.loss import cross_entropy
+from marin.evaluation.scoring import Scorer
 from marin.nn.precision import Precision
 
 _LN2 = math.log(2.0)
-# Tokens whose logits exist at once.
-SCORING_BLOCK = 2048
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,14 +52,26 @@ def bits_per_byte(
     Raises:
         DataError: if the tokens of a document do not stand for its bytes, or a loss is not finite.
     """
+    scorer = Scorer(model, precision)
+    return bits_per_byte_of(scorer, eval_set, tokenizer, context_length, batch_size=batch_size, max_batches=max_batches)
+
+
+def bits_per_byte_of(
+    scorer: Scorer,
+    eval_set: EvalSet,
+    tokenizer: Tokenizer,
+    context_length: int,
+    *,
+    batch_size: int = 16,
+    max_batches: int | None = None,
+) -> BitsPerByte:
+    """The same by a scorer, which can be probed afterwards."""
     stream = eval_set.stream(tokenizer, context_length)
     nats = text_nats = 0.0
     num_bytes = num_tokens = 0
     levanter_sum = 0.0
-    arrays, static = eqx.partition(precision.cast(model), eqx.is_array)
-    score = scorer(static)
     for tokens, targets, segments, valid in stream.batches(batch_size, max_batches):
-        loss = np.asarray(score(arrays, tokens, targets, segments), np.float64)
+        loss = scorer.nats(tokens, targets, segments)
         sizes = stream.token_bytes[targets[valid]]
         batch_nats = float(loss[valid].sum())
         text_nats += float(loss[valid][sizes > 0].sum())
@@ -89,17 +93,3 @@ def bits_per_byte(
         num_tokens=num_tokens,
         num_documents=len(eval_set.documents),
     )
-
-
-@functools.lru_cache(maxsize=4)
-def scorer(static: Any) -> Any:
-    """The compiled loss of each token, in nats: `score(arrays, tokens, targets, segment_ids)`, once for a model structure."""
-
-    @jax.jit
-    def score(arrays: Any, tokens_BT: Any, targets_BT: Any, segment_ids_BT: Any) -> Any:
-        model = eqx.combine(arrays, static)
-        x_BTD = model.activations(tokens_BT, segment_ids_BT)
-        loss_BT = cross_entropy(x_BTD, model.lm_head_DV, targets_BT, block=SCORING_BLOCK, softcap=model.logit_softcap)
-        return replicate(loss_BT)  # so that every process of a multi-host run has all of it
-
-    return score

@@ -1,22 +1,25 @@
 """Whether what a model was scored by is a prediction: probes at the end of every training.
 
 Models bring their own code, and a figure in bits per byte means something only if each token was predicted, from what
-stands before it, by probabilities that sum to one. On random windows of the evaluation set, through the very program that
-scored the run:
+stands before it, by probabilities that sum to one. On batches of the evaluation set as they were scored, through the very
+program that scored the run:
 
     normalization  at random positions, the probabilities of the whole vocabulary sum to 1
     causality      after a random cut, tokens are replaced by other text (or one token, or where documents end): what was
                    predicted before the cut stays as it was
-    one_pass       the same rows scored again, in another order and beside other rows, score the same; their score is what
-                   the probabilities say; the program calls nothing outside of itself, which could remember or look up;
-                   and each token of the set is scored once
+    one_pass       the same rows scored again, in another order and beside other rows, score the same; the model's program
+                   was made once, and calls nothing outside of itself, which could remember or look up; and each token of
+                   the set is scored once
     byte_count     the bytes divided by are those of the raw documents
 
-Where the windows, cuts and positions lie follows from `seed`, which stands in the outcome. It is taken from the measured
+A batch that is looked at holds windows that follow each other, as when the run was scored: a model could tell others by
+their documents, and see in the rows beside one what comes next only where they are there.
+
+Where the batches, cuts and positions lie follows from `seed`, which stands in the outcome. It is taken from the measured
 figure, so that it is fixed for a run and unknown to a model while it trains.
 
-What the probes do not show: that a model looks ahead at a place that no cut met, or that it knows the evaluation set by
-heart.
+What the probes do not show: that a model looks ahead at a place that no cut met, that it knows the evaluation set by
+heart, or that its code has replaced this one, which runs in the same process.
 """
 
 import dataclasses
@@ -25,27 +28,23 @@ import hashlib
 import time
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from marin.data.eval_set import EvalSet, EvalStream
 from marin.data.tokenizer import Tokenizer
-from marin.evaluation.bits_per_byte import SCORING_BLOCK, BitsPerByte, scorer
+from marin.evaluation.bits_per_byte import BitsPerByte
+from marin.evaluation.scoring import SCORING_BLOCK, Scorer
 from marin.nn.axes import replicate
 from marin.nn.loss import cross_entropy
-from marin.nn.precision import Precision
-from marin.training.traced_flops import primitives
 
 NUM_CUTS = NUM_POSITIONS = 64  # as many rows are cut, at least, and as many positions looked at
 NORMALIZATION_LIMIT = 1e-4
 # Nats by which a prediction may move that must not. Honest models measure 0 in one program (see tests/evaluation); a model
 # that gains less than this by looking ahead gains nothing that a board would show.
 _CHANGE_LIMIT = {"float32": 1e-3, "bfloat16": 1e-2}
-# Mean nats between the scoring program and the one that gives whole distributions, which rounds elsewhere.
-_AGREEMENT_LIMIT = {"float32": 1e-3, "bfloat16": 3e-2}
-_OUTSIDE = {"pure_callback", "io_callback"}
+_OUTSIDE = {"pure_callback", "io_callback", "debug_callback", "ffi_call"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,17 +83,16 @@ class Validity:
 
 
 def probe_validity(
-    model: Any,
+    scorer: Scorer,
     eval_set: EvalSet,
     tokenizer: Tokenizer,
     context_length: int,
     measured: BitsPerByte,
     *,
-    precision: Precision,
     batch_size: int = 16,
     seed: int | None = None,
 ) -> Validity:
-    """Probes the model that `measured` is the score of; `precision` and `batch_size` are those that it was scored with.
+    """Probes the scorer that gave `measured`; `batch_size` is that which it was scored with.
 
     Args:
         seed: of another outcome, to repeat it; None for the one that follows from `measured`.
@@ -102,45 +100,39 @@ def probe_validity(
     begin = time.perf_counter()
     if seed is None:
         seed = int.from_bytes(hashlib.sha256(f"{measured.digest} {measured.nats!r}".encode()).digest()[:4], "big")
-    rows = _Rows(model, eval_set.stream(tokenizer, context_length), precision, batch_size, np.random.default_rng(seed))
+    rows = _Rows(scorer, eval_set.stream(tokenizer, context_length), batch_size, np.random.default_rng(seed))
     causality, num_cuts = _causality(rows)
-    positions = _positions(rows)
-    nats_VP = _all_nats(rows, positions, tokenizer.vocab_size)
+    nats_VP = _all_nats(rows, tokenizer.vocab_size)
     return Validity(
         seed=seed,
         num_cuts=num_cuts,
         num_positions=NUM_POSITIONS,
         normalization=_normalization(nats_VP),
         causality=causality,
-        one_pass=_one_pass(rows, measured, _agreement(rows, positions, nats_VP)),
+        one_pass=_one_pass(rows, measured),
         byte_count=_byte_count(rows.stream, eval_set, measured),
         seconds=round(time.perf_counter() - begin, 3),
     )
 
 
 class _Rows:
-    """A batch of random windows, the program that scored the run, and what it says of them, `first`."""
+    """Batches of the set, and what the scorer says of them."""
 
-    def __init__(
-        self, model: Any, stream: EvalStream, precision: Precision, batch_size: int, rng: np.random.Generator
-    ) -> None:
-        self.stream, self.batch_size, self.rng = stream, batch_size, rng
-        self.arrays, self.static = eqx.partition(precision.cast(model), eqx.is_array)
-        self.program = scorer(self.static)
-        kind = str(precision.dtype)
-        self.change_limit, self.agreement_limit = _CHANGE_LIMIT[kind], _AGREEMENT_LIMIT[kind]
+    def __init__(self, scorer: Scorer, stream: EvalStream, batch_size: int, rng: np.random.Generator) -> None:
+        self.scorer, self.stream, self.batch_size, self.rng = scorer, stream, batch_size, rng
+        self.change_limit = _CHANGE_LIMIT[str(scorer.precision.dtype)]
+        self.num_traces = max(1, scorer.num_traces)
 
-        self.batch = self.draw()
-        self.first = self.score(*self.batch[:3])
+    def scored(self) -> tuple[np.ndarray, ...]:
+        """Tokens, targets, segment ids and which of them are real, of a batch that the run was scored on."""
+        first = self.batch_size * int(self.rng.integers(-(-self.stream.num_windows // self.batch_size)))
+        return self.stream.windows(range(first, min(first + self.batch_size, self.stream.num_windows)), self.batch_size)
 
-    def draw(self) -> tuple[np.ndarray, ...]:
-        """Tokens, targets, segment ids and which of them are real, of `batch_size` windows."""
+    def others(self) -> tuple[np.ndarray, ...]:
+        """The same of windows from anywhere, to put in the place of what was scored."""
         count = self.stream.num_windows
         numbers = self.rng.choice(count, self.batch_size, replace=count < self.batch_size)
         return self.stream.windows([int(number) for number in numbers], self.batch_size)
-
-    def score(self, tokens: np.ndarray, targets: np.ndarray, segments: np.ndarray) -> np.ndarray:
-        return np.asarray(self.program(self.arrays, tokens, targets, segments), np.float64)
 
 
 def _probe(measured: float, limit: float, good: str, bad: str) -> Probe:
@@ -168,48 +160,36 @@ def _normalization(nats_VP: np.ndarray) -> Probe:
     )
 
 
-def _positions(rows: _Rows) -> tuple[np.ndarray, np.ndarray]:
-    real = np.argwhere(rows.batch[3])
-    picked = real[rows.rng.integers(len(real), size=NUM_POSITIONS)]
-    return picked[:, 0].astype(np.int32), picked[:, 1].astype(np.int32)
+def _all_nats(rows: _Rows, vocab_size: int) -> np.ndarray:
+    """What the loss says of every token of the vocabulary at some positions, [V, P]."""
+    tokens, _, segments, valid = rows.scored()
+    real = np.argwhere(valid)
+    row_P, column_P = real[rows.rng.integers(len(real), size=NUM_POSITIONS)].T
+    x_1PD = rows.scorer.activations(tokens, segments)[row_P, column_P][None]
+    num_targets = max(vocab_size, rows.scorer.head_DV.shape[1])
+    nats = _nats_of_all(x_1PD, rows.scorer.head_DV, num_targets, softcap=rows.scorer.softcap)
+    return np.asarray(nats, np.float64)
 
 
-def _all_nats(rows: _Rows, positions: tuple[np.ndarray, np.ndarray], vocab_size: int) -> np.ndarray:
-    """What the loss says of every token of the vocabulary at each position, [V, P]."""
-    tokens, _, segments, _ = rows.batch
-    nats = _distribution(rows.static, vocab_size)
-    return np.asarray(nats(rows.arrays, tokens, segments, *positions), np.float64)
+@functools.partial(jax.jit, static_argnums=2, static_argnames="softcap")
+def _nats_of_all(x_1PD: Any, head_DV: Any, num_targets: int, *, softcap: float | None) -> Any:
+    def of_target(target: Any) -> Any:
+        targets_1P = jnp.broadcast_to(target, x_1PD.shape[:2])
+        return cross_entropy(x_1PD, head_DV, targets_1P, block=SCORING_BLOCK, softcap=softcap)[0]
 
-
-@functools.lru_cache(maxsize=4)
-def _distribution(static: Any, vocab_size: int) -> Any:
-    """The compiled loss of every token at some positions: `nats(arrays, tokens, segment_ids, rows, columns)`."""
-
-    @jax.jit
-    def nats(arrays: Any, tokens_BT: Any, segment_ids_BT: Any, row_P: Any, column_P: Any) -> Any:
-        model = eqx.combine(arrays, static)
-        x_1PD = model.activations(tokens_BT, segment_ids_BT)[row_P, column_P][None]
-        head_DV = model.lm_head_DV
-
-        def of_target(target: Any) -> Any:
-            targets_1P = jnp.broadcast_to(target, (1, NUM_POSITIONS))
-            return cross_entropy(x_1PD, head_DV, targets_1P, block=SCORING_BLOCK, softcap=model.logit_softcap)[0]
-
-        # Only what is picked depends on the target, so the logits are computed once.
-        return replicate(jax.vmap(of_target)(jnp.arange(max(vocab_size, head_DV.shape[1]), dtype=jnp.int32)))
-
-    return nats
+    # Only what is picked depends on the target, so the logits are computed once.
+    return replicate(jax.vmap(of_target)(jnp.arange(num_targets, dtype=jnp.int32)))
 
 
 # ---- causality ---------------------------------------------------------------------------------------------------------
 
 
 def _causality(rows: _Rows) -> tuple[Probe, int]:
-    tokens, targets, segments, valid = rows.batch
-    sizes = valid.sum(axis=1)
     worst, num_cuts, num_moved, num_looked_at = 0.0, 0, 0, 0
     for change in range(max(3, -(-NUM_CUTS // rows.batch_size))):
-        other_tokens, _, other_segments, _ = rows.draw()
+        tokens, targets, segments, valid = rows.scored()
+        sizes = valid.sum(axis=1)
+        other_tokens, _, other_segments, _ = rows.others()
         cuts = rows.rng.integers(1, np.maximum(sizes, 2))
         before = np.arange(tokens.shape[1]) < cuts[:, None]
         after = ~before
@@ -223,7 +203,9 @@ def _causality(rows: _Rows) -> tuple[Probe, int]:
         if change % 3 == 1:  # one token
             after &= np.arange(tokens.shape[1]) == cuts[:, None]
         changed_tokens = np.where(after, other_tokens, tokens)
-        moved = rows.score(changed_tokens, targets, changed_segments) - rows.first
+        moved = rows.scorer.nats(changed_tokens, targets, changed_segments) - rows.scorer.nats(
+            tokens, targets, segments
+        )
         looked_at = np.abs(moved[before & valid])
         worst = max(worst, _largest(looked_at))
         num_moved += int((~(looked_at <= rows.change_limit)).sum())
@@ -241,9 +223,10 @@ def _causality(rows: _Rows) -> tuple[Probe, int]:
 # ---- one pass ----------------------------------------------------------------------------------------------------------
 
 
-def _one_pass(rows: _Rows, measured: BitsPerByte, agreement: float) -> Probe:
+def _one_pass(rows: _Rows, measured: BitsPerByte) -> Probe:
     limit = rows.change_limit
-    if outside := primitives(jax.make_jaxpr(rows.program)(rows.arrays, *rows.batch[:3])) & _OUTSIDE:
+    batch = tokens, targets, segments, valid = rows.scored()
+    if outside := rows.scorer.primitives(tokens, segments) & _OUTSIDE:
         called = ", ".join(sorted(outside))
         message = f"the model's program calls out of itself ({called}), so its score may depend on anything"
         return Probe(False, 1.0, 0.0, message)
@@ -251,11 +234,12 @@ def _one_pass(rows: _Rows, measured: BitsPerByte, agreement: float) -> Probe:
         missing = abs(rows.stream.num_targets - measured.num_tokens)
         message = f"{measured.num_tokens:,} tokens were scored, the set has {rows.stream.num_targets:,}"
         return Probe(False, float(missing), 0.0, f"{message}: each is to be scored once")
-    if not agreement <= rows.agreement_limit:
-        message = f"scores differ by {agreement:.3g} nats from what the model's own probabilities say"
-        return Probe(False, min(agreement, float(np.finfo(np.float64).max)), rows.agreement_limit, message)
-    again = _largest((rows.score(*rows.batch[:3]) - rows.first)[rows.batch[3]])
-    worst = max(again, _beside_others(rows))
+    first = rows.scorer.nats(tokens, targets, segments)
+    again = _largest((rows.scorer.nats(tokens, targets, segments) - first)[valid])
+    worst = max(again, _beside_others(rows, batch, first))
+    if rows.scorer.num_traces > rows.num_traces:
+        message = "the model's program was made again after it had scored the run: what was probed may be another one"
+        return Probe(False, float(rows.scorer.num_traces - rows.num_traces), 0.0, message)
     what = "the same rows scored again" if again > limit else "a row scored beside other rows, in another place"
     return _probe(
         worst,
@@ -265,25 +249,19 @@ def _one_pass(rows: _Rows, measured: BitsPerByte, agreement: float) -> Probe:
     )
 
 
-def _beside_others(rows: _Rows) -> float:
+def _beside_others(rows: _Rows, batch: tuple[np.ndarray, ...], first: np.ndarray) -> float:
     """How far scores move where rows change places and every other one is replaced."""
     worst = 0.0
     for kept in (0, 1):
         order = rows.rng.permutation(rows.batch_size)
-        others = rows.draw()
+        others = rows.others()
         replaced = np.arange(rows.batch_size) % 2 != kept if rows.batch_size > 1 else np.zeros(1, bool)
-        pairs = zip(rows.batch[:3], others[:3], strict=True)
-        mixed = [np.where(replaced[:, None], other, own)[order] for own, other in pairs]
-        moved = np.empty_like(rows.first)
-        moved[order] = rows.score(*mixed) - rows.first[order]
-        worst = max(worst, _largest(moved[rows.batch[3] & ~replaced[:, None]]))
+        pairs = zip(batch[:3], others[:3], strict=True)
+        tokens, targets, segments = (np.where(replaced[:, None], other, own)[order] for own, other in pairs)
+        moved = np.empty_like(first)
+        moved[order] = rows.scorer.nats(tokens, targets, segments) - first[order]
+        worst = max(worst, _largest(moved[batch[3] & ~replaced[:, None]]))
     return worst
-
-
-def _agreement(rows: _Rows, positions: tuple[np.ndarray, np.ndarray], nats_VP: np.ndarray) -> float:
-    """Mean nats between the scores and the distributions."""
-    said = nats_VP[rows.batch[1][positions], np.arange(NUM_POSITIONS)]
-    return float(np.mean(np.abs(said - rows.first[positions])))
 
 
 # ---- bytes -------------------------------------------------------------------------------------------------------------

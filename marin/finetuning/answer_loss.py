@@ -6,13 +6,12 @@ Targets that stand for no bytes (the special tokens of the template) count neith
 import math
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 
 from marin.data.loader import BatchSource
 from marin.data.tokenizer import Tokenizer
 from marin.errors import DataError
-from marin.evaluation.bits_per_byte import scorer
+from marin.evaluation.scoring import Scorer
 from marin.nn.precision import Precision
 
 
@@ -32,8 +31,7 @@ def answer_bits_per_byte(
     Raises:
         DataError: nothing is learned in these rows, or the loss is not finite.
     """
-    arrays, static = eqx.partition(precision.cast(model), eqx.is_array)
-    score = scorer(static)
+    scorer = Scorer(model, precision)
     rows = source.components[0].rows
     nats, num_bytes = 0.0, 0
     for start in range(0, rows.num_rows, batch_size):
@@ -43,7 +41,7 @@ def answer_bits_per_byte(
             np.pad(values, ((0, missing), (0, 0)))
             for values in (batch.tokens_BT, batch.targets_BT, batch.segment_ids_BT)
         )
-        loss_BT = np.asarray(score(arrays, tokens_BT, targets_BT, segments_BT), np.float64)[: len(batch.tokens_BT)]
+        loss_BT = scorer.nats(tokens_BT, targets_BT, segments_BT)[: len(batch.tokens_BT)]
         bytes_BT = np.where(batch.weight_BT > 0, tokenizer.token_bytes[batch.targets_BT], 0)
         nats += float(loss_BT[bytes_BT > 0].sum())
         num_bytes += int(bytes_BT.sum())

@@ -13,7 +13,14 @@ import jax
 
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ResultsError
-from marin.evaluation import EvalSet, bits_per_byte, compressor_bits_per_byte, probe_validity
+from marin.evaluation import (
+    EvalSet,
+    Scorer,
+    bits_per_byte,
+    bits_per_byte_of,
+    compressor_bits_per_byte,
+    probe_validity,
+)
 from marin.evaluation.harness_tasks import TaskEvaluator
 from marin.execution.attempts import usual_path
 from marin.execution.step import placement, this_output_path
@@ -144,8 +151,9 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
     context = config.model.max_seq_len
     precision = Precision(RunRecord.open(str(config.run)).info["precision"])
     batch_size = _eval_batch_size(config.batch_size)
-    measured = bits_per_byte(model, eval_set, tokenizer, context, precision=precision, batch_size=batch_size)
-    validity = probe_validity(model, eval_set, tokenizer, context, measured, precision=precision, batch_size=batch_size)
+    scorer = Scorer(model, precision)
+    measured = bits_per_byte_of(scorer, eval_set, tokenizer, context, batch_size=batch_size)
+    validity = probe_validity(scorer, eval_set, tokenizer, context, measured, batch_size=batch_size)
     data = eval_set.text_bytes()[: config.num_bytes_compressed]
     compressors = compressor_bits_per_byte(data)
     sample = sample_text(

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import importlib
 import random
+import sys
 from typing import Any
 
 import equinox as eqx
@@ -14,7 +15,7 @@ import pytest
 
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenizer
-from marin.evaluation import EvalSet, Validity, bits_per_byte, probe_validity
+from marin.evaluation import EvalSet, Scorer, Validity, bits_per_byte_of, probe_validity
 from marin.models import LlamaConfig
 from marin.models.gpt import GptConfig
 from marin.nn import Precision
@@ -49,9 +50,14 @@ def tokenizer(eval_set: EvalSet, tmp_path_factory: pytest.TempPathFactory) -> To
 
 
 def probe(model: Any, eval_set: EvalSet, tokenizer: Tokenizer, precision: Precision = F32, **more: Any) -> Validity:
-    measured = bits_per_byte(model, eval_set, tokenizer, LENGTH, precision=precision, batch_size=ROWS)
+    scorer = Scorer(model, precision)
+    measured = bits_per_byte_of(scorer, eval_set, tokenizer, LENGTH, batch_size=ROWS)
     measured = dataclasses.replace(measured, **more.pop("measured", {}))
-    return probe_validity(model, eval_set, tokenizer, LENGTH, measured, precision=precision, batch_size=ROWS, **more)
+    return probe_validity(scorer, eval_set, tokenizer, LENGTH, measured, batch_size=ROWS, **more)
+
+
+def value(model: Any, eval_set: EvalSet, tokenizer: Tokenizer) -> float:
+    return bits_per_byte_of(Scorer(model, F32), eval_set, tokenizer, LENGTH, batch_size=ROWS).value
 
 
 def failed(outcome: Validity) -> set[str]:
@@ -166,6 +172,14 @@ class RowNumber(Cheat):
         return 0.1 * jnp.arange(tokens_BT.shape[0], dtype=jnp.float32)[:, None, None]
 
 
+class Prints(Cheat):
+    """Tells the host what it sees, which may tell it back by any way."""
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        jax.debug.callback(lambda tokens: None, tokens_BT)
+        return jnp.zeros((), jnp.float32)
+
+
 class CallsOut(Cheat):
     """Asks the host, which could have read the answers."""
 
@@ -178,12 +192,89 @@ class CallsOut(Cheat):
     ("cheat", "probes"),
     [(NextToken, {"causality"}), pytest.param(RarelyNextToken, {"causality"}, marks=pytest.mark.slow), (RowAverage, {"causality"}),
      (DocumentEnds, {"causality"}), (BatchAverage, {"one_pass"}),
-     pytest.param(RowNumber, {"one_pass"}, marks=pytest.mark.slow), (CallsOut, {"one_pass"})],
+     pytest.param(RowNumber, {"one_pass"}, marks=pytest.mark.slow), (CallsOut, {"one_pass"}),
+     (Prints, {"one_pass"})],
 )  # fmt: skip
 def test_probes_of_a_model_that_cheats_fail_for_the_right_reason(cheat, probes, eval_set, tokenizer):
     outcome = probe(cheat(_honest("llama", tokenizer.vocab_size)), eval_set, tokenizer)
     assert failed(outcome) == probes
     assert not outcome.passed
+
+
+class ReadsTargets(Cheat):
+    """Looks for the targets in the frames of whoever traces its program, and in the batch that is probed."""
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        frame = sys._getframe()
+        while frame is not None:
+            found = frame.f_locals.get("targets_BT")
+            if found is not None and isinstance(found, jax.core.Tracer):
+                return self.llama.lm_head_DV.T[found]
+            frame = frame.f_back
+        return jnp.zeros((), jnp.float32)
+
+
+def test_a_model_finds_no_targets_beside_its_program(eval_set, tokenizer):
+    honest = _honest("llama", tokenizer.vocab_size)
+    assert value(ReadsTargets(honest), eval_set, tokenizer) == value(honest, eval_set, tokenizer)
+
+
+class EqualToNothing:
+    """A setting by which no cache finds a model's program again; it counts how often one was asked for."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def __eq__(self, other):
+        return False
+
+    def __hash__(self):
+        return random.randrange(2**32)
+
+
+class HonestWhenAskedAgain(Cheat):
+    """Looks ahead in the first program that is made of it, and in no other."""
+
+    key: EqualToNothing = eqx.field(static=True, default_factory=EqualToNothing)
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        self.key.asked += 1
+        if self.key.asked > 1:
+            return jnp.zeros((), jnp.float32)
+        return self.embedded(jnp.roll(tokens_BT, -1, axis=1))
+
+
+def test_probes_look_at_the_program_that_scored_the_run(eval_set, tokenizer):
+    model = HonestWhenAskedAgain(_honest("llama", tokenizer.vocab_size))
+    assert failed(probe(model, eval_set, tokenizer)) == {"causality"}
+
+
+def test_probes_of_a_program_that_is_made_again_fail(eval_set, tokenizer):
+    model = HonestWhenAskedAgain(_honest("llama", tokenizer.vocab_size))
+    scorer = Scorer(model, F32)
+    measured = bits_per_byte_of(scorer, eval_set, tokenizer, LENGTH, batch_size=ROWS)
+    jax.clear_caches()  # which a model's code could do
+    outcome = probe_validity(scorer, eval_set, tokenizer, LENGTH, measured, batch_size=ROWS)
+    assert failed(outcome) == {"one_pass"}
+    assert "made again" in outcome.one_pass.message
+
+
+class NextRow(Cheat):
+    """Where one row of a batch goes on with the document of the row before, its first token is told to that."""
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        goes_on_B = jnp.concatenate([segment_ids_BT[1:, 0] == segment_ids_BT[:-1, -1], jnp.zeros(1, bool)])
+        last_BT = goes_on_B[:, None] & (jnp.arange(tokens_BT.shape[1]) == tokens_BT.shape[1] - 1)[None]
+        first_B1D = self.embedded(jnp.roll(tokens_BT[:, :1], -1, axis=0))
+        return jnp.where(last_BT[..., None], first_B1D, jnp.zeros((), jnp.float32))
+
+
+def test_probes_of_a_model_that_sees_the_next_row_where_a_document_goes_on_there_fail(tokenizer):
+    # Of so many windows, drawn one by one, hardly two follow each other.
+    texts = (" ".join(random.Random(number).choices(("ba", "do", "kilu", "é"), k=4000)) for number in range(8))
+    long = EvalSet("long", tuple(Document(str(number), text, "test") for number, text in enumerate(texts)))
+    outcome = probe(NextRow(_honest("llama", tokenizer.vocab_size)), long, tokenizer)
+    assert failed(outcome) == {"one_pass"}
 
 
 class OverriddenHead(Cheat):
@@ -199,7 +290,7 @@ class OverriddenHead(Cheat):
 
 def test_probes_of_a_distribution_that_sums_to_277_fail_and_name_the_sum(eval_set, tokenizer):
     model = OverriddenHead(_honest("llama", tokenizer.vocab_size))
-    assert bits_per_byte(model, eval_set, tokenizer, LENGTH, precision=F32, batch_size=ROWS).value == 0.0
+    assert value(model, eval_set, tokenizer) == 0.0
     outcome = probe(model, eval_set, tokenizer)
     assert failed(outcome) == {"normalization"}
     assert outcome.normalization.measured == pytest.approx(276)
@@ -223,5 +314,5 @@ def test_probes_of_a_head_that_lacks_tokens_fail(eval_set, tokenizer):
 @pytest.mark.parametrize(("field", "name"), [("num_bytes", "byte_count"), ("num_tokens", "one_pass")])
 def test_probes_of_a_miscounted_measurement_fail(field, name, eval_set, tokenizer):
     model = _honest("llama", tokenizer.vocab_size)
-    right = getattr(bits_per_byte(model, eval_set, tokenizer, LENGTH, precision=F32, batch_size=ROWS), field)
+    right = getattr(bits_per_byte_of(Scorer(model, F32), eval_set, tokenizer, LENGTH, batch_size=ROWS), field)
     assert failed(probe(model, eval_set, tokenizer, measured={field: right + 1})) == {name}

@@ -1,0 +1,81 @@
+"""A model as scoring sees it: activations by the model's own code, and the loss of each token by the framework's.
+
+What a model computes is a program of its own, which is given tokens and no targets, so that none of its code stands beside what it
+is to predict. The head is computed before any text is seen. The probes (`marin.evaluation.validity`) look at the very program that
+scored the run, and at what it gave.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Float64, Int
+
+from marin.nn.axes import replicate
+from marin.nn.loss import cross_entropy
+from marin.nn.precision import Precision
+from marin.training.traced_flops import primitives
+
+# Tokens whose logits exist at once.
+SCORING_BLOCK = 2048
+
+
+class Scorer:
+    """A model, ready to be scored in the precision that is given."""
+
+    def __init__(self, model: Any, precision: Precision) -> None:
+        model = precision.cast(model)
+        self.precision = precision
+        self._arrays, static = eqx.partition(model, eqx.is_array)
+        self._program = _program(static)
+        self.head_DV: Float[Array, "D V"] = self._program.head(self._arrays)
+        self.softcap = None if model.logit_softcap is None else float(model.logit_softcap)
+
+    def activations(self, tokens_BT: Int[Any, "B T"], segment_ids_BT: Int[Any, "B T"]) -> Float[Array, "B T D"]:
+        return self._program.activations(self._arrays, tokens_BT, segment_ids_BT)
+
+    def nats(
+        self, tokens_BT: Int[Any, "B T"], targets_BT: Int[Any, "B T"], segment_ids_BT: Int[Any, "B T"]
+    ) -> Float64[np.ndarray, "B T"]:
+        """The loss of each target, in nats."""
+        x_BTD = self.activations(tokens_BT, segment_ids_BT)
+        return np.asarray(_loss(x_BTD, self.head_DV, targets_BT, softcap=self.softcap), np.float64)
+
+    def primitives(self, tokens_BT: Int[Any, "B T"], segment_ids_BT: Int[Any, "B T"]) -> set[str]:
+        """The names of all that the model's program calls on a batch of this shape."""
+        return primitives(jax.make_jaxpr(self._program.activations)(self._arrays, tokens_BT, segment_ids_BT))
+
+    @property
+    def num_traces(self) -> int:
+        """How often the model's code was asked for its program: one that asks again may get another."""
+        return self._program.num_traces
+
+
+class _Program:
+    """The compiled code of one model structure, whatever its weights."""
+
+    num_traces: int
+    head: Callable[[Any], Array]
+    activations: Callable[[Any, Any, Any], Array]
+
+    def __init__(self, static: Any) -> None:
+        def activations(arrays: Any, tokens_BT: Any, segment_ids_BT: Any) -> Any:
+            self.num_traces += 1
+            return eqx.combine(arrays, static).activations(tokens_BT, segment_ids_BT)
+
+        self.num_traces = 0
+        self.head = jax.jit(lambda arrays: eqx.combine(arrays, static).lm_head_DV)
+        self.activations = jax.jit(activations)
+
+
+# A model is scored many times while it trains.
+_program = functools.lru_cache(maxsize=4)(_Program)
+
+
+@functools.partial(jax.jit, static_argnames="softcap")
+def _loss(x_BTD: Any, head_DV: Any, targets_BT: Any, *, softcap: float | None) -> Any:
+    loss_BT = cross_entropy(x_BTD, head_DV, targets_BT, block=SCORING_BLOCK, softcap=softcap)
+    return replicate(loss_BT)  # so that every process of a multi-host run has all of it
