@@ -39,7 +39,7 @@ from marin.evaluation.scoring import SCORING_BLOCK, Scorer
 from marin.nn.axes import replicate
 from marin.nn.loss import cross_entropy
 
-NUM_CUTS = NUM_POSITIONS = 64  # as many rows are cut, at least, and as many positions looked at
+NUM_CUTS = NUM_POSITIONS = 64  # as many rows are cut, at least, where batches are full; and as many positions looked at
 NORMALIZATION_LIMIT = 1e-4
 # Nats by which a prediction may move that must not. Honest models measure 0 in one program (see tests/evaluation); a model
 # that gains less than this by looking ahead gains nothing that a board would show.
@@ -125,7 +125,8 @@ class _Rows:
 
     def scored(self) -> tuple[np.ndarray, ...]:
         """Tokens, targets, segment ids and which of them are real, of a batch that the run was scored on."""
-        first = self.batch_size * int(self.rng.integers(-(-self.stream.num_windows // self.batch_size)))
+        window = int(self.rng.integers(self.stream.num_windows))
+        first = window - window % self.batch_size
         return self.stream.windows(range(first, min(first + self.batch_size, self.stream.num_windows)), self.batch_size)
 
     def others(self) -> tuple[np.ndarray, ...]:

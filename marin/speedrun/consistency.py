@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from marin.data.batch_schedule import BatchSchedule
 from marin.errors import ConfigError
-from marin.speedrun import arithmetic, core_counts, form, probes
+from marin.speedrun import arithmetic, core_counts, form, probes, scoring_cost
 from marin.speedrun.arithmetic import close, whole_number
 from marin.speedrun.known_models import likest_model
 from marin.speedrun.results import RunInfo
@@ -35,6 +35,7 @@ def check(run_info: RunInfo) -> list[Finding]:
     findings += _check_cost(run_info, device)
     findings += _check_mfu(run_info, device)
     findings += _check_quality(run_info)
+    findings += scoring_cost.check(run_info)
     findings += core_counts.check(run_info)
     findings += probes.check(run_info)
     findings += form.check(run_info)
@@ -261,11 +262,11 @@ def _check_quality(info: RunInfo) -> list[Finding]:
     if info.evaluation is not None:
         figures["evaluation.bits_per_byte"] = info.evaluation.bits_per_byte
         figures["evaluation.levanter_bits_per_byte"] = info.evaluation.levanter_bits_per_byte
-        for field in ("bytes", "tokens", "documents"):
+        for field in ("bytes", "tokens", "documents", "context_length", "flops_per_token"):
             value = getattr(info.evaluation, field)
             if value is not None and value <= 0:
                 found.append(
-                    arithmetic.error(f"evaluation.{field}", f"evaluation.{field} is {value}, which no evaluation has")
+                    arithmetic.error(f"evaluation.{field}", f"evaluation.{field} is {value:g}, which no evaluation has")
                 )
     if all(value is None for value in figures.values()):
         found.append(arithmetic.unchecked("evaluation", "no bits per byte are stated"))

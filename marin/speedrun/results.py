@@ -60,6 +60,10 @@ class Evaluation(_Record):
     bytes: int | None = None
     tokens: int | None = None
     documents: int | None = None
+    context_length: int | None = Field(default=None, description="tokens of a row that was scored")
+    flops_per_token: Number | None = Field(
+        default=None, description="forward pass as scored, as the traced program counts, causal attention halved"
+    )
 
 
 class Probe(_Record):

@@ -38,6 +38,7 @@ from marin.training import checkpoint as checkpoints
 from marin.training.compile_cache import use_compile_cache
 from marin.training.config import STEPS_PER_TASK_EVAL, TrainLmConfig
 from marin.training.loop import Evaluate, Measurement, train_lm
+from marin.training.traced_flops import scoring_flops
 
 _SAMPLE_TOKENS = 160
 
@@ -173,6 +174,8 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
             "bytes": measured.num_bytes,
             "tokens": measured.num_tokens,
             "documents": measured.num_documents,
+            "context_length": context,
+            "flops_per_token": scoring_flops(config.model, config.vocab_size, context).flops,
         },
         "validity": validity.as_json(),
         "compressors": compressors,

@@ -17,7 +17,7 @@ computed: the program is traced with shapes, for one row, and walked. The rules:
 import concurrent.futures
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -67,18 +67,38 @@ def forward_flops(model_config: Any, vocab_size: int, keys: Keys, length: int | 
         keys: which keys a query counts: those that it sees, or all of the row.
         length: tokens of a row; None for the model's context.
     """
-    arrays, static = _shapes(model_config, vocab_size)
-    length = length or model_config.max_seq_len
 
-    def forward(arrays: Any, tokens_BT: Any, segment_ids_BT: Any) -> Any:
-        model = eqx.combine(arrays, static)
+    def forward(model: Any, tokens_BT: Any, segment_ids_BT: Any) -> Any:
         weight_BT: Any = jnp.ones(tokens_BT.shape, jnp.float32)
         x_BTD, losses = training_activations(model, Batch(tokens_BT, tokens_BT, weight_BT, segment_ids_BT))
         return x_BTD @ model.lm_head_DV, losses
 
+    return _flops_of(forward, model_config, vocab_size, keys, length or model_config.max_seq_len)
+
+
+def scoring_flops(model_config: Any, vocab_size: int, length: int) -> FlopCount:
+    """FLOPs for one token of the model and its head when it is scored, on rows of `length` tokens, attention by the keys seen.
+
+    A model may have other activations for training; what it computes only when it is scored is in no run's cost.
+    """
+
+    def forward(model: Any, tokens_BT: Any, segment_ids_BT: Any) -> Any:
+        return model.activations(tokens_BT, segment_ids_BT) @ model.lm_head_DV
+
+    return _flops_of(forward, model_config, vocab_size, "visible", length)
+
+
+def _flops_of(
+    forward: Callable[[Any, Any, Any], Any], model_config: Any, vocab_size: int, keys: Keys, length: int
+) -> FlopCount:
+    """FLOPs for one token of `forward(model, tokens_BT, segment_ids_BT)`."""
+    arrays, static = _shapes(model_config, vocab_size)
     tokens = jax.ShapeDtypeStruct((1, length), jnp.int32)
     with counting_attention(keys):
-        return _per_token(jax.make_jaxpr(forward)(arrays, tokens, tokens), length)
+        program = jax.make_jaxpr(lambda arrays, *ids: forward(eqx.combine(arrays, static), *ids))(
+            arrays, tokens, tokens
+        )
+    return _per_token(program, length)
 
 
 def traced_flops(model_config: Any, vocab_size: int, step: StepConfig, length: int | None = None) -> TracedFlops:

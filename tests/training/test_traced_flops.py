@@ -11,7 +11,7 @@ from marin.models import LlamaConfig
 from marin.nn import AttentionBackend, Precision, attention
 from marin.nn.attention_counting import counting_attention, keys_per_query
 from marin.training.state import StepConfig
-from marin.training.traced_flops import count_flops, forward_flops, traced_flops
+from marin.training.traced_flops import count_flops, forward_flops, scoring_flops, traced_flops
 
 STEP = StepConfig(Precision("f32"))
 
@@ -221,6 +221,41 @@ def test_count_shows_a_formula_that_leaves_something_out():
     flattering = Flattering(**{f.name: getattr(honest, f.name) for f in dataclasses.fields(honest)})
     assert forward_flops(flattering, 100, "all").flops == forward_flops(honest, 100, "all").flops
     assert flattering.flops_per_token(100, 128) < 0.6 * forward_flops(flattering, 100, "all").flops
+
+
+class _TwoPasses(eqx.Module):
+    """Reads the text twice when it is scored, and once in training."""
+
+    llama: object
+
+    @property
+    def lm_head_DV(self):
+        return self.llama.lm_head_DV
+
+    @property
+    def logit_softcap(self):
+        return None
+
+    def training_activations(self, tokens_BT, segment_ids_BT):
+        return self.llama.activations(tokens_BT, segment_ids_BT), {}
+
+    def activations(self, tokens_BT, segment_ids_BT):
+        return sum(self.llama.activations(tokens_BT, segment_ids_BT) for _ in range(2))
+
+
+def test_scoring_flops_have_what_a_model_computes_only_when_it_is_scored():
+    @dataclasses.dataclass(frozen=True)
+    class TwoPasses(LlamaConfig):
+        def build(self, vocab_size, *, key):
+            return _TwoPasses(super().build(vocab_size, key=key))
+
+    plain = _llama()
+    assert scoring_flops(plain, 1000, 128) == forward_flops(plain, 1000, "visible")
+    config = TwoPasses(**{f.name: getattr(plain, f.name) for f in dataclasses.fields(plain)})
+    head = 2 * plain.hidden_dim * 1000
+    once = traced_flops(config, 1000, STEP).forward
+    assert once == traced_flops(plain, 1000, STEP).forward
+    assert scoring_flops(config, 1000, 128).flops == 2 * (once - head) + head
 
 
 def test_traced_flops_have_the_losses_that_a_model_adds_in_training():

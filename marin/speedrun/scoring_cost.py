@@ -1,0 +1,33 @@
+"""What the verdict makes of how a run was scored: what scoring took and training did not is in no cost.
+
+A model may see longer rows when it is scored than it was trained on, and have other activations than in training: several passes,
+or a search through what it has read. Neither is forbidden, and a run that does so is not to be compared with others unawares.
+"""
+
+from collections.abc import Iterator
+
+from marin.speedrun.results import RunInfo
+from marin.speedrun.verdict import Finding
+
+_MORE_FLOPS = 1.1
+
+
+def check(info: RunInfo) -> Iterator[Finding]:
+    """Findings about the field `evaluation`."""
+    evaluation = info.evaluation
+    if evaluation is None:
+        return
+    model, train = info.model or {}, info.train_config or {}
+    context = model.get("max_seq_len") or model.get("seq_len")
+    scored = evaluation.context_length or context
+    trained = train.get("train_seq_len") or context
+    if isinstance(scored, int) and isinstance(trained, int) and scored > trained:
+        message = f"scored on rows of {scored:,} tokens, trained on rows of {trained:,}: what the longer context gains is in no cost"
+        yield Finding("arithmetic", "note", "evaluation.context_length", message)
+    flops, in_training = evaluation.flops_per_token, info.traced_flops_per_token
+    if flops and in_training and in_training > 0 and flops > _MORE_FLOPS * in_training:
+        message = (
+            f"scoring takes {flops:.4g} FLOPs a token, the forward pass of training {in_training:.4g}: what is computed only when the"
+            " model is scored is in no cost"
+        )
+        yield Finding("arithmetic", "warning", "evaluation.flops_per_token", message)
