@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Float64, Int
 from marin.nn.axes import replicate
 from marin.nn.loss import cross_entropy
 from marin.nn.precision import Precision
-from marin.training.traced_flops import primitives
+from marin.training.traced_flops import calls_out_of
 
 # Tokens whose logits exist at once.
 SCORING_BLOCK = 2048
@@ -44,9 +44,9 @@ class Scorer:
         x_BTD = self.activations(tokens_BT, segment_ids_BT)
         return np.asarray(_loss(x_BTD, self.head_DV, targets_BT, softcap=self.softcap), np.float64)
 
-    def primitives(self, tokens_BT: Int[Any, "B T"], segment_ids_BT: Int[Any, "B T"]) -> set[str]:
-        """The names of all that the model's program calls on a batch of this shape."""
-        return primitives(jax.make_jaxpr(self._program.activations)(self._arrays, tokens_BT, segment_ids_BT))
+    def calls_out(self, tokens_BT: Int[Any, "B T"], segment_ids_BT: Int[Any, "B T"]) -> set[str]:
+        """By what the model's program for a batch of this shape calls out of itself."""
+        return calls_out_of(jax.make_jaxpr(self._program.activations)(self._arrays, tokens_BT, segment_ids_BT))
 
     @property
     def num_traces(self) -> int:

@@ -44,7 +44,6 @@ NORMALIZATION_LIMIT = 1e-4
 # Nats by which a prediction may move that must not. Honest models measure 0 in one program (see tests/evaluation); a model
 # that gains less than this by looking ahead gains nothing that a board would show.
 _CHANGE_LIMIT = {"float32": 1e-3, "bfloat16": 1e-2}
-_OUTSIDE = {"pure_callback", "io_callback", "debug_callback", "ffi_call"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,7 +226,7 @@ def _causality(rows: _Rows) -> tuple[Probe, int]:
 def _one_pass(rows: _Rows, measured: BitsPerByte) -> Probe:
     limit = rows.change_limit
     batch = tokens, targets, segments, valid = rows.scored()
-    if outside := rows.scorer.primitives(tokens, segments) & _OUTSIDE:
+    if outside := rows.scorer.calls_out(tokens, segments):
         called = ", ".join(sorted(outside))
         message = f"the model's program calls out of itself ({called}), so its score may depend on anything"
         return Probe(False, 1.0, 0.0, message)

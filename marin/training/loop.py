@@ -46,7 +46,7 @@ from marin.training.preflight import (
     take_gpu_memory,
 )
 from marin.training.profiling import Profiler
-from marin.training.programs import Compilation, choose_compilation, compile_program
+from marin.training.programs import Compilation, choose_compilation, compile_traced, trace_program
 from marin.training.recorder import StepRecorder
 from marin.training.run_info import (
     check_log,
@@ -62,7 +62,7 @@ from marin.training.run_info import (
 )
 from marin.training.starting_point import starting_point
 from marin.training.state import StepConfig, TrainState, evaluation_model, make_train_step
-from marin.training.traced_flops import tracing_flops
+from marin.training.traced_flops import calls_out_of, tracing_flops
 
 # Measures a model during training: (model, limit on batches) -> figures by name.
 Evaluate = Callable[[Any, int | None], dict[str, float]]
@@ -171,14 +171,12 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
     def compile_step(batch_size: int) -> Any:
         where = (jax.tree.map(lambda leaf: leaf.sharding, state), replicated(mesh))
         with ambient(mesh):
-            return compile_program(
-                make_train_step(optimizer, rate, step_config(batch_size)),
-                compilation,
-                state,
-                batch_of(0, batch_size),
-                out_shardings=where,
-            )
+            step = make_train_step(optimizer, rate, step_config(batch_size))
+            program = trace_program(step, state, batch_of(0, batch_size), out_shardings=where)
+            calls_out.update(calls_out_of(program.jaxpr))
+            return compile_traced(program, compilation)
 
+    calls_out: set[str] = set()
     compile_start = time.perf_counter()
     compilation = choose_compilation(config, shapes) if saved is None else Compilation.from_json(saved)
     compilation = Compilation.from_json(distributed.of_main(compilation.as_json()))
@@ -201,6 +199,7 @@ def _train(config: TrainLmConfig, evaluate: Evaluate | None, measurements: Seque
         "data": data,
         "model_flops_per_token": model_flops,
         "traced_flops_per_token": traced.result().as_json() if traced else None,
+        "calls_out": sorted(calls_out),
         "first_sample": first_sample,
         "origin_step": start.origin_step,
     }

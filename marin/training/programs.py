@@ -136,7 +136,17 @@ def compile_program(function: Callable[..., Any], way: Compilation, *arguments: 
     Raises:
         HardwareError: if this compiler does not take the options, which a run that goes on has from where it began.
     """
-    lowered = jax.jit(function, donate_argnums=0, out_shardings=out_shardings).lower(*arguments)
+    return compile_traced(trace_program(function, *arguments, out_shardings=out_shardings), way)
+
+
+def trace_program(function: Callable[..., Any], *arguments: Any, out_shardings: Any = None) -> Any:
+    """The first half of `compile_program`: a `jax.stages.Traced`, which shows what the program does."""
+    return jax.jit(function, donate_argnums=0, out_shardings=out_shardings).trace(*arguments)
+
+
+def compile_traced(traced: Any, way: Compilation) -> Any:
+    """The second half of `compile_program`."""
+    lowered = traced.lower()
     try:
         with _kept_if_it_can_be(way):
             return lowered.compile(compiler_options=way.options or None)

@@ -32,6 +32,8 @@ from marin.training.state import StepConfig, loss_of_rows, training_activations
 # Foreign code: what it computes cannot be seen.
 _FOREIGN = ("ffi_call", "custom_call", "pure_callback", "io_callback", "dot_product_attention_fwd_wrapper",
             "dot_product_attention_bwd_wrapper")  # fmt: skip
+# What a program does not compute itself: the host does, or code of somebody's own.
+_OUTSIDE = {"pure_callback", "io_callback", "debug_callback", "ffi_call"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,6 +144,11 @@ def primitives(program: Any) -> set[str]:
     jaxpr = getattr(program, "jaxpr", program)
     found = {equation.primitive.name for equation in jaxpr.eqns}
     return found.union(*(primitives(inner) for equation in jaxpr.eqns for inner in _inner_jaxprs(equation.params)))
+
+
+def calls_out_of(program: Any) -> set[str]:
+    """By what a traced program calls out of itself: callbacks and foreign code, whose work is in no count."""
+    return primitives(program) & _OUTSIDE
 
 
 def _shapes(model_config: Any, vocab_size: int) -> tuple[Any, Any]:

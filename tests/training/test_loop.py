@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from stopping import arrays_of, assert_equal, stop_after
 
@@ -21,7 +22,7 @@ from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
 from marin.errors import CheckpointError, ConfigError, HardwareError, NonFiniteLossError, ResultsError
 from marin.nn import Precision
-from marin.optim import AdamConfig
+from marin.optim import AdamConfig, MuonConfig
 from marin.parallel import Parallelism
 from marin.resources import GpuConfig
 from marin.tracking import RunRecord
@@ -218,6 +219,31 @@ def test_training_writes_what_the_traced_step_costs_and_where_the_time_went(make
     assert "3 of 3 steps, done" in shown
     assert "(model FLOPs)" in shown and "(traced FLOPs)" in shown
     assert f"{spent.goodput:.1%} of the wall time is training" in shown
+
+
+@dataclasses.dataclass(frozen=True)
+class AsksTheHost(MuonConfig):
+    """An optimizer that has its updates from a callback, which could have them from anywhere."""
+
+    def build(self, model, num_train_steps):
+        inner = super().build(model, num_train_steps)
+
+        def update(grads, state, params=None, **more):
+            updates, state = inner.update(grads, state, params, **more)
+            shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), updates)
+            return jax.pure_callback(lambda tree: tree, shapes, updates), state
+
+        return optax.GradientTransformationExtraArgs(inner.init, update)
+
+
+def test_training_says_by_what_its_step_calls_out_of_itself(make_config):
+    plain = make_config("plain", num_train_steps=1)
+    asking = make_config("asking", num_train_steps=1, optimizer_config=AsksTheHost(learning_rate=0.02, adam_lr=0.01))
+    found = []
+    for config in (plain, asking):
+        train_lm(config)
+        found.append(RunRecord.open(config.output_path).info["calls_out"])
+    assert found == [[], ["pure_callback"]]
 
 
 def test_training_is_copied_to_tensorboard_where_it_is_asked_for(make_config, monkeypatch):

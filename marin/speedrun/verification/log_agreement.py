@@ -40,6 +40,7 @@ def check_agreement(info: RunInfo, log: RunLog) -> list[Finding]:
     return [
         *_check_figures(info, log),
         *_check_host(info, log),
+        *_check_calls_out(log),
         *_check_first_loss(log),
         *_check_data(info, log),
         *_check_digests(info, log),
@@ -99,6 +100,14 @@ def _check_host(info: RunInfo, log: RunLog) -> Iterator[Finding]:
     if not any(same_device(device, stated) for device in found):  # a machine may have several kinds
         names = " and ".join(sorted({device.name for device in found}))
         yield finding("error", "device_name", f"run.json says {stated.name}, its machine had {names}")
+
+
+def _check_calls_out(log: RunLog) -> Iterator[Finding]:
+    """Whether the training step did all of its work itself: what it asks the host for may have been computed anywhere, by anything."""
+    if log.run.calls_out:
+        names = ", ".join(log.run.calls_out)[:80]
+        message = f"the training step calls out of itself ({names}): what is computed there is in no count of FLOPs, and by whom in no cost"
+        yield finding("unchecked", "calls_out", message)
 
 
 def _check_first_loss(log: RunLog) -> Iterator[Finding]:

@@ -105,6 +105,7 @@ class RunJson(_Strict):
     model_class: str | None = None
     model_flops_per_token: Number | None = None
     traced_flops_per_token: _Traced | None = None
+    calls_out: list[str] = Field(default_factory=list, max_length=64)
     evaluation_link: int | None = None
 
 

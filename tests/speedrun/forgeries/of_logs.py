@@ -54,6 +54,15 @@ def weights_from_before(bases: Bases, to: pathlib.Path, variant: int) -> Expecte
     return expect("log", "the first step's loss is", "where a new model", "ln 1,000")
 
 
+@family(2)
+def work_done_elsewhere(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """A training step that asks the host, which asks another machine; the engine wrote so into run.json."""
+    called = (["pure_callback"], ["ffi_call", "io_callback"])[variant]
+    directory = bases.copy(("plain", "seeds")[variant], to)
+    edit_run_json(directory, lambda info: info.update(calls_out=called), careful=True)
+    return expect("log", "the training step calls out of itself", *called)
+
+
 def _steps(events: list[Event]) -> list[Event]:
     return [event for event in events if event["event"] == "step"]
 
