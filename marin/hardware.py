@@ -346,8 +346,7 @@ def measure_cpu_peak(num_cpus: int | None = None) -> float:
         ConfigError: if `MARIN_CPU_PEAK_FLOPS` is not a positive number.
         HardwareError: if the measurement fails.
     """
-    recorded = os.environ.get("MARIN_CPU_PEAK_FLOPS")
-    if recorded:
+    if recorded := given_cpu_peak():
         try:
             peak = float(recorded)
         except ValueError:
@@ -356,6 +355,11 @@ def measure_cpu_peak(num_cpus: int | None = None) -> float:
             raise ConfigError(f"MARIN_CPU_PEAK_FLOPS is {recorded!r}: give FLOP/s, such as 1.2e11, or unset it")
         return peak
     return min(num_cpus or usable_cores(), usable_cores()) * _measured_core()
+
+
+def given_cpu_peak() -> str | None:
+    """What the environment says that this processor's peak is, in place of a measurement; None where it says nothing."""
+    return os.environ.get("MARIN_CPU_PEAK_FLOPS") or None
 
 
 @functools.cache

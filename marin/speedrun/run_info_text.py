@@ -63,7 +63,7 @@ def flop_notes(stated: float, counted: float, uncounted: Sequence[str]) -> list[
         )
     if uncounted:
         notes.append(
-            f"Warning: the count of the traced program lacks {', '.join(uncounted)}, whose work cannot be seen."
+            f"Warning: the count of the traced program lacks {', '.join(uncounted)}, whose work is not counted."
         )
     return notes
 

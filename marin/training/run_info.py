@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from marin import hardware
 from marin.data.batch_schedule import BatchSchedule
 from marin.data.loader import BatchSource
 from marin.data.tokenizer import Tokenizer
@@ -112,6 +113,7 @@ def write_run_info(
             "device_name": resources.device_name,
             "num_devices": resources.num_devices * _machines(resources),
             **machine_of(resources),
+            "peak_is_given": resources.platform == "cpu" and hardware.given_cpu_peak() is not None,
             "num_processes": jax.process_count(),
             **compilation.as_json(),
             "seeds": {"model": config.train.seed, "data": config.data_seed},

@@ -10,7 +10,7 @@ computed: the program is traced with shapes, for one row, and walked. The rules:
   Attention that a model writes itself counts as it is written.
 - A Pallas kernel counts what its `cost_estimate` states, else its body once a grid point.
 - What `jax.checkpoint` computes a second time is left out: it is a choice about memory, not the model's need.
-- What cannot be known is named in `uncounted` and counts nothing: calls into foreign code. Of a `while` loop, whose turns
+- What cannot be known is named in `uncounted` and counts nothing: calls into foreign code, and Fourier transforms. Of a `while` loop, whose turns
   are not known, one turn counts, and it is named too.
 """
 
@@ -29,8 +29,8 @@ from marin.data.rows import Batch
 from marin.nn.attention_counting import Keys, counting_attention
 from marin.training.state import StepConfig, loss_of_rows, training_activations
 
-# Foreign code: what it computes cannot be seen.
-_FOREIGN = ("ffi_call", "custom_call", "pure_callback", "io_callback", "dot_product_attention_fwd_wrapper",
+# Foreign code, of which cannot be seen what it computes, and transforms, whose work is no product.
+_FOREIGN = ("ffi_call", "custom_call", "pure_callback", "io_callback", "fft", "dot_product_attention_fwd_wrapper",
             "dot_product_attention_bwd_wrapper")  # fmt: skip
 # What a program does not compute itself: the host does, or code of somebody's own.
 _OUTSIDE = {"pure_callback", "io_callback", "debug_callback", "ffi_call"}

@@ -246,6 +246,16 @@ def test_training_says_by_what_its_step_calls_out_of_itself(make_config):
     assert found == [[], ["pure_callback"]]
 
 
+def test_training_says_that_the_peak_of_its_processor_was_given(make_config, monkeypatch):
+    found = []
+    for name, given in (("given", "1e11"), ("measured", "")):
+        monkeypatch.setenv("MARIN_CPU_PEAK_FLOPS", given)
+        config = make_config(name, num_train_steps=1)
+        train_lm(config)
+        found.append(RunRecord.open(config.output_path).info["peak_is_given"])
+    assert found == [True, False]
+
+
 def test_training_is_copied_to_tensorboard_where_it_is_asked_for(make_config, monkeypatch):
     pytest.importorskip("tensorboardX")
     monkeypatch.setenv("MARIN_TENSORBOARD", "1")

@@ -64,6 +64,11 @@ def test_count_names_the_foreign_code_that_it_cannot_see():
     assert count_flops(jax.make_jaxpr(program)(jnp.ones(3)).jaxpr).uncounted == ("pure_callback",)
 
 
+def test_count_names_fourier_transforms_which_it_leaves_out():
+    found = count_flops(jax.make_jaxpr(lambda x: jnp.fft.irfft(jnp.fft.rfft(x)))(jnp.ones((4, 64))).jaxpr)
+    assert (found.flops, found.uncounted) == (0.0, ("fft",))
+
+
 def test_count_of_a_ragged_product_and_of_its_gradient():
     x_MK, w_GKN, sizes_G = jnp.ones((12, 5)), jnp.ones((3, 5, 7)), jnp.array([4, 4, 4], jnp.int32)
     program = lambda x, w: jax.lax.ragged_dot(x, w, sizes_G)  # noqa: E731

@@ -24,6 +24,8 @@ from marin.speedrun.verification.run_log import RunLog
 _DIGITS = 1e-9
 _ALWAYS_STATED = ("seed",)  # by every file that was made with a log: without it one run could stand for several
 _KNOWS_NOTHING = 0.9  # of the loss of a uniform guess; hello world begins within 0.1 % of it
+# FLOP/s in float32 of vectors of four at 2 GHz; cores since 2011 have vectors of eight or more. Two of an EPYC under a load of ten: 53 GFLOP/s each.
+_LEAST_OF_A_CORE = 16e9
 _WALL_TIME = 1e-3  # seconds: stamps have milliseconds, and their differences are sums of them
 
 
@@ -40,6 +42,7 @@ def check_agreement(info: RunInfo, log: RunLog) -> list[Finding]:
     return [
         *_check_figures(info, log),
         *_check_host(info, log),
+        *_check_processor(log),
         *_check_calls_out(log),
         *_check_first_loss(log),
         *_check_data(info, log),
@@ -100,6 +103,28 @@ def _check_host(info: RunInfo, log: RunLog) -> Iterator[Finding]:
     if not any(same_device(device, stated) for device in found):  # a machine may have several kinds
         names = " and ".join(sorted({device.name for device in found}))
         yield finding("error", "device_name", f"run.json says {stated.name}, its machine had {names}")
+
+
+def _check_processor(log: RunLog) -> Iterator[Finding]:
+    """The peak of a processor, which no catalogue knows: who halves it halves his cost, as far as his MFU stays below 1."""
+    run = log.run
+    if run.platform != "cpu":
+        return
+    cores, resources = run.host.cores_usable or 1.0, run.config.train.get("resources")
+    wanted = resources.get("num_cpus") if isinstance(resources, dict) else None
+    cores = min(cores, wanted) if isinstance(wanted, int) and wanted > 0 else cores
+    a_core = run.device_flops / cores
+    if "x86_64" in (run.host.platform or "") and a_core < _LEAST_OF_A_CORE:
+        message = (
+            f"the processor's peak is {run.device_flops:.4g} FLOP/s, {a_core / 1e9:.3g} GFLOP/s for each of {cores:g} cores: measured,"
+            f" a core of x86-64 has at least {_LEAST_OF_A_CORE / 1e9:g}"
+        )
+        yield Finding("arithmetic", "unchecked", "device_flops", message, _LEAST_OF_A_CORE * cores)
+    elif run.peak_is_given:
+        message = (
+            f"the processor's peak, {run.device_flops:.4g} FLOP/s, was given by MARIN_CPU_PEAK_FLOPS and not measured"
+        )
+        yield Finding("arithmetic", "warning", "device_flops", message)
 
 
 def _check_calls_out(log: RunLog) -> Iterator[Finding]:

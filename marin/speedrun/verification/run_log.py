@@ -85,6 +85,8 @@ class _Gpu(_Strict):
 
 
 class _Host(_Strict):
+    platform: str | None = None
+    cores_usable: Number | None = None
     gpus: list[_Gpu] = Field(default_factory=list, max_length=4096)
 
 
@@ -98,6 +100,7 @@ class RunJson(_Strict):
     num_devices: int = Field(gt=0)
     num_chips: int = Field(gt=0)
     device_flops: Number = Field(gt=0)
+    peak_is_given: bool = False
     seeds: _Seeds
     git: _Git
     digests: _Digests

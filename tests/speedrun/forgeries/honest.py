@@ -102,6 +102,10 @@ def _model(plan: Plan) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _traced_flops(plan: Plan) -> float:
+    return 0.9 * llama_flops_per_token(_model(plan), plan.vocab, plan.length)
+
+
 def _resources(plan: Plan) -> dict[str, Any]:
     if plan.device == "cpu":
         return {"num_cpus": 2}
@@ -136,15 +140,16 @@ def _run_json(plan: Plan) -> dict[str, Any]:
         "model_class": plan.model_class,
         "num_parameters": known.parameters(model, plan.vocab),
         "data": [], "model_flops_per_token": per_token,
-        "traced_flops_per_token": {"forward": 0.9 * per_token, "training": 2.7 * per_token, "uncounted": []},
+        "traced_flops_per_token": {"forward": _traced_flops(plan), "training": 3 * _traced_flops(plan), "uncounted": []},
+        "calls_out": [],
         "platform": "cpu" if plan.device == "cpu" else "tpu" if plan.device.startswith("v") else "gpu",
         "device_name": plan.device, "num_devices": num_chips(plan), "num_chips": num_chips(plan), "num_processes": 1,
-        "device_flops": peak_of(plan), "precision": "bf16",
+        "device_flops": peak_of(plan), "peak_is_given": False, "precision": "bf16",
         "seeds": {"model": plan.seed, "data": 42},
         "digests": {"config": digest([model, train]), "data": digest("data"), "tokenizer": digest("tokenizer")},
         "evaluation_link": log_chain.EVALUATION_LINK,
         "git": {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False, "diff_sha256": None},
-        "host": {"cpu_model": "Example CPU"}, "packages": {"jax": "0.10.2"},
+        "host": {"cpu_model": "Example CPU", "cores_usable": 2.0, "platform": "Linux x86_64"}, "packages": {"jax": "0.10.2"},
     }  # fmt: skip
 
 
@@ -252,6 +257,7 @@ def evaluation_of(plan: Plan, rng: random.Random) -> dict[str, Any]:
         "evaluation": {
             "name": plan.set_name, "digest": hashlib.sha256(plan.set_name.encode()).hexdigest(), "bits_per_byte": bits,
             "levanter_bits_per_byte": bits * 1.004, "bytes": num_bytes, "tokens": tokens, "documents": 50,
+            "context_length": plan.length, "flops_per_token": _traced_flops(plan),
         },
         "compressors": {"gzip_9": 2.4, "xz_9": 2.0, "zstd_19": 2.1},
         "sample": "Return the value of the sum",

@@ -54,6 +54,20 @@ def weights_from_before(bases: Bases, to: pathlib.Path, variant: int) -> Expecte
     return expect("log", "the first step's loss is", "where a new model", "ln 1,000")
 
 
+@family(3)
+def processor_said_to_be_slow(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """A peak that is a tenth of what was measured: the same run for a tenth of its cost."""
+    write_submission(to, [Plan(steps=20, device="cpu", step_time=0.5)], random.Random(variant))
+    share = (0.1, 0.05, 0.02)[variant]
+
+    def change(info: dict[str, Any]) -> None:
+        info["device_flops"] *= share
+        info["host"]["cores_usable"] = 2.0 if variant else 64.0
+
+    edit_run_json(to, change, careful=True)
+    return expect("arithmetic", "the processor's peak is", "a core of x86-64 has at least 16")
+
+
 @family(2)
 def work_done_elsewhere(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     """A training step that asks the host, which asks another machine; the engine wrote so into run.json."""

@@ -43,6 +43,15 @@ def test_results_from_before_the_evaluation_link_keep_their_rung(with_link: bool
     assert len(notes) == (not with_link)
 
 
+def test_a_peak_that_was_given_is_a_warning(tmp_path: pathlib.Path) -> None:
+    directory = write_submission(tmp_path / "given", [Plan(steps=12, device="cpu", step_time=0.5)], random.Random(5))
+    edit_run_json(directory, lambda info: info.update(peak_is_given=True), careful=True)
+    ((_, verdict),) = verify_submission(directory)
+    (warning,) = [f for rung in verdict.rungs for f in rung.findings if f.severity not in ("note", "unchecked")]
+    assert (warning.severity, warning.field, verdict["log"].outcome) == ("warning", "device_flops", "passed")
+    assert "given by MARIN_CPU_PEAK_FLOPS and not measured" in warning.message
+
+
 @pytest.mark.parametrize("name", ["hello_world", "hello_world_adamw", "hello_world_gelu", "hello_world_small_vocab"])
 def test_results_of_this_repository_keep_their_rung(name: str) -> None:
     ((info, verdict),) = verify_submission(CONTEST / name)
