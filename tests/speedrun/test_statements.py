@@ -159,6 +159,8 @@ def test_author_who_makes_no_claim_confirms_nothing_of_his_own(contest: Contest)
         ("https://github.com/Judge", False),
         ("https://github.com/judge/?tab=repositories", False),
         ("https://judge.example.net/", False),
+        ("https://judge.example.net/marin/", False),
+        ("https://www.linkedin.com/in/judge/", False),
         ("https://github.com/judgement", True),
         ("https://github.com", True),
         (None, True),
@@ -175,6 +177,33 @@ def test_account_that_the_authors_address_names_confirms_nothing_of_his_own(
     assert (verdict.level == "re-evaluated") is counts
     if not counts:
         assert "signed by judge@example.org, whose submission it is" in contest.why()
+
+
+@pytest.mark.parametrize(
+    ("name", "principal", "counts"),
+    [
+        ("J. U. D. Jones and The Judge", "the.judge@example.org", False),
+        ("Ada Example, Judge (Example Lab)", "judge@example.org", False),
+        ("Jane Udge", "judge+marin@example.org", False),
+        ("Jane Udge", "judge@example.org", False),
+        ("Jane Fudge", "judge@example.org", True),
+    ],
+)
+def test_signer_who_is_one_of_the_authors_by_another_spelling_confirms_nothing(
+    contest: Contest, name: str, principal: str, counts: bool
+) -> None:
+    contest.allowed.write_text(contest.allowed.read_text().replace("judge@example.org", principal))
+    for run in (0, 1):
+        edit_run(contest.directory, lambda info: info["author"].update(name=name), run)
+    contest.state("re-evaluation", "judge", contest.measured())
+    assert (contest.verdicts()[0].level == "re-evaluated") is counts
+
+
+def test_claimant_with_a_second_key_and_address_confirms_nothing_of_his_own(contest: Contest) -> None:
+    contest.allowed.write_text(contest.allowed.read_text().replace("judge@example.org", "author@home.example.net"))
+    contest.state("claim", "author", [], "claim")
+    contest.state("re-run", "judge", contest.measured(), "rerun")
+    assert "signed by author@home.example.net, whose submission it is" in contest.why("re-run")
 
 
 def test_more_statements_than_are_read_are_not_sound(contest: Contest) -> None:

@@ -43,6 +43,7 @@ _PREDICATES: dict[str, Kind] = {
     "urn:marin:speedrun:re-run:v1": "re-run",
 }
 _TIMEOUT = 20.0
+_BETWEEN_NAMES = re.compile(r"\s*[,;/&+()]\s*|\s+and\s+", re.IGNORECASE)
 
 
 class _Record(BaseModel):
@@ -145,6 +146,7 @@ def check_statements(submission: Submission, allowed_signers: str | os.PathLike[
     found = [_check(statement, submission, allowed_signers) for statement in submission.statements]
     claimants = {item.signer for item in found if item.kind == "claim" and item.signer}
     authors = {name for run in submission.runs for name in _names_of(run.author)}
+    authors |= {name for claimant in claimants for name in _names_of_principal(claimant)}
     return [
         dataclasses.replace(item, signer=None, problem=f"signed by {item.signer}, whose submission it is")
         if item.kind != "claim"
@@ -156,15 +158,27 @@ def check_statements(submission: Submission, allowed_signers: str | os.PathLike[
 
 
 def _names_of(author: Author) -> list[str]:
-    """An author's name, and what his web address calls him: an account such as github.com/ada, or a host of his own."""
-    host, *path = re.sub(r"^https?://(www\.)?", "", author.url or "", flags=re.IGNORECASE).split("/")
-    account = re.split(r"[?#]", path[0])[0].lstrip("@~") if path else ""
-    return [name for name in (author.name, account or host.split(".")[0]) if name]
+    """What an author may be called as a signer.
+
+    His name, each of several names, a name as accounts are made of it (`aexample`), and all that his web address could call him:
+    the account of github.com/ada or linkedin.com/in/ada, and a host of his own such as ada.github.io.
+    """
+    people = [name for name in _BETWEEN_NAMES.split(author.name) if name]
+    short = [f"{words[0][0]}{words[-1]}" for words in map(str.split, people) if len(words) > 1]
+    host, *path = re.split(r"[/?#]", re.sub(r"^https?://(www\.)?", "", author.url or "", flags=re.IGNORECASE))
+    called = [author.name, *people, *short, host.split(".")[0], *(part.lstrip("@~") for part in path)]
+    return [name for name in called if skeleton(name)]
+
+
+def _names_of_principal(principal: str) -> list[str]:
+    """A signer's principal, and of an address such as ada+marin@example.org whom it names."""
+    account = principal.partition("@")[0]
+    return [principal, account, account.partition("+")[0]]
 
 
 def _is_named(principal: str, author: str) -> bool:
     """Whether a signer's principal, a name or an address such as ada@example.org, is an author's name."""
-    return any(skeleton(name) == skeleton(author) for name in (principal, principal.partition("@")[0]))
+    return any(skeleton(name) == skeleton(author) for name in _names_of_principal(principal))
 
 
 def _check(statement: Statement, submission: Submission, allowed: str | os.PathLike[str] | None) -> Checked:
