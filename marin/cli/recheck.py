@@ -3,6 +3,7 @@
 import argparse
 import json
 import pathlib
+import sys
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -95,6 +96,8 @@ def _measure(submission: "Submission", repository: pathlib.Path, args: argparse.
     with tempfile.TemporaryDirectory(prefix="marin-recheck-") as folder:
         data = None if args.data is None else pathlib.Path(args.data).resolve()
         workspace = rechecks.prepare(submission, repository, data, pathlib.Path(folder).resolve(), args.timeout)
+        if warning := rechecks.warning_of_own_framework(repository, submission.runs[0].git_commit):
+            print(warning, file=sys.stderr)
         if args.evaluate is None:
             return rechecks.rerun(submission, args.rerun, workspace)
         bundle = None if args.eval_bundle is None else pathlib.Path(args.eval_bundle).resolve()

@@ -35,6 +35,7 @@ from marin.tracking.run_record import RUN_FILE
 _DATA = ("corpora", "raw", "tokenizers", "tokenized", "documents")
 _MAX_EVALUATION_BYTES = 2**20
 _SHOWN = 3_000
+_MOST_NAMED = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,6 +139,28 @@ def prepare(
         if data is not None and (data / part).is_dir():
             shutil.copytree(data / part, workspace.store / part)
     return workspace
+
+
+def warning_of_own_framework(repository: pathlib.Path, commit: str | None) -> str | None:
+    """What whoever runs a submission must know whose commit changes Marin itself, which then measures its own run; None where it does not.
+
+    Args:
+        repository: the clone; its branch is what the commit is held against, from where the two parted.
+    """
+
+    def git(*arguments: str) -> list[str]:
+        done = subprocess.run(["git", *arguments], cwd=repository, capture_output=True, text=True, check=False)
+        return done.stdout.splitlines() if done.returncode == 0 else []
+
+    base = (git("merge-base", "HEAD", str(commit)) or ["HEAD"])[0]
+    changed = git("diff", "--name-only", base, str(commit), "--", "marin", "scripts")
+    if not changed:
+        return None
+    more = f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
+    return (
+        f"warning: the run's commit changes Marin itself, by which it is measured here too ({', '.join(changed[:_MOST_NAMED])}{more}):"
+        f" before you sign, read git diff {base[:12]} {str(commit)[:12]} -- marin scripts"
+    )
 
 
 def reevaluate(

@@ -154,6 +154,37 @@ def test_code_of_an_unknown_commit_is_not_taken_from_elsewhere(submission: pathl
     assert not (tmp_path / "work" / "code").exists()
 
 
+def test_a_commit_that_changes_marin_itself_is_named_and_one_that_changes_its_experiment_is_not(tmp_path: pathlib.Path):
+    def git(*arguments: str) -> str:
+        who = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+        done = subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    def commit(*changed: str) -> str:
+        for name in changed:
+            place = tmp_path / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(f"{name} {len(list(tmp_path.rglob('*')))}")
+        git("add", ".")
+        git("commit", "-qm", "x")
+        return git("rev-parse", "HEAD")
+
+    git("init", "-q", "-b", "main")
+    commit("marin/evaluation/bits_per_byte.py", "README.md")
+    git("checkout", "-qb", "theirs")
+    honest = commit("experiments/speedrun/my_run/main.py")
+    forged = commit("marin/evaluation/bits_per_byte.py")
+    git("checkout", "-q", "main")
+    commit(
+        "marin/evaluation/bits_per_byte.py", "marin/optim/muon.py"
+    )  # what the branch has since is no change of theirs
+    assert rechecks.warning_of_own_framework(tmp_path, honest) is None
+    said = rechecks.warning_of_own_framework(tmp_path, forged)
+    assert said is not None and "(marin/evaluation/bits_per_byte.py)" in said
+    git("merge", "-q", "--strategy=ours", "theirs")
+    assert rechecks.warning_of_own_framework(tmp_path, forged) is None  # the branch has it too
+
+
 def test_run_directory_of_another_run_is_refused(submission: pathlib.Path, tmp_path: pathlib.Path):
     other = write_submission(tmp_path, [Plan(seed=4)], random.Random(9))
     workspace = rechecks.Workspace(tmp_path / "work", "my_run", 60.0)
