@@ -3,7 +3,8 @@
 Two runs never take the same times: a step's microseconds are noise of the machine. Losses of two runs agree to the digit only
 if both had the same seed, config and machine, so that one of them adds nothing. A copy with noise laid over it keeps the ups and
 downs of the step times, or losses closer than two seeds come. Steps that were left out or moved hide nothing: a few step times in a
-row are found wherever they stand, and the ups and downs are held against each other from a few steps apart too. One who invents times and losses anew is not found here.
+row are found wherever they stand, and the ups and downs are held against each other from a few steps apart too; so are those of
+steps that were made one. One who invents times and losses anew is not found here.
 """
 
 import dataclasses
@@ -25,6 +26,8 @@ _FEWEST_CHANGES = 50
 _IN_A_ROW = 4  # step times that are looked for together
 _DISTINCT = 0.9  # of these rows in either log; of less, two runs on an even device share many by chance
 _MOST_MOVED = 4  # steps that are left out at one end of a copy with noise
+_MOST_MERGED = 4  # steps of a copy that are made one
+_MICROSECOND = 1e-6
 _SCREENED = 100  # steps that are looked at first
 _WORTH_A_LOOK, _NEARLY_CLOSE = 0.4, 3.0  # the correlation, and the part of a close gap, at which all are
 _CLOSE_LOSS = 1e-3  # relative, the median over the steps; 6 seeds of hello world are 3.8e-3 to 5e-3 apart
@@ -94,6 +97,12 @@ def compare_curves(mine: Curves, theirs: Curves, other: str, *, same_author: boo
             f"step times go up and down with those of {other} (rank correlation {same:.2f}): the log was copied and changed",
         )
         return
+    for group in range(2, _MOST_MERGED + 1):
+        if _are_merged(mine.step_times, theirs.step_times, group):
+            yield _error(
+                "step_time", f"step times are those of {other}, {group} steps as one: the log was copied and changed"
+            )
+            return
     gap = _closest(mine.losses, theirs.losses)
     if mine.seeds == theirs.seeds or gap >= _CLOSE_LOSS:
         return
@@ -108,6 +117,21 @@ def compare_curves(mine: Curves, theirs: Curves, other: str, *, same_author: boo
 
 def _error(field: str, message: str) -> Finding:
     return Finding("log", "error", field, message)
+
+
+def _are_merged(mine: Sequence[float], theirs: Sequence[float], group: int) -> bool:
+    """Whether the times of one log are those of the other, so many steps taken together as one of a larger batch."""
+    few, many = sorted((mine, theirs), key=len)
+    if (
+        len(few) < _FEWEST
+        or abs(len(many) - group * len(few)) > group * _MOST_MOVED
+        or statistics.median(few) < _LONG_STEP
+    ):
+        return False
+    sums = [math.fsum(many[start : start + group]) for start in range(0, len(many) - group + 1, group)]
+    count = min(len(few), len(sums))
+    equal = sum(abs(one - other) < _MICROSECOND for one, other in zip(few, sums, strict=False)) / count
+    return equal >= _SHARED or (count > _FEWEST_CHANGES and _moved_correlation(few, sums) > _RANK_CORRELATION)
 
 
 def _changes(values: Sequence[float]) -> list[float]:

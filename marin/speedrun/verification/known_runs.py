@@ -18,7 +18,8 @@ from marin.speedrun.verification.texts import same_name
 
 _FIGURES = ("training_time", "training_hardware_flops", "model_flops", "c4_en_bpb")
 _CLOSE_QUALITY = 2e-3  # relative; seeds of one config differ by about so much
-_CLOSE_TIME = 2e-2
+_CLOSE_TIME = 2e-2  # of the time, or of the cost, as by twice the chips in half of the time
+_CLOSE_SHAPE = 5e-2  # parameters and tokens: a step more, a larger vocabulary
 _ALL_DIGITS = 7  # significant digits from which a time is of one run alone
 
 
@@ -72,7 +73,11 @@ def _signs(info: RunInfo, curves: Curves | None, other: KnownRun, has_log: bool)
         return
     if same_author and _device(info) == _device(other.info):
         return
-    if info.model_size == other.info.model_size and info.total_tokens == other.info.total_tokens and info.model_size:
+    alike = [
+        _near(getattr(info, field), getattr(other.info, field), _CLOSE_SHAPE)
+        for field in ("model_size", "total_tokens")
+    ]
+    if all(alike):
         quality, their_quality = _quality(info), _quality(other.info)
         if (
             quality
@@ -86,9 +91,11 @@ def _signs(info: RunInfo, curves: Curves | None, other: KnownRun, has_log: bool)
                 yield _held(
                     f"bits per byte are those of {other.source} to the last digit, and no log says that this is another run"
                 )
-            elif math.isclose(time, their_time, rel_tol=_CLOSE_TIME):
+            elif math.isclose(time, their_time, rel_tol=_CLOSE_TIME) or _near(
+                info.training_hardware_flops, other.info.training_hardware_flops, _CLOSE_TIME
+            ):
                 yield _held(
-                    f"every figure is within {_CLOSE_TIME:.0%} of {other.source} (quality within {by:.2%}), and no log says that this is another run"
+                    f"every figure is within {_CLOSE_SHAPE:.0%} of {other.source} (quality within {by:.2%}), and no log says that this is another run"
                 )
 
 
@@ -104,6 +111,10 @@ def _quality(info: RunInfo) -> float | None:
     if info.c4_en_bpb is not None:
         return info.c4_en_bpb
     return info.evaluation.bits_per_byte if info.evaluation else None
+
+
+def _near(one: float | None, other: float | None, tolerance: float) -> bool:
+    return bool(one and other) and math.isclose(one or 0.0, other or 0.0, rel_tol=tolerance)
 
 
 def _device(info: RunInfo) -> tuple[object, ...]:

@@ -73,6 +73,81 @@ def rounded_or_perturbed_copy(bases: Bases, to: pathlib.Path, variant: int) -> E
     return expect("arithmetic", "of plain", "hand in the log", context=Context(known=bases.known))
 
 
+@family(8)
+def perturbed_copy_of_another_shape(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """Quality and time a little changed, and a step more or fewer, a larger vocabulary, or twice the chips for half of the time."""
+    directory = without_logs(bases.copy("plain", to))
+    factor = 1 + (5e-4, -5e-4)[variant % 2]
+
+    def change(info: dict[str, Any]) -> None:
+        _anonymous(info, "Eve Copy")
+        info["digests"] = None
+        for key in ("bits_per_byte", "levanter_bits_per_byte"):
+            info["evaluation"][key] *= factor
+        info["training_time"] *= 2 - factor
+        match variant // 2:
+            case 0 | 1:
+                steps = info["num_train_steps"] + (1, -1)[variant // 2]
+                info["total_tokens"] = info["total_tokens"] // info["num_train_steps"] * steps
+                info["num_train_steps"] = info["train_config"]["num_train_steps"] = steps
+            case 2:
+                info["model_size"] += 2 * 24 * info["model_config"]["hidden_dim"]
+            case 3:
+                info["training_time"] /= 2
+                info["num_chips"] = info["num_devices"] = info["resources"]["gpu_count"] = 2
+        info["model_flops"] = 3 * info["model_flops_per_token"] * info["total_tokens"]
+        info["traced_flops"] = info["traced_training_flops_per_token"] * info["total_tokens"]
+        info["training_hardware_flops"] = info["training_time"] * info["device_flops"] * info["num_chips"]
+        info["mfu"] = info["model_flops"] / info["training_hardware_flops"]
+        info["traced_mfu"] = info["traced_flops"] / info["training_hardware_flops"]
+
+    edit_run(directory, change)
+    return expect("arithmetic", "is within", "of plain", "hand in the log", context=Context(known=bases.known))
+
+
+@family(4)
+def steps_of_a_copy_merged(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """A known run's log with each two or three of its steps made one of a larger batch, with noise on all of their times or on one."""
+    directory = bases.copy("plain" if variant < 2 else "long", to)
+    group, rng = 2 + variant % 2, random.Random(variant)
+
+    def change(events: list[Event]) -> list[Event]:
+        kept, parts, shift = [], [], 0.0
+        for event in events:
+            if event["event"] == "step":
+                parts.append(event)
+                if len(parts) < group:
+                    continue
+                event["step"] //= group
+                event["tokens"] *= group
+                old = sum(part["step_time"] for part in parts[:-1]) + parts[-1]["step_time"]
+                new = old * (1 + rng.gauss(0, 5e-3)) if variant >= 2 else old + 1e-5 * (event["step"] == 3)
+                event["step_time"] = round(new, 6)
+                event["loss"] += rng.gauss(0, 0.02)
+                shift += new - old
+                parts = []
+            elif "step" in event:
+                event["step"] //= group
+            elif "steps" in event:
+                event["steps"] //= group
+            event["time"] = round(event["time"] + shift, 3)
+            kept.append(event)
+        return kept
+
+    def settings(info: dict[str, Any]) -> None:
+        train = info["config"]["train"]
+        train["num_train_steps"] //= group
+        train["train_batch_size"] *= group
+        for name in ("steps_per_eval", "steps_per_export"):
+            train[name] //= group
+        info["seeds"]["model"] = 7
+
+    edit_run_json(directory, settings)
+    edit_log(directory, change, careful=True)
+    edit_run(directory, lambda info: _anonymous(info, "Eve Copy"))
+    return expect("log", f"{group} steps as one", "the log was copied", context=Context(known=bases.known))
+
+
 @family(6)
 def same_run_page(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     directory = without_logs(bases.copy("seeds", to))

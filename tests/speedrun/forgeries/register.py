@@ -35,13 +35,14 @@ def expect(rung: Rung | str | None, *words: str, run: int = 0, context: Context 
 
 @dataclasses.dataclass(frozen=True)
 class Bases:
-    """Honest submissions that are copied before they are spoiled, and the known runs of one of them."""
+    """Honest submissions that are copied before they are spoiled, and the known runs of two of them."""
 
     plain: pathlib.Path
     resumed: pathlib.Path
     seeds: pathlib.Path
     device: pathlib.Path
     core: pathlib.Path
+    long: pathlib.Path
     known: tuple[KnownRun, ...]
 
     @staticmethod
@@ -56,7 +57,9 @@ class Bases:
         seeds = write_submission(folder / "seeds", [Plan(steps=40, seed=seed) for seed in range(3)], rng)
         device = write_submission(folder / "device", [Plan(steps=40, device="v5p-32", hidden=128)], rng)
         core = write_submission(folder / "core", [Plan(steps=40, core=True)], rng)
-        return Bases(plain, resumed, seeds, device, core, tuple(known_runs_of(plain, "plain")))
+        long = write_submission(folder / "long", [Plan(steps=240, eval_every=60)], rng)
+        known = (*known_runs_of(plain, "plain"), *known_runs_of(long, "long"))
+        return Bases(plain, resumed, seeds, device, core, long, known)
 
     def copy(self, base: str, to: pathlib.Path) -> pathlib.Path:
         shutil.copytree(getattr(self, base), to)
