@@ -14,6 +14,7 @@ import hashlib
 import json
 import pathlib
 import re
+import secrets
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from typing import Any
 from marin.errors import ConfigError, ResultsError
 from marin.speedrun import sandbox, strict_json, submitting
 from marin.speedrun.evaluation_record import EVALUATION_FILE
-from marin.speedrun.results import RunInfo
+from marin.speedrun.results import RunInfo, Validity
 from marin.speedrun.verification import Submission
 from marin.speedrun.verification.judgement import quality_of
 from marin.speedrun.verification.seeds import experiment_of
@@ -79,6 +80,8 @@ class Workspace:
         """The same for any module of the code."""
         environment = {
             "PYTHONPATH": str(self.code),
+            # Where the probes look follows from the measured figure, which an author can change until they miss.
+            "MARIN_PROBE_SEED": str(secrets.randbits(32)),
             "PYTHONDONTWRITEBYTECODE": "1",
             "WANDB_MODE": "disabled",
             **variables,
@@ -205,7 +208,7 @@ def reevaluate(
         raise ResultsError(f"the evaluation step left {len(found)} files {EVALUATION_FILE}, expected 1")
     said = strict_json.parse_json(strict_json.read_limited(str(found[0]), _MAX_EVALUATION_BYTES), EVALUATION_FILE)
     try:
-        evaluation = said["evaluation"]
+        evaluation, validity = said["evaluation"], said.get("validity")
         key = "levanter_bits_per_byte" if submission.runs[number].c4_en_bpb is not None else "bits_per_byte"
         return [
             Measured(
@@ -213,10 +216,17 @@ def reevaluate(
                 bits_per_byte=evaluation[key],
                 evaluation_digest=evaluation["digest"],
                 seed=submission.runs[number].seed,
+                failed_probes=_failed_probes(None if validity is None else Validity(**validity)),
             )
         ]
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ResultsError(f"the evaluation step's {EVALUATION_FILE} has not what it should ({error})") from None
+
+
+def _failed_probes(validity: Validity | None) -> list[str] | None:
+    """What the author's own results say of probes may be edited; None where all passed, or the code knows none."""
+    failed = [] if validity is None else [name for name, probe in validity.probes.items() if not probe.passed]
+    return failed or None
 
 
 def _core_again(
@@ -351,4 +361,5 @@ def _measured(run: submitting.FoundRun, claimed: Sequence[RunInfo]) -> Measured:
         evaluation_digest=run.info.evaluation.digest if run.info.evaluation else None,
         training_time=run.info.training_time,
         seed=run.info.seed,
+        failed_probes=_failed_probes(run.info.validity),
     )

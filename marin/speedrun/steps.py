@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import equinox as eqx
 import jax
 
 from marin.data.tokenizer import Tokenizer
-from marin.errors import ResultsError
+from marin.errors import ConfigError, ResultsError
 from marin.evaluation import (
     EvalSet,
     Scorer,
@@ -154,7 +155,7 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
     batch_size = _eval_batch_size(config.batch_size)
     scorer = Scorer(model, precision)
     measured = bits_per_byte_of(scorer, eval_set, tokenizer, context, batch_size=batch_size)
-    validity = probe_validity(scorer, eval_set, tokenizer, context, measured, batch_size=batch_size)
+    validity = probe_validity(scorer, eval_set, tokenizer, context, measured, batch_size=batch_size, seed=_probe_seed())
     data = eval_set.text_bytes()[: config.num_bytes_compressed]
     compressors = compressor_bits_per_byte(data)
     sample = sample_text(
@@ -192,6 +193,14 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
                 f"warning: the probe `{name}` failed: {probe.message}; no verdict on these results will pass",
                 file=sys.stderr,
             )
+
+
+def _probe_seed() -> int | None:
+    """Where somebody who scores a run again wants its probes to look; None for where they looked when it was scored."""
+    given = os.environ.get("MARIN_PROBE_SEED")
+    if given and not given.isdecimal():
+        raise ConfigError(f"MARIN_PROBE_SEED is {given!r}: give a whole number, or unset it")
+    return int(given) if given else None
 
 
 def load_model(config: EvaluateConfig) -> Any:

@@ -9,7 +9,7 @@ from forgeries.honest import Plan, write_submission
 from marin.speedrun.results import RunInfo, load_results
 from marin.speedrun.tracks import CPU_NOISE, PYTHON_DOCS
 from marin.speedrun.verification.judgement import judge, kin_of, noise_of
-from marin.speedrun.verification.statements import Measured
+from marin.speedrun.verification.statements import Kind, Measured
 
 BITS = 1.68
 
@@ -42,6 +42,15 @@ def test_one_run_is_held_to_a_percent_of_its_own_claim(of_track: RunInfo, factor
     own = judge(runs, 0, _found(BITS * factor, seeds=[0]), "re-run")
     assert own is not None and own.outcome == outcome
     assert judge(runs, 1, _found(BITS * factor, seeds=[0]), "re-run") is None
+
+
+@pytest.mark.parametrize("kind", ["re-run", "re-evaluation"])
+def test_equal_figures_of_a_score_that_is_no_prediction_confirm_nothing(of_track: RunInfo, kind: Kind) -> None:
+    (found,) = _found(BITS, seeds=[0])
+    agreed = judge(_claims(of_track, BITS), 0, [found], kind)
+    assert agreed is not None and agreed.outcome == "agrees"
+    failed = judge(_claims(of_track, BITS), 0, [found.model_copy(update={"failed_probes": ["causality"]})], kind)
+    assert failed is not None and failed.outcome == "differs" and "(causality failed)" in failed.words
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from marin.cli.main import dispatch
 from marin.errors import ConfigError, ResultsError
 from marin.speedrun import rechecks, sandbox
 from marin.speedrun.verification import Context, Submission, verify_submission
+from marin.speedrun.verification.judgement import judge
 from marin.speedrun.verification.statements import NAMESPACE
 
 
@@ -190,6 +191,40 @@ def test_run_directory_of_another_run_is_refused(submission: pathlib.Path, tmp_p
     workspace = rechecks.Workspace(tmp_path / "work", "my_run", 60.0)
     with pytest.raises(ConfigError, match="no run of the submission"):
         rechecks.reevaluate(Submission.read(submission), other / "logs" / "0", workspace)
+
+
+SCORED_AGAIN = """
+import json, os, pathlib, sys
+if "--dry_run" in sys.argv:
+    sys.exit(print("would skip checkpoints/speedrun/example: done"))
+folder = pathlib.Path(sys.argv[sys.argv.index("--prefix") + 1]) / "evaluation" / "speedrun" / "example-0"
+folder.mkdir(parents=True)
+probe = {{"passed": True}}
+probes = dict.fromkeys(("normalization", "one_pass", "byte_count"), probe) | {{"causality": {{"passed": False}}}}
+validity = {{"passed": False, "seed": int(os.environ["MARIN_PROBE_SEED"]), **probes}}
+(folder / "evaluation.json").write_text(json.dumps({{"evaluation": {evaluation}, "validity": validity}}))
+"""
+
+
+def test_probes_that_fail_when_a_checkpoint_is_scored_again_refute_what_the_figures_confirm(
+    submission: pathlib.Path, scratch: pathlib.Path
+):
+    """The author's own evaluation says that all passed; the figures are those that he claims."""
+    run, workspace = submission / "logs" / "0", rechecks.Workspace(scratch, "my_run", 60.0)
+    code = workspace.code / "experiments" / "speedrun" / "my_run"
+    code.mkdir(parents=True)
+    for package in (code, code.parent, code.parent.parent):
+        (package / "__init__.py").touch()
+    evaluation = json.loads((run / "evaluation.json").read_text())["evaluation"]
+    (code / "main.py").write_text(SCORED_AGAIN.format(evaluation=evaluation))
+    (run / "checkpoints" / "step-00000040").mkdir(parents=True)
+    (run / "checkpoints" / "step-00000040" / "manifest.json").write_bytes(b"own")
+    _end_with_checkpoint(submission, digest("own"))
+    read = Submission.read(submission)
+    (measured,) = rechecks.reevaluate(read, run, workspace)
+    assert measured.bits_per_byte == evaluation["bits_per_byte"] and measured.failed_probes == ["causality"]
+    judgement = judge(read.runs, 0, [measured], "re-evaluation")
+    assert judgement is not None and judgement.outcome == "differs"
 
 
 def _end_with_checkpoint(submission: pathlib.Path, digest: str) -> None:

@@ -74,7 +74,8 @@ def kin_of(runs: Sequence[RunInfo], number: int) -> list[int]:
 def judge(runs: Sequence[RunInfo], number: int, measured: Sequence[Measured], kind: Kind) -> Judgement | None:
     """What a statement's figures say of one run; None where they are of other runs.
 
-    Several seeds that were measured for one run speak for all of its kin. Every figure that the run claims must have been measured.
+    Several seeds that were measured for one run speak for all of its kin. Every figure that the run claims must have been measured. Where
+    a validity probe failed, equal figures confirm nothing.
     """
     speaking = [item for item in measured if item.run == number]
     kin = kin_of(runs, number) if kind == "re-run" else [number]
@@ -90,6 +91,10 @@ def judge(runs: Sequence[RunInfo], number: int, measured: Sequence[Measured], ki
         for figure in (_BITS, _CORE)
         if (judgement := _judge_figure(figure, runs, number, kin, speaking, kind)) is not None
     ]
+    if failed := sorted({name for item in speaking for name in item.failed_probes or ()}):
+        found.append(
+            Judgement("differs", f"probed again, the score is no prediction ({', '.join(failed)[:80]} failed)")
+        )
     if not found:
         return None
     worst = max(found, key=lambda item: _WORSE.index(item.outcome))

@@ -59,6 +59,9 @@ class Measured(_Record):
     evaluation_digest: str | None = None
     training_time: Number | None = None
     seed: int | None = None
+    failed_probes: list[str] | None = Field(
+        default=None, max_length=16, description="validity probes of the signer's own scoring"
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
