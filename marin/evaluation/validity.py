@@ -10,7 +10,8 @@ program that scored the run:
     one_pass       the same rows scored again, in another order and beside other rows, score the same; the model's program
                    was made once, and calls nothing outside of itself, which could remember or look up; and each token of
                    the set is scored once
-    byte_count     the bytes divided by are those of the raw documents
+    byte_count     the bytes divided by are those of the raw documents, and the tokens are such as training has: a tokenizer
+                   may not have passages of the evaluation set for tokens
 
 A batch that is looked at holds windows that follow each other, as when the run was scored: a model could tell others by
 their documents, and see in the rows beside one what comes next only where they are there.
@@ -36,6 +37,7 @@ from marin.data.eval_set import EvalSet, EvalStream
 from marin.data.tokenizer import Tokenizer
 from marin.evaluation.bits_per_byte import BitsPerByte
 from marin.evaluation.scoring import SCORING_BLOCK, Scorer
+from marin.evaluation.training_tokens import unseen_share
 from marin.nn.axes import replicate
 from marin.nn.loss import cross_entropy
 
@@ -44,6 +46,11 @@ NORMALIZATION_LIMIT = 1e-4
 # Nats by which a prediction may move that must not. Honest models measure 0 in one program (see tests/evaluation); a model
 # that gains less than this by looking ahead gains nothing that a board would show.
 _CHANGE_LIMIT = {"float32": 1e-3, "bfloat16": 1e-2}
+
+# Published tokenizers have 3 to 5 bytes a token, such whose tokens span words up to 7.
+_MOST_BYTES_A_TOKEN = 10.0
+# Of the bytes. Hello world: 0 (2.3 million tokens of training data, a vocabulary of 8,192).
+_MOST_UNSEEN = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,11 +97,13 @@ def probe_validity(
     *,
     batch_size: int = 16,
     seed: int | None = None,
+    training_counts: np.ndarray | None = None,
 ) -> Validity:
     """Probes the scorer that gave `measured`; `batch_size` is that which it was scored with.
 
     Args:
         seed: of another outcome, to repeat it; None for the one that follows from `measured`.
+        training_counts: how often each token stands in a sample of the training data, where that is at hand.
     """
     begin = time.perf_counter()
     if seed is None:
@@ -109,7 +118,7 @@ def probe_validity(
         normalization=_normalization(nats_VP),
         causality=causality,
         one_pass=_one_pass(rows, measured),
-        byte_count=_byte_count(rows.stream, eval_set, measured),
+        byte_count=_byte_count(rows.stream, eval_set, measured, training_counts),
         seconds=round(time.perf_counter() - begin, 3),
     )
 
@@ -267,7 +276,17 @@ def _beside_others(rows: _Rows, batch: tuple[np.ndarray, ...], first: np.ndarray
 # ---- bytes -------------------------------------------------------------------------------------------------------------
 
 
-def _byte_count(stream: EvalStream, eval_set: EvalSet, measured: BitsPerByte) -> Probe:
+def _byte_count(
+    stream: EvalStream, eval_set: EvalSet, measured: BitsPerByte, training_counts: np.ndarray | None
+) -> Probe:
+    a_token = stream.num_bytes / stream.num_targets
+    if a_token > _MOST_BYTES_A_TOKEN:
+        message = f"a token stands for {a_token:.3g} bytes on average: the tokenizer has passages of the evaluation set for tokens"
+        return Probe(False, a_token, _MOST_BYTES_A_TOKEN, message)
+    unseen = 0.0 if training_counts is None else unseen_share(stream, training_counts)
+    if unseen > _MOST_UNSEEN:
+        message = f"{unseen:.0%} of the text stands in tokens that a sample of the training data has not once: they were made for this text"
+        return Probe(False, unseen, _MOST_UNSEEN, message)
     raw = sum(len(document.text.encode()) for document in eval_set.documents)
     tokens = int(stream.token_bytes[stream.tokens].sum())
     wrong = max(abs(measured.num_bytes - raw), abs(tokens - raw))

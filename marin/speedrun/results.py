@@ -86,7 +86,7 @@ class Validity(_Record):
     normalization: Probe = Field(description="probabilities over the whole vocabulary sum to 1")
     causality: Probe = Field(description="changing later tokens leaves earlier predictions as they were")
     one_pass: Probe = Field(description="a score depends on what stands before it in its row, and is made once")
-    byte_count: Probe = Field(description="bytes are those of the raw text")
+    byte_count: Probe = Field(description="bytes are those of the raw text, in tokens as training has them")
 
     @property
     def probes(self) -> dict[str, Probe]:

@@ -23,6 +23,7 @@ from marin.evaluation import (
     probe_validity,
 )
 from marin.evaluation.harness_tasks import TaskEvaluator
+from marin.evaluation.training_tokens import counts_of_run
 from marin.execution.attempts import usual_path
 from marin.execution.step import placement, this_output_path
 from marin.inference import sample_text
@@ -151,11 +152,21 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
     use_compile_cache()
     model = load_model(config)
     context = config.model.max_seq_len
-    precision = Precision(RunRecord.open(str(config.run)).info["precision"])
+    info = RunRecord.open(str(config.run)).info
+    precision = Precision(info["precision"])
     batch_size = _eval_batch_size(config.batch_size)
     scorer = Scorer(model, precision)
     measured = bits_per_byte_of(scorer, eval_set, tokenizer, context, batch_size=batch_size)
-    validity = probe_validity(scorer, eval_set, tokenizer, context, measured, batch_size=batch_size, seed=_probe_seed())
+    validity = probe_validity(
+        scorer,
+        eval_set,
+        tokenizer,
+        context,
+        measured,
+        batch_size=batch_size,
+        seed=_probe_seed(),
+        training_counts=counts_of_run(str(config.run), info, tokenizer.vocab_size),
+    )
     data = eval_set.text_bytes()[: config.num_bytes_compressed]
     compressors = compressor_bits_per_byte(data)
     sample = sample_text(
