@@ -12,6 +12,8 @@ program that scored the run:
                    the set is scored once
     byte_count     the bytes divided by are those of the raw documents, and the tokens are such as training has: a tokenizer
                    may not have passages of the evaluation set for tokens
+    held_out       passages of the set do not stand in the training data, of which at most 8 million tokens are read; only where
+                   that is at hand
 
 A batch that is looked at holds windows that follow each other, as when the run was scored: a model could tell others by
 their documents, and see in the rows beside one what comes next only where they are there.
@@ -20,7 +22,7 @@ Where the batches, cuts and positions lie follows from `seed`, which stands in t
 figure, so that it is fixed for a run and unknown to a model while it trains.
 
 What the probes do not show: that a model looks ahead at a place that no cut met, that it knows the evaluation set by
-heart, or that its code has replaced this one, which runs in the same process.
+heart from elsewhere, or that its code has replaced this one, which runs in the same process.
 """
 
 import dataclasses
@@ -37,7 +39,7 @@ from marin.data.eval_set import EvalSet, EvalStream
 from marin.data.tokenizer import Tokenizer
 from marin.evaluation.bits_per_byte import BitsPerByte
 from marin.evaluation.scoring import SCORING_BLOCK, Scorer
-from marin.evaluation.training_tokens import unseen_share
+from marin.evaluation.training_tokens import TrainingSample
 from marin.nn.axes import replicate
 from marin.nn.loss import cross_entropy
 
@@ -51,6 +53,8 @@ _CHANGE_LIMIT = {"float32": 1e-3, "bfloat16": 1e-2}
 _MOST_BYTES_A_TOKEN = 10.0
 # Of the bytes. Hello world: 0 (2.3 million tokens of training data, a vocabulary of 8,192).
 _MOST_UNSEEN = 0.1
+# Of the passages of 64 tokens. Hello world: 1.6 %.
+_MOST_COPIED = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,10 +79,12 @@ class Validity:
     causality: Probe
     one_pass: Probe
     byte_count: Probe
+    held_out: Probe | None = None
 
     @property
     def probes(self) -> dict[str, Probe]:
-        return {name: getattr(self, name) for name in ("normalization", "causality", "one_pass", "byte_count")}
+        names = ("normalization", "causality", "one_pass", "byte_count", "held_out")
+        return {name: probe for name in names if (probe := getattr(self, name)) is not None}
 
     @property
     def passed(self) -> bool:
@@ -97,13 +103,13 @@ def probe_validity(
     *,
     batch_size: int = 16,
     seed: int | None = None,
-    training_counts: np.ndarray | None = None,
+    training: TrainingSample | None = None,
 ) -> Validity:
     """Probes the scorer that gave `measured`; `batch_size` is that which it was scored with.
 
     Args:
         seed: of another outcome, to repeat it; None for the one that follows from `measured`.
-        training_counts: how often each token stands in a sample of the training data, where that is at hand.
+        training: of the training data, where that is at hand.
     """
     begin = time.perf_counter()
     if seed is None:
@@ -118,7 +124,8 @@ def probe_validity(
         normalization=_normalization(nats_VP),
         causality=causality,
         one_pass=_one_pass(rows, measured),
-        byte_count=_byte_count(rows.stream, eval_set, measured, training_counts),
+        byte_count=_byte_count(rows.stream, eval_set, measured, training),
+        held_out=None if training is None else _held_out(rows.stream, training),
         seconds=round(time.perf_counter() - begin, 3),
     )
 
@@ -276,14 +283,12 @@ def _beside_others(rows: _Rows, batch: tuple[np.ndarray, ...], first: np.ndarray
 # ---- bytes -------------------------------------------------------------------------------------------------------------
 
 
-def _byte_count(
-    stream: EvalStream, eval_set: EvalSet, measured: BitsPerByte, training_counts: np.ndarray | None
-) -> Probe:
+def _byte_count(stream: EvalStream, eval_set: EvalSet, measured: BitsPerByte, training: TrainingSample | None) -> Probe:
     a_token = stream.num_bytes / stream.num_targets
     if a_token > _MOST_BYTES_A_TOKEN:
         message = f"a token stands for {a_token:.3g} bytes on average: the tokenizer has passages of the evaluation set for tokens"
         return Probe(False, a_token, _MOST_BYTES_A_TOKEN, message)
-    unseen = 0.0 if training_counts is None else unseen_share(stream, training_counts)
+    unseen = 0.0 if training is None else training.unseen_share(stream)
     if unseen > _MOST_UNSEEN:
         message = f"{unseen:.0%} of the text stands in tokens that a sample of the training data has not once: they were made for this text"
         return Probe(False, unseen, _MOST_UNSEEN, message)
@@ -295,4 +300,14 @@ def _byte_count(
         0.0,
         f"{raw:,} bytes of raw text, as was divided by",
         f"the text has {raw:,} bytes, its tokens stand for {tokens:,}, and {measured.num_bytes:,} were divided by",
+    )
+
+
+def _held_out(stream: EvalStream, training: TrainingSample) -> Probe:
+    copied, read = training.copied_share(stream), f"{training.num_tokens:,} tokens of the training data"
+    return _probe(
+        copied,
+        _MOST_COPIED,
+        f"{copied:.1%} of the passages of 64 tokens stand in {read} too",
+        f"{copied:.0%} of the passages of 64 tokens stand in {read} too: the evaluation set was trained on",
     )

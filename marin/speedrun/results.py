@@ -87,10 +87,15 @@ class Validity(_Record):
     causality: Probe = Field(description="changing later tokens leaves earlier predictions as they were")
     one_pass: Probe = Field(description="a score depends on what stands before it in its row, and is made once")
     byte_count: Probe = Field(description="bytes are those of the raw text, in tokens as training has them")
+    held_out: Probe | None = Field(
+        default=None,
+        description="passages of the set do not stand in the training data; null where that was not at hand",
+    )
 
     @property
     def probes(self) -> dict[str, Probe]:
-        return {name: getattr(self, name) for name in ("normalization", "causality", "one_pass", "byte_count")}
+        names = ("normalization", "causality", "one_pass", "byte_count", "held_out")
+        return {name: probe for name in names if (probe := getattr(self, name)) is not None}
 
 
 class Compressors(_Record):

@@ -23,7 +23,7 @@ from marin.evaluation import (
     probe_validity,
 )
 from marin.evaluation.harness_tasks import TaskEvaluator
-from marin.evaluation.training_tokens import counts_of_run
+from marin.evaluation.training_tokens import TrainingSample
 from marin.execution.attempts import usual_path
 from marin.execution.step import placement, this_output_path
 from marin.inference import sample_text
@@ -165,7 +165,7 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
         measured,
         batch_size=batch_size,
         seed=_probe_seed(),
-        training_counts=counts_of_run(str(config.run), info, tokenizer.vocab_size),
+        training=TrainingSample.of_run(str(config.run), info),
     )
     data = eval_set.text_bytes()[: config.num_bytes_compressed]
     compressors = compressor_bits_per_byte(data)

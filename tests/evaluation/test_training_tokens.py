@@ -14,7 +14,7 @@ from marin.data.cache import TokenCache, TokenizeConfig, tokenize
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenizer
 from marin.evaluation import EvalSet, Scorer, Validity, bits_per_byte_of, probe_validity, training_tokens
-from marin.evaluation.training_tokens import counts_of_run, sampled_counts, unseen_share
+from marin.evaluation.training_tokens import TrainingSample
 from marin.nn import Precision
 
 WORDS = ["ba", "doki", "lu", "tare", "nomi", "su", "keladi", "po"]
@@ -67,50 +67,64 @@ def _with_passages(folder: Path, eval_set: EvalSet, length: int) -> Tokenizer:
     return Tokenizer(json.dumps(spec).encode(), "with passages")
 
 
-def _probe(tokenizer: Tokenizer, eval_set: EvalSet, counts: np.ndarray | None) -> tuple[float, Validity]:
+def _probe(tokenizer: Tokenizer, eval_set: EvalSet, training: TrainingSample | None) -> tuple[float, Validity]:
     scorer = Scorer(Uniform(tokenizer.vocab_size), Precision("f32"))
     measured = bits_per_byte_of(scorer, eval_set, tokenizer, 16, batch_size=4)
-    return measured.value, probe_validity(
-        scorer, eval_set, tokenizer, 16, measured, batch_size=4, training_counts=counts
-    )
+    outcome = probe_validity(scorer, eval_set, tokenizer, 16, measured, batch_size=4, training=training)
+    return measured.value, outcome
+
+
+def _failed(outcome: Validity) -> list[str]:
+    return [name for name, found in outcome.probes.items() if not found.passed]
 
 
 @pytest.mark.parametrize(("length", "said"), [(400, "bytes on average"), (8, "of the text stands in tokens that")])
 def test_probes_of_a_tokenizer_with_passages_of_the_evaluation_set_fail(folder, eval_set, length, said):
     honest = Tokenizer.load(str(folder))
-    counts = sampled_counts([TokenCache.open(str(folder / "tokens"))], honest.vocab_size)
-    bits, outcome = _probe(honest, eval_set, counts)
-    assert outcome.passed
-    cheat = _with_passages(folder, eval_set, length)
-    padded = np.pad(counts, (0, cheat.vocab_size - len(counts)))  # training data with none of the passages
-    fewer, outcome = _probe(cheat, eval_set, padded)
+    training = TrainingSample.of_caches([TokenCache.open(str(folder / "tokens"))])
+    bits, outcome = _probe(honest, eval_set, training)
+    assert outcome.passed and outcome.held_out is not None
+    fewer, outcome = _probe(_with_passages(folder, eval_set, length), eval_set, training)
     assert fewer < 0.7 * bits  # by a model that has learned nothing
-    assert [name for name, found in outcome.probes.items() if not found.passed] == ["byte_count"]
+    assert _failed(outcome) == ["byte_count"]
     assert said in outcome.byte_count.message
 
 
-def test_counts_of_a_run_are_those_of_its_data_wherever_it_lies(folder, eval_set):
-    tokenizer = Tokenizer.load(str(folder))
+@pytest.mark.parametrize(("trained_on", "fails"), [(6, True), (3, True), (1, False), (0, False)])
+def test_probes_of_a_run_that_was_trained_on_the_evaluation_set_fail(folder, eval_set, trained_on, fails, tmp_path):
+    rng = random.Random(2)
+    others = [Document(f"other {number}", _text(rng), "test") for number in range(20)]
+    write_documents(str(tmp_path / "docs.jsonl.zst"), [*others, *eval_set.documents[:trained_on]])
+    tokenize(
+        TokenizeConfig(str(tmp_path / "docs.jsonl.zst"), tokenizer=str(folder), output_path=str(tmp_path / "tokens"))
+    )
+    training = TrainingSample.of_caches([TokenCache.open(str(tmp_path / "tokens"))])
+    _, outcome = _probe(Tokenizer.load(str(folder)), eval_set, training)
+    assert _failed(outcome) == ["held_out"] * fails
+    assert outcome.held_out is not None
+    assert outcome.held_out.measured == pytest.approx(trained_on / 6, abs=0.06)
+
+
+def test_sample_of_a_run_is_of_its_data_wherever_it_lies(folder, eval_set):
     run = folder / "checkpoints" / "run"
-    expected = np.bincount(TokenCache.open(str(folder / "tokens")).tokens[:], minlength=tokenizer.vocab_size)
+    expected = TokenCache.open(str(folder / "tokens")).tokens[:]
 
     def found(data: Any) -> Any:
-        return counts_of_run(run, {"config": {"data": data}}, tokenizer.vocab_size)
+        return TrainingSample.of_run(run, {"config": {"data": data}})
 
-    np.testing.assert_array_equal(found("../../tokens"), expected)
-    np.testing.assert_array_equal(
-        found({"components": {"a": "../../tokens", "b": str(folder / "tokens")}}), 2 * expected
-    )
+    (part,) = found("../../tokens").parts
+    np.testing.assert_array_equal(part, expected)
+    mixed = found({"components": {"a": "../../tokens", "b": str(folder / "tokens")}})
+    assert mixed.num_tokens == 2 * len(expected)
     assert found("../../elsewhere") is None and found(None) is None
-    assert unseen_share(eval_set.stream(tokenizer, 16), expected) == 0.0
 
 
-def test_counts_of_large_data_are_of_places_all_over_it(folder, monkeypatch):
+def test_sample_of_large_data_is_of_places_all_over_it(folder, monkeypatch):
     tokens = TokenCache.open(str(folder / "tokens")).tokens[:]
     monkeypatch.setattr(training_tokens, "_SAMPLED", len(tokens) // 4)
     monkeypatch.setattr(training_tokens, "_PARTS", 8)
-    counts = sampled_counts([TokenCache.open(str(folder / "tokens"))], 300)
+    parts = TrainingSample.of_caches([TokenCache.open(str(folder / "tokens"))]).parts
     length = len(tokens) // 4 // 8
-    assert counts.sum() == 8 * length
-    ends = np.bincount(np.concatenate([tokens[:length], tokens[-length:]]), minlength=300)
-    assert (counts >= ends).all()
+    assert [len(part) for part in parts] == [length] * 8
+    np.testing.assert_array_equal(parts[0], tokens[:length])
+    np.testing.assert_array_equal(parts[-1], tokens[-length:])

@@ -28,6 +28,14 @@ def test_passed_probes_leave_nothing_to_say():
     assert _found(_validity(causality={"measured": 1e-4, "limit": 1e-3})) == []
 
 
+def test_a_set_that_was_trained_on_is_an_error_and_older_files_have_no_such_probe():
+    probe = {"passed": True, "measured": 0.02, "limit": 0.25, "message": "fine"}
+    assert _found(_validity() | {"held_out": probe}) == []
+    for change in ({"passed": False, "measured": 0.9}, {"measured": 0.9, "limit": 1.0}):
+        (finding, *_) = _found(_validity() | {"held_out": probe | change})
+        assert (finding.severity, finding.field) == ("error", "validity.held_out")
+
+
 def test_absent_probes_are_noted_and_hold_nothing_back():
     (finding,) = _found(None)
     assert finding.severity == "note" and "not probed" in finding.message
