@@ -14,6 +14,7 @@ from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding, Severity
 
 C4_EN = "paloma/c4_en"
+_USUAL_BYTES_A_TOKEN = 10.0  # 3 to 5 for published tokenizers, up to 7 for such whose tokens span words
 _BYTES_A_TOKEN = (0.4, 24.0)  # from a byte-level model with many documents' ends to the longest vocabularies
 
 
@@ -120,6 +121,9 @@ def _check_metric(info: RunInfo) -> Iterator[Finding]:
                 "evaluation.bytes",
                 f"{block.bytes:,} bytes in {block.tokens:,} tokens: no tokenizer has {ratio:.3g} bytes a token",
             )
+        elif ratio > _USUAL_BYTES_A_TOKEN:
+            message = f"{ratio:.3g} bytes a token: a tokenizer that has passages of the evaluation set for tokens looks so; say which one it is"
+            yield _found("unchecked", "evaluation.tokens", message)
 
 
 def _check_set(info: RunInfo) -> Iterator[Finding]:

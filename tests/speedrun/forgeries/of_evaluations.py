@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from forgeries.editing import digest, edit_evaluation, edit_run, edit_run_json, results_of
+from forgeries.editing import bind, digest, edit_evaluation, edit_run, edit_run_json, results_of
 from forgeries.register import Bases, Expected, expect, family
 
 
@@ -47,6 +47,25 @@ def evaluation_details_edited(bases: Bases, to: pathlib.Path, variant: int) -> E
     if variant == 4:
         edit_run(directory, lambda info: info["digests"].update(evaluation_set=digest("other documents")))
     return expect("log", "the hash chain's last link is of another evaluation")
+
+
+@family(3)
+def passages_for_tokens(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """Scored with a tokenizer that has passages of the evaluation set for tokens; what the probes said of that was edited."""
+    directory = bases.copy("plain", to)
+    longer = (4, 6, 7)[variant]
+
+    def change(content: dict[str, Any]) -> None:
+        block = content["evaluation"]
+        block["tokens"] //= longer
+        for key in ("bits_per_byte", "levanter_bits_per_byte"):
+            block[key] /= longer
+
+    edit_evaluation(directory, change)
+    bind(directory)
+    return expect(
+        "arithmetic", "bytes a token: a tokenizer that has passages of the evaluation set for tokens looks so"
+    )
 
 
 @family(4)
