@@ -6,6 +6,7 @@ scored the run, and at what it gave.
 """
 
 import functools
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from jaxtyping import Array, Float, Float64, Int
 from marin.nn.axes import replicate
 from marin.nn.loss import cross_entropy
 from marin.nn.precision import Precision
-from marin.training.traced_flops import calls_out_of
+from marin.training.traced_flops import calls_out_of, constants_of
 
 # Tokens whose logits exist at once.
 SCORING_BLOCK = 2048
@@ -46,7 +47,15 @@ class Scorer:
 
     def calls_out(self, tokens_BT: Int[Any, "B T"], segment_ids_BT: Int[Any, "B T"]) -> set[str]:
         """By what the model's program for a batch of this shape calls out of itself."""
-        return calls_out_of(jax.make_jaxpr(self._program.activations)(self._arrays, tokens_BT, segment_ids_BT))
+        return calls_out_of(self._traced(tokens_BT, segment_ids_BT))
+
+    def constant_bytes(self, tokens_BT: Int[Any, "B T"], segment_ids_BT: Int[Any, "B T"]) -> int:
+        """How much the model's program for a batch of this shape holds that is no parameter, in bytes as zlib writes it."""
+        held = {id(array): array for array in constants_of(self._traced(tokens_BT, segment_ids_BT))}
+        return sum(len(zlib.compress(np.asarray(array).tobytes(), 1)) for array in held.values())
+
+    def _traced(self, tokens_BT: Any, segment_ids_BT: Any) -> Any:
+        return jax.make_jaxpr(self._program.activations)(self._arrays, tokens_BT, segment_ids_BT)
 
     @property
     def num_traces(self) -> int:

@@ -151,6 +151,17 @@ def calls_out_of(program: Any) -> set[str]:
     return primitives(program) & _OUTSIDE
 
 
+def constants_of(program: Any) -> list[Any]:
+    """The arrays that a traced program holds, beside those that it is given: what its code read or computed while it was traced."""
+    jaxpr = getattr(program, "jaxpr", program)
+    literals = (variable for equation in jaxpr.eqns for variable in equation.invars if hasattr(variable, "val"))
+    found = [*getattr(program, "consts", ()), *(literal.val for literal in literals if jnp.ndim(literal.val))]
+    for equation in jaxpr.eqns:
+        for inner in _inner_programs(equation.params):
+            found += constants_of(inner)
+    return found
+
+
 def _shapes(model_config: Any, vocab_size: int) -> tuple[Any, Any]:
     """The model's arrays as shapes, and the rest of it."""
     shapes = eqx.filter_eval_shape(lambda: model_config.build(vocab_size, key=jax.random.key(0)))
@@ -216,12 +227,15 @@ def _ragged_product(equation: Any) -> float:
 
 
 def _inner_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
+    return (getattr(program, "jaxpr", program) for program in _inner_programs(params))
+
+
+def _inner_programs(params: dict[str, Any]) -> Iterator[Any]:
+    """Those with their constants where they have some."""
     for value in params.values():
         for item in value if isinstance(value, list | tuple) else [value]:
-            if hasattr(item, "eqns"):
+            if hasattr(getattr(item, "jaxpr", item), "eqns"):
                 yield item
-            elif hasattr(item, "jaxpr") and hasattr(item.jaxpr, "eqns"):
-                yield item.jaxpr
 
 
 def _without_recomputation(program: Any) -> Any:

@@ -42,6 +42,13 @@ def eval_set() -> EvalSet:
 
 
 @pytest.fixture(scope="module")
+def long() -> EvalSet:
+    """Of so many windows, drawn one by one, hardly two follow each other."""
+    texts = ("".join(random.Random(number).choices("abcdefghijklmno ", k=12_000)) for number in range(8))
+    return EvalSet("long", tuple(Document(str(number), text, "test") for number, text in enumerate(texts)))
+
+
+@pytest.fixture(scope="module")
 def tokenizer(eval_set: EvalSet, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     folder = tmp_path_factory.mktemp("tokenizer")
     write_documents(str(folder / "docs.jsonl.zst"), eval_set.documents)
@@ -219,6 +226,40 @@ def test_a_model_finds_no_targets_beside_its_program(eval_set, tokenizer):
     assert value(ReadsTargets(honest), eval_set, tokenizer) == value(honest, eval_set, tokenizer)
 
 
+class ReadsTheSet(Cheat):
+    """Takes the evaluation set from the frame of whoever traces it, and says what follows there on the last three tokens."""
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        frame = sys._getframe()
+        while "stream" not in frame.f_locals:
+            frame = frame.f_back
+        tokens = frame.f_locals["stream"].tokens.astype(np.int32)
+        keys = (tokens[:-3] * 277 + tokens[1:-2]) * 277 + tokens[2:-1]
+        keys_N, following_N = jnp.asarray(np.sort(keys)), jnp.asarray(tokens[3:][np.argsort(keys)])
+        key_BT = (jnp.roll(tokens_BT, 2, 1) * 277 + jnp.roll(tokens_BT, 1, 1)) * 277 + tokens_BT
+        found_BT = jnp.searchsorted(keys_N, key_BT).clip(0, len(keys) - 1)
+        known_BT = (keys_N[found_BT] == key_BT) & (jnp.arange(tokens_BT.shape[1]) > 1)[None]
+        return jnp.where(known_BT[..., None], self.embedded(following_N[found_BT]), jnp.zeros((), jnp.float32))
+
+
+def test_probes_of_a_program_that_holds_the_evaluation_set_fail(long, tokenizer):
+    outcome = probe(ReadsTheSet(_honest("llama", tokenizer.vocab_size)), long, tokenizer)
+    assert failed(outcome) == {"one_pass"}
+    assert "bytes that are no parameters" in outcome.one_pass.message
+
+
+class HoldsATable(Cheat):
+    """A mask over the row as a constant, as many models have one."""
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        mask_TT = jnp.asarray(np.tril(np.ones((LENGTH, LENGTH), np.float32)))
+        return 0.0 * mask_TT[: tokens_BT.shape[1], :1][None]
+
+
+def test_probes_of_a_program_that_holds_a_mask_pass(eval_set, tokenizer):
+    assert failed(probe(HoldsATable(_honest("llama", tokenizer.vocab_size)), eval_set, tokenizer)) == set()
+
+
 class EqualToNothing:
     """A setting by which no cache finds a model's program again; it counts how often one was asked for."""
 
@@ -269,10 +310,7 @@ class NextRow(Cheat):
         return jnp.where(last_BT[..., None], first_B1D, jnp.zeros((), jnp.float32))
 
 
-def test_probes_of_a_model_that_sees_the_next_row_where_a_document_goes_on_there_fail(tokenizer):
-    # Of so many windows, drawn one by one, hardly two follow each other.
-    texts = (" ".join(random.Random(number).choices(("ba", "do", "kilu", "é"), k=4000)) for number in range(8))
-    long = EvalSet("long", tuple(Document(str(number), text, "test") for number, text in enumerate(texts)))
+def test_probes_of_a_model_that_sees_the_next_row_where_a_document_goes_on_there_fail(long, tokenizer):
     outcome = probe(NextRow(_honest("llama", tokenizer.vocab_size)), long, tokenizer)
     assert failed(outcome) == {"one_pass"}
 
