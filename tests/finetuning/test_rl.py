@@ -3,7 +3,10 @@
 import dataclasses
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from marin.errors import ConfigError, DataError, NonFiniteLossError
@@ -132,6 +135,35 @@ def test_loss_that_is_not_finite_keeps_the_state_before_it_and_says_what_helps(
     assert "lower `--init-lr-frac`" in str(raised.value)
     found, _ = checkpoints.latest_valid(output / "checkpoints")
     assert (found.step if found else 0) == after
+
+
+@dataclasses.dataclass(frozen=True)
+class _Breaking(AdamConfig):
+    """AdamW whose third update is no number, of whatever gradient."""
+
+    def build(self, model, num_train_steps):
+        def update(updates, count, params=None):
+            return jax.tree.map(lambda leaf: jnp.where(count == 2, jnp.nan, leaf), updates), count + 1
+
+        breaks = optax.GradientTransformation(lambda params: jnp.zeros((), jnp.int32), update)
+        return optax.chain(super().build(model, num_train_steps), breaks)
+
+
+def test_optimizer_that_spoils_the_weights_ends_the_run_and_only_sound_checkpoints_are_kept(
+    base, odd_answers, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(rl, "finetuning_optimizer", lambda *args, **kwargs: _Breaking(0.01, warmup=0))
+    output = tmp_path / "run"
+    config = config_for(base, output, eval_every=-1, save_every=1)
+    said = rf"at step 2 the optimizer made numbers that are not finite.*Move {output} away.*lower `--init-lr-frac`"
+    for _ in range(2):  # and again, as nobody changed anything
+        with pytest.raises(NonFiniteLossError, match=said):
+            train_rl(config)
+        found, problems = checkpoints.latest_valid(output / "checkpoints")
+        assert (found.step, problems) == (2, [])
+    assert all(np.all(np.isfinite(array)) for array in checkpoints.read_arrays(found, "model.").values())
+    record = RunRecord.open(output)
+    assert [step["step"] for step in record.steps()] == [0, 1] and not record.is_complete
 
 
 def test_each_epoch_asks_every_question_once(base, tmp_path):
