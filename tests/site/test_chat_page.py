@@ -13,7 +13,8 @@ ANSWERS = "**/v1/chat/completions"
 HOSTILE = (
     "# Title\n\nA **bold** and *soft* `<b>code</b>` word.\n\n- one\n- two\n\n```html\n<script>document.title='hit'</script>\n```\n"
     "> quoted\n\n<img src=x onerror=\"document.title='hit'\"> <script>document.title='hit'</script>\n\n"
-    "[bad](javascript:document.title='hit') [data](data:text/html,hi) [good](https://example.org/a?b=1)\n\n3. third"
+    "[bad](javascript:document.title='hit') [data](data:text/html,hi) [good](https://example.org/a?b=1)\n\n3. third\n\n"
+    "| <b>a</b> | b | c | d | e | f |\n|---|---|---|---|---|---|\n| <img src=x onerror=\"document.title='hit'\"> | figures | of | many | columns | here |\n"
 )
 
 
@@ -106,6 +107,28 @@ def test_markdown_is_drawn_and_markup_stays_text(browser, served):
         assert [link.get_attribute("href") for link in body.locator("a").all()] == ["https://example.org/a?b=1"]
         assert page.locator("#messages :is(img, script, b, iframe)").count() == 0
         assert page.title() == f"Chat with {NAME}" and not complaints
+
+
+def test_tables_of_an_answer_are_drawn_and_what_only_has_bars_stays_text(browser, served):
+    said = (
+        "Sums:\n| Sum | is | `a\\|b` |\n|:--|--:|:-:|\n| **1+1** | 2 |\n| 2+2 | 4 | even | more |\nlast\n\n"
+        "a | b\nc | d\n\n| one | two |\n|---|\n\nleft | right\n--- | ---\n1 | 2\n- end"
+    )
+    with opened(browser, served) as (page, complaints):
+        scripted(page, said)
+        _send(page, "sums")
+        page.get_by_role("button", name="Retry").wait_for()
+        body = page.locator(".message.assistant .body")
+        first, second = body.locator("table").all()
+        assert first.locator("th").all_inner_texts() == ["Sum", "is", "a|b"]
+        rows = [row.locator("td").all_inner_texts() for row in first.locator("tbody tr").all()]
+        assert rows == [["1+1", "2", ""], ["2+2", "4", "even"], ["last", "", ""]]
+        assert first.locator("td strong").inner_text() == "1+1" and first.locator("th code").inner_text() == "a|b"
+        aligned = [cell.evaluate("cell => getComputedStyle(cell).textAlign") for cell in first.locator("th").all()]
+        assert aligned == ["left", "right", "center"]
+        assert second.locator("th, td").all_inner_texts() == ["left", "right", "1", "2"]
+        assert body.locator("p").all_inner_texts() == ["Sums:", "a | b\nc | d", "| one | two |\n|---|"]
+        assert body.locator("li").all_inner_texts() == ["end"] and not complaints
 
 
 def test_a_page_that_was_open_before_its_server_answers_once_it_is_there(browser, served):

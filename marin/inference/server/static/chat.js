@@ -49,17 +49,48 @@ function lines(texts) {
   return texts.flatMap((text, index) => (index ? [make("br"), ...inline(text)] : inline(text)));
 }
 
+// What stands between a row's bars, but for one at either end; a bar behind a backslash is text.
+const cells = (row) => row.trim().replace(/^\||(?<!\\)\|$/g, "").split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
+
+// The alignment of each column where the second of two rows makes a table of the first; null where it does not.
+function columns(head, below) {
+  if (!head.includes("|") || !below?.includes("|")) return null;
+  const marks = cells(below);
+  if (marks.length !== cells(head).length || !marks.every((mark) => /^:?-+:?$/.test(mark))) return null;
+  return marks.map((mark) => (mark.endsWith(":") ? (mark.startsWith(":") ? "center" : "right") : ""));
+}
+
+function table(head, aligned, rows) {
+  const line = (tag, row) => {
+    const said = cells(row);
+    return make("tr", ...aligned.map((align, column) => {
+      const cell = make(tag, ...inline(said[column] ?? ""));
+      cell.style.textAlign = align;
+      return cell;
+    }));
+  };
+  const box = make("div", make("table", make("thead", line("th", head)), make("tbody", ...rows.map((row) => line("td", row)))));
+  box.className = "table";
+  box.tabIndex = 0; // it scrolls where it is wider than the page
+  box.role = "group";
+  box.ariaLabel = "Table";
+  return box;
+}
+
 function markdown(text) {
   const blocks = [], rows = text.split("\n");
-  const kind = (row) =>
-    /^\s*```/.test(row) ? "code" : /^#{1,6}\s/.test(row) ? "heading" : /^\s*[-*+]\s+/.test(row) ? "ul"
-      : /^\s*\d+[.)]\s+/.test(row) ? "ol" : /^>\s?/.test(row) ? "quote" : row.trim() ? "text" : "blank";
+  const kind = (at) => {
+    const row = rows[at];
+    return /^\s*```/.test(row) ? "code" : /^#{1,6}\s/.test(row) ? "heading" : /^\s*[-*+]\s+/.test(row) ? "ul"
+      : /^\s*\d+[.)]\s+/.test(row) ? "ol" : /^>\s?/.test(row) ? "quote" : columns(row, rows[at + 1]) ? "table"
+      : row.trim() ? "text" : "blank";
+  };
   for (let at = 0; at < rows.length;) {
-    const what = kind(rows[at]), first = at;
+    const what = kind(at), first = at;
     if (what === "blank") { at += 1; continue; }
     if (what === "code") {
       at += 1;
-      while (at < rows.length && kind(rows[at]) !== "code") at += 1;
+      while (at < rows.length && kind(at) !== "code") at += 1;
       const block = make("pre", make("code", rows.slice(first + 1, at).join("\n")));
       block.tabIndex = 0;
       blocks.push(block);
@@ -72,7 +103,13 @@ function markdown(text) {
       at += 1;
       continue;
     }
-    while (at < rows.length && kind(rows[at]) === what) at += 1;
+    if (what === "table") {
+      at += 2;
+      while (at < rows.length && ["text", "table"].includes(kind(at))) at += 1;
+      blocks.push(table(rows[first], columns(rows[first], rows[first + 1]), rows.slice(first + 2, at)));
+      continue;
+    }
+    while (at < rows.length && kind(at) === what) at += 1;
     const group = rows.slice(first, at);
     if (what === "ul" || what === "ol") {
       const items = group.map((row) => make("li", ...inline(row.replace(/^\s*(?:[-*+]|\d+[.)])\s+/, ""))));
