@@ -20,7 +20,7 @@ from marin.gpt2.opening import ModelFlags, open_model
 from marin.inference import Engine, SamplingOptions
 from marin.inference.prompting import chat_prompt, stop_strings
 from marin.inference.text_stream import TextStream
-from marin.inference.tools import message_parts
+from marin.inference.tools import answer_content
 from marin.training.compile_cache import use_compile_cache
 
 Message = Mapping[str, Any]
@@ -89,9 +89,7 @@ def talk(engine: Engine, flags: Flags, messages: list[Message]) -> Message | Non
         print(f"\nerror: {error}; `clear` begins a new conversation", file=sys.stderr)
         return None
     print()
-    parts = message_parts(tokens, engine.tokenizer)
-    has_calls = any(part["type"] != "text" for part in parts)
-    return {"role": "assistant", "content": parts if has_calls else said} if said else None
+    return {"role": "assistant", "content": answer_content(said, tokens, engine.tokenizer)} if said else None
 
 
 def sampling_options(flags: Flags) -> SamplingOptions:

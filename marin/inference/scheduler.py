@@ -302,9 +302,16 @@ def check_prompt(prompt: Sequence[int], vocab_size: int, max_length: int) -> Non
             f"the prompt has {len(prompt):,} tokens and the model has room for {max_length:,}, the answer among them:"
             " shorten it"
         )
-    wrong = next((token for token in prompt if not 0 <= token < vocab_size), None)
+    check_tokens(prompt, vocab_size)
+
+
+def check_tokens(tokens: Sequence[int], vocab_size: int) -> None:
+    """Raises:
+    ConfigError: there is no such token.
+    """
+    wrong = next((token for token in tokens if not 0 <= token < vocab_size), None)
     if wrong is not None:
-        raise ConfigError(f"the prompt has the token {wrong}: this model's are 0 to {vocab_size - 1}")
+        raise ConfigError(f"there is no token {wrong}: this model's are 0 to {vocab_size - 1}")
 
 
 def _row_options(rows: Sequence[_Row | None]) -> RowOptions:

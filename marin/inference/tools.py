@@ -50,11 +50,21 @@ class ToolUse:
         return []
 
 
-def message_parts(tokens: Sequence[int], tokenizer: Tokenizer) -> list[dict[str, str]]:
-    """An answer as the parts of a message (see `marin.data.conversation`): its texts, its calls and what they gave back.
+def answer_content(text: str, tokens: Sequence[int], tokenizer: Tokenizer) -> str | list[dict[str, str]]:
+    """The content of an answer's message (see `marin.data.conversation`): its text, or with calls its parts.
 
     So a conversation goes on with the tokens that calls were made of, and not with what they look like to people.
+
+    Args:
+        text: what people were shown.
+        tokens: what it was made of.
     """
+    parts = _message_parts(tokens, tokenizer)
+    return parts if any(part["type"] != "text" for part in parts) else text
+
+
+def _message_parts(tokens: Sequence[int], tokenizer: Tokenizer) -> list[dict[str, str]]:
+    """Its texts, its calls and what they gave back, one after the other."""
     known = ToolTokens.of(tokenizer)
     begins = {} if known is None else {known.python_start: "python", known.output_start: "python_output"}
     ends = () if known is None else (known.python_end, known.output_end)

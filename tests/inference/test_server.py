@@ -10,6 +10,7 @@ import urllib.parse
 import pytest
 from chat_server import NAME, endless, serving
 
+from marin.data.conversation import render, render_for_completion
 from marin.data.documents import Document
 from marin.data.shards import write_shards
 from marin.datashop.annotate import AnnotateConfig, annotate
@@ -79,6 +80,50 @@ def test_stream_has_the_log_probability_of_every_token(client):
     chunks = client.chat.completions.create(**asked, stream=True)
     pieces = [piece for chunk in chunks if (said := chunk.choices[0].logprobs) for piece in said.content]
     assert len(whole) > 4 and [piece.logprob for piece in pieces] == [piece.logprob for piece in whole]
+
+
+def test_tokens_of_an_answer_are_told_where_they_are_asked_for(served, client):
+    asked = dict(model=NAME, messages=HELLO, temperature=2.0, seed=11, max_tokens=48)
+    options = SamplingOptions(max_tokens=48, temperature=2.0, seed=11)
+    ((sample,),) = served.engine.generate([chat_prompt(HELLO, served.engine.tokenizer)], options)
+    whole = client.chat.completions.create(**asked, extra_body={"return_token_ids": True}).choices[0]
+    assert whole.token_ids == list(sample.tokens) and len(whole.token_ids) > 4
+    chunks = client.chat.completions.create(**asked, stream=True, extra_body={"return_token_ids": True})
+    assert [token for chunk in chunks for token in getattr(chunk.choices[0], "token_ids", [])] == whole.token_ids
+    assert not hasattr(client.chat.completions.create(**asked).choices[0], "token_ids")
+
+
+CALL = [
+    {"type": "text", "text": "so "},
+    {"type": "python", "text": "12*3"},
+    {"type": "python_output", "text": "36"},
+    {"type": "text", "text": " cats"},
+]
+
+
+@pytest.mark.parametrize("content", [CALL, "no <|python_start|>call"])
+def test_conversation_goes_on_with_the_tokens_that_a_call_was_made_of(served, client, content):
+    tokenizer = served.engine.tokenizer
+    said = [*HELLO, {"role": "assistant", "content": content}]
+    asked, whole = render_for_completion({"messages": said}, tokenizer), render({"messages": said}, tokenizer)[0]
+    prompt = render_for_completion({"messages": [*said, HELLO[0]]}, tokenizer)
+    assert prompt[: len(whole)] == whole
+    shown = {"role": "assistant", "content": "so `12*3` = 36 cats" if content is CALL else content}
+    tokens = whole[len(asked) : -1]
+    options = {"model": NAME, "temperature": 0, "max_tokens": 20}
+    answer = client.chat.completions.create(**options, messages=[*HELLO, shown | {"token_ids": tokens}, *HELLO])
+    assert answer.usage.prompt_tokens == len(prompt)
+    assert plain(answer.choices[0].message.content) == plain(expected(served, prompt, max_tokens=20))
+
+
+@pytest.mark.parametrize(
+    ("role", "tokens", "message"),
+    [("assistant", [2**40], "there is no token"), ("assistant", [-1], "no token -1"), ("user", [1], "only an answer")],
+)
+def test_tokens_that_are_no_answers_are_refused(client, role, tokens, message):
+    messages = [{"role": role, "content": "x", "token_ids": tokens}, *HELLO]
+    with pytest.raises(openai.BadRequestError, match=message):
+        client.chat.completions.create(model=NAME, messages=messages)
 
 
 def test_completions_take_text_tokens_and_several_prompts(served, client):

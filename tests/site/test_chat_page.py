@@ -9,6 +9,9 @@ import pytest
 from chat_server import CONFIG as MODEL
 from chat_server import NAME, endless, make_tokenizer, model_of, serving
 
+from marin.data.conversation import render, render_for_completion
+from marin.inference.text_stream import TextStream
+
 ANSWERS = "**/v1/chat/completions"
 HOSTILE = (
     "# Title\n\nA **bold** and *soft* `<b>code</b>` word.\n\n- one\n- two\n\n```html\n<script>document.title='hit'</script>\n```\n"
@@ -46,6 +49,10 @@ def scripted(page: Any, text: str) -> None:
     """The next answers are this text, in pieces, as the server would send them."""
     pieces = [text[at : at + 7] for at in range(0, len(text), 7)]
     events = [{"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]} for piece in pieces]
+    _answers_with(page, events)
+
+
+def _answers_with(page: Any, events: list[dict[str, Any]]) -> None:
     body = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
     page.route(ANSWERS, lambda route: route.fulfill(status=200, content_type="text/event-stream", body=body))
 
@@ -215,6 +222,38 @@ def test_new_chat_during_an_answer_begins_with_nothing(browser, served):
         with page.expect_request(ANSWERS) as asked:
             _send(page, "second")
         assert json.loads(asked.value.post_data)["messages"] == [{"role": "user", "content": "second"}]
+        page.get_by_role("button", name="Stop").click()
+        assert not complaints
+
+
+def test_a_second_turn_has_the_call_of_the_first_answer_as_the_model_wrote_it(browser, served, monkeypatch):
+    tokenizer = served.engine.tokenizer
+    call = [
+        {"type": "python", "text": "12*7"},
+        {"type": "python_output", "text": "84"},
+        {"type": "text", "text": "so 84"},
+    ]
+    first = [{"role": "user", "content": "12 times 7?"}, {"role": "assistant", "content": call}]
+    tokens = render({"messages": first}, tokenizer)[0][len(render_for_completion({"messages": first}, tokenizer)) : -1]
+    prompts, submit = [], served.worker.submit
+    monkeypatch.setattr(
+        served.worker, "submit", lambda jobs: prompts.extend(job.prompt for job in jobs) or submit(jobs)
+    )
+    with opened(browser, served) as (page, complaints):
+        stream = TextStream(tokenizer)
+        events = [
+            {"choices": [{"index": 0, "delta": {"content": stream.push([token])}, "token_ids": [token]}]}
+            for token in tokens
+        ]
+        _answers_with(page, events)
+        _send(page, "12 times 7?")
+        page.locator(".message.assistant").get_by_text("12*7 = 84 so 84").wait_for()
+        page.unroute(ANSWERS)
+        page.get_by_role("button", name="Retry").wait_for()
+        _send(page, "sure?")
+        served.until(lambda stats: bool(prompts))
+        asked = render_for_completion({"messages": [*first, {"role": "user", "content": "sure?"}]}, tokenizer)
+        assert prompts == [tuple(asked)]
         page.get_by_role("button", name="Stop").click()
         assert not complaints
 

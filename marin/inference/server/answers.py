@@ -48,10 +48,18 @@ class Answer:
     """The choices of a request: `num_samples` of each prompt, the first prompt's first."""
 
     def __init__(
-        self, worker: Worker, job: Job, tokenizer: Tokenizer, *, model: str, chat: bool, logprobs: bool
+        self,
+        worker: Worker,
+        job: Job,
+        tokenizer: Tokenizer,
+        *,
+        model: str,
+        chat: bool,
+        logprobs: bool,
+        token_ids: bool,
     ) -> None:
         self._worker, self._job, self._tokenizer = worker, job, tokenizer
-        self._chat, self._logprobs = chat, logprobs
+        self._chat, self._logprobs, self._token_ids = chat, logprobs, token_ids
         self._samples = job.requests[0].num_samples
         self.choices: list[Choice] = []
         kind = "chat.completion" if chat else "text_completion"
@@ -116,6 +124,8 @@ class Answer:
         finish = choice.finish_reason if event is not None else None
         logprobs = self._logprobs_of(event.tokens, event.logprobs) if event is not None else None
         body: dict[str, Any] = {"index": index, "finish_reason": finish, "logprobs": logprobs}
+        if self._token_ids and event is not None:
+            body["token_ids"] = list(event.tokens)
         if self._chat:
             body["delta"] = ({"role": "assistant", "content": ""} if first else {}) | (
                 {"content": text} if text else {}
@@ -125,8 +135,9 @@ class Answer:
         return self.stream_event([body])
 
     def says_something(self, index: int, text: str, event: Event) -> bool:
-        """Whether a stream has a chunk for this; tokens that make no character yet have log-probabilities to tell."""
-        return bool(text or self.choices[index].finish_reason is not None or (self._logprobs and event.tokens))
+        """Whether a stream has a chunk for this; of tokens that make no character yet others things may be told."""
+        tells_tokens = self._logprobs or self._token_ids
+        return bool(text or self.choices[index].finish_reason is not None or (tells_tokens and event.tokens))
 
     def stream_event(self, choices: list[dict[str, Any]], **more: Any) -> str:
         kind = "chat.completion.chunk" if self._chat else "text_completion"
@@ -136,6 +147,8 @@ class Answer:
         choice = self.choices[index]
         logprobs = self._logprobs_of(choice.tokens, choice.logprobs)
         body: dict[str, Any] = {"index": index, "finish_reason": choice.finish_reason, "logprobs": logprobs}
+        if self._token_ids:
+            body["token_ids"] = choice.tokens
         if self._chat:
             return body | {"message": {"role": "assistant", "content": choice.text, "refusal": None}}
         return body | {"text": choice.text}

@@ -27,8 +27,9 @@ from marin.inference.options import SamplingOptions
 from marin.inference.prompting import chat_prompt, stop_strings
 from marin.inference.server.answers import Answer
 from marin.inference.server.problems import ProblemError
-from marin.inference.server.protocol import ChatCompletion, CompletionBase, TextCompletion, parse
+from marin.inference.server.protocol import ChatCompletion, CompletionBase, Message, TextCompletion, parse
 from marin.inference.server.worker import Worker
+from marin.inference.tools import answer_content
 from marin.web.guard import Guard, Refusal, json_bodies, policy
 
 logger = logging.getLogger(__name__)
@@ -85,13 +86,9 @@ class _Service:
         self._check_size(asked, [message.text for message in asked.messages], num_prompts=1)
         if len(asked.messages) > self._limits.messages:
             raise ProblemError(400, f"more than {self._limits.messages} messages", param="messages")
-        messages = [
-            {"role": "system" if message.role == "developer" else message.role, "content": message.text}
-            for message in asked.messages
-        ]
         try:
             # In a thread, as one long text would keep every stream waiting.
-            prompt = await asyncio.to_thread(chat_prompt, messages, self._tokenizer)
+            prompt = await asyncio.to_thread(self._chat_prompt, asked.messages)
         except MarinError as error:
             raise ProblemError(400, str(error), param="messages") from None
         return await self._answer(request, asked, [prompt], chat=True, more_stops=stop_strings(self._tokenizer))
@@ -126,7 +123,13 @@ class _Service:
         ]
         job = self._worker.submit(requests)
         answer = Answer(
-            self._worker, job, self._tokenizer, model=self._name, chat=chat, logprobs=asked.wants_logprobs
+            self._worker,
+            job,
+            self._tokenizer,
+            model=self._name,
+            chat=chat,
+            logprobs=asked.wants_logprobs,
+            token_ids=bool(asked.return_token_ids),
         ).with_stops([*(asked.stop or []), *more_stops])
         if asked.stream:
             usage = asked.stream_options is not None and asked.stream_options.include_usage
@@ -147,6 +150,17 @@ class _Service:
                 f" {self._worker.engine.max_length:,} tokens, the answer among them",
                 code="context_length_exceeded",
             )
+
+    def _chat_prompt(self, messages: list[Message]) -> list[int]:
+        return chat_prompt(
+            [{"role": message.role_of_turn, "content": self._content(message)} for message in messages], self._tokenizer
+        )
+
+    def _content(self, message: Message) -> Any:
+        if message.token_ids is None:
+            return message.text
+        scheduler.check_tokens(message.token_ids, self._worker.engine.programs.vocab_size)
+        return answer_content(message.text, message.token_ids, self._tokenizer)
 
     def _encoded(self, prompts: list[Any]) -> list[list[int]]:
         encode, bos = self._tokenizer.encode, self._tokenizer.bos_id

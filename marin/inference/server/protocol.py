@@ -44,7 +44,7 @@ class StreamOptions(BaseModel):
 
 
 class CompletionBase(BaseModel):
-    """Fields of both kinds of completions. `top_k` is ours beside OpenAI's."""
+    """Fields of both kinds of completions. `top_k` and `return_token_ids` are beside OpenAI's, under vLLM's names."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -58,6 +58,7 @@ class CompletionBase(BaseModel):
     stop: list[Stop] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = None
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -86,8 +87,12 @@ class TextPart(BaseModel):
 
 
 class Message(BaseModel):
+    """A turn. `token_ids` are those that came with an answer of this server: where they hold calls of the calculator, the
+    conversation goes on with them in place of the content, which is what calls look like to people."""
+
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart]
+    token_ids: list[int] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -96,6 +101,16 @@ class Message(BaseModel):
             if value.get(name):
                 raise ValueError(f"`{name}` is not supported by this server")
         return value
+
+    @model_validator(mode="after")
+    def _is_an_answer(self) -> "Message":
+        if self.token_ids is not None and self.role != "assistant":
+            raise ValueError(f"`token_ids` stand with a message of the role {self.role!r}: only an answer has them")
+        return self
+
+    @property
+    def role_of_turn(self) -> str:
+        return "system" if self.role == "developer" else self.role
 
     @property
     def text(self) -> str:

@@ -183,7 +183,8 @@ function number(id, least, most, otherwise) {
 
 async function answer() {
   problem.textContent = "";
-  const reply = { role: "assistant", content: "" }, chat = conversation, longest = number("max-tokens", 1, 100000, null);
+  const reply = { role: "assistant", content: "", token_ids: [] }; // of what a call of the calculator was made, only tokens say
+  const chat = conversation, longest = number("max-tokens", 1, 100000, null);
   const stopper = new AbortController();
   running = stopper;
   setRunning(true);
@@ -196,7 +197,7 @@ async function answer() {
       headers: { "content-type": "application/json" },
       signal: stopper.signal,
       body: JSON.stringify({
-        model, messages: chat, stream: true,
+        model, messages: chat, stream: true, return_token_ids: true,
         temperature: number("temperature", 0, 2, 0.6),
         top_k: Math.round(number("top-k", 1, 1000, 50)),
         ...(longest === null ? {} : { max_tokens: Math.round(longest) }),
@@ -212,6 +213,7 @@ async function answer() {
     for await (const event of events(response.body)) {
       if (event.error) throw new Error(event.error.message);
       const text = event.choices?.[0]?.delta?.content;
+      reply.token_ids.push(...(event.choices?.[0]?.token_ids ?? []));
       if (text) { reply.content += text; drawSoon(); }
       isCut ||= event.choices?.[0]?.finish_reason === "length";
     }
