@@ -182,6 +182,26 @@ def test_an_answer_that_reached_its_longest_says_so(browser, served):
         assert page.get_by_text("Cut off here").count() == 0
 
 
+def test_what_stands_below_a_long_answer_is_in_sight_unless_a_person_reads_further_up(browser, served):
+    long = [{"choices": [{"index": 0, "delta": {"content": "word and more " * 200}, "finish_reason": "length"}]}]
+    with opened(browser, served, viewport={"width": 375, "height": 600}) as (page, _):
+        _answers_with(page, long)
+        _send(page, "hello")
+        page.get_by_role("button", name="Retry").wait_for()
+        end = page.locator("#messages").bounding_box()
+        for below in (page.get_by_text("Cut off here"), page.get_by_role("button", name="Retry")):
+            box = below.bounding_box()
+            assert end["y"] < box["y"] and box["y"] + box["height"] <= end["y"] + end["height"]
+        held = _held_back(page)
+        _send(page, "again")
+        page.wait_for_timeout(100)
+        page.locator("#messages").evaluate("list => { list.scrollTop = 40; }")
+        body = "".join(f"data: {json.dumps(event)}\n\n" for event in long) + "data: [DONE]\n\n"
+        held[0].fulfill(status=200, content_type="text/event-stream", body=body)
+        page.get_by_role("button", name="Retry").wait_for()
+        assert page.locator("#messages").evaluate("list => list.scrollTop") == 40
+
+
 def test_a_server_that_refuses_or_is_gone_is_said_and_can_be_retried(browser, served):
     with opened(browser, served) as (page, _):
         page.get_by_label("Message").fill("zq " * 9000)

@@ -138,12 +138,19 @@ function show(message) {
   return item;
 }
 
-function draw(item, message) {
+// Changes the list; who has read to its end sees its end afterwards too.
+function keepEnd(change) {
   const near = list.scrollHeight - list.scrollTop - list.clientHeight < 80;
-  const body = item.querySelector(".body");
-  if (message.role === "user") body.textContent = message.content;
-  else body.replaceChildren(...markdown(message.content));
+  change();
   if (near) list.scrollTop = list.scrollHeight;
+}
+
+function draw(item, message) {
+  const body = item.querySelector(".body");
+  keepEnd(() => {
+    if (message.role === "user") body.textContent = message.content;
+    else body.replaceChildren(...markdown(message.content));
+  });
 }
 
 function offerRetry() {
@@ -156,7 +163,7 @@ function offerRetry() {
   button.addEventListener("click", retry);
   const actions = make("div", button);
   actions.className = "actions";
-  last.append(actions);
+  keepEnd(() => last.append(actions));
 }
 
 // The model would have gone on; what a person can do about it depends on which limit it was.
@@ -230,7 +237,7 @@ async function answer() {
   if (item) {
     item.classList.remove("writing");
     if (reply.content) { chat.push(reply); draw(item, reply); } else item.remove();
-    if (reply.content && isCut) { item.append(cutOff()); status.textContent = "The answer is cut off."; }
+    if (reply.content && isCut) { keepEnd(() => item.append(cutOff())); status.textContent = "The answer is cut off."; }
     if (!reply.content && status.textContent === COMPLETE) problem.textContent = "The model had nothing to say. Retry, or write more.";
   }
   if (running === stopper) running = null;
