@@ -202,6 +202,32 @@ def test_what_stands_below_a_long_answer_is_in_sight_unless_a_person_reads_furth
         assert page.locator("#messages").evaluate("list => list.scrollTop") == 40
 
 
+def test_focus_stays_where_a_person_has_put_it_and_is_never_lost(browser, served):
+    with opened(browser, served) as (page, _):
+        page.get_by_text("Settings").click()
+        for way in ("Enter", "Send", "Retry", "Stop"):
+            held = _held_back(page)
+            if way in ("Enter", "Stop"):
+                _send(page, "hello")
+            else:
+                page.get_by_role("button", name=way).first.focus()
+                page.get_by_label("Message").evaluate("box => { box.value = 'hello'; }")
+                page.keyboard.press("Enter")
+            page.get_by_role("button", name="Stop").wait_for()
+            assert page.evaluate("document.activeElement.id") == "text"
+            at = "text"
+            if way == "Enter":
+                at = "temperature"
+                page.get_by_label("Temperature").focus()
+            if way == "Stop":
+                page.get_by_role("button", name="Stop").click()
+            else:
+                held[0].fulfill(status=500, content_type="text/html", body="")
+            page.get_by_role("button", name="Retry").wait_for()
+            assert page.evaluate("document.activeElement.id") == at
+            page.unroute(ANSWERS)
+
+
 def test_a_server_that_refuses_or_is_gone_is_said_and_can_be_retried(browser, served):
     with opened(browser, served) as (page, _):
         page.get_by_label("Message").fill("zq " * 9000)

@@ -277,7 +277,8 @@ function setRunning(is) {
   byId("stop").hidden = !is;
   if (is) status.textContent = "The model is writing.";
   offerRetry();
-  if (!is) box.focus({ preventScroll: true });
+  const at = document.activeElement; // what is hidden or taken away loses the focus
+  if (at === document.body || at.hidden) box.focus({ preventScroll: true });
 }
 
 function grow() {
