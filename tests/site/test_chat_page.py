@@ -244,6 +244,33 @@ def test_a_server_that_refuses_or_is_gone_is_said_and_can_be_retried(browser, se
         assert page.locator(".message").count() == 2 and page.get_by_role("alert").inner_text() == ""
 
 
+@pytest.mark.parametrize("status", [400, 429, None])
+def test_an_answer_stays_where_no_other_comes_in_its_place(browser, served, status):
+    with opened(browser, served) as (page, _):
+        scripted(page, "The first answer.")
+        _send(page, "hello")
+        page.get_by_role("button", name="Retry").wait_for()
+        page.unroute(ANSWERS)
+        held = _held_back(page)
+        page.get_by_role("button", name="Retry").click()
+        page.get_by_role("button", name="Stop").wait_for()
+        assert page.locator(".message").count() == 1
+        if status is None:
+            page.get_by_role("button", name="Stop").click()
+        else:
+            said = json.dumps({"error": {"message": "not this time"}})
+            held[0].fulfill(status=status, content_type="application/json", body=said)
+            page.get_by_role("alert").get_by_text("not this time").wait_for()
+        page.get_by_text("The first answer.").wait_for()
+        assert page.locator(".message").count() == 2 and page.get_by_role("button", name="Retry").count() == 1
+        with page.expect_request(ANSWERS) as asked:
+            _send(page, "and more")
+        assert [m["content"] for m in json.loads(asked.value.post_data)["messages"]][:2] == [
+            "hello",
+            "The first answer.",
+        ]
+
+
 def _held_back(page: Any) -> list[Any]:
     """Requests for answers, which are kept here until the test answers them."""
     held: list[Any] = []

@@ -175,11 +175,8 @@ function cutOff() {
 
 function retry() {
   if (running) return;
-  if (conversation.at(-1)?.role === "assistant") {
-    conversation.pop();
-    list.lastElementChild.remove();
-  }
-  if (conversation.length) answer();
+  if (conversation.at(-1)?.role === "assistant") answer({ message: conversation.pop(), item: list.lastElementChild });
+  else answer();
 }
 
 // What the field `id` says, within its limits; `otherwise` where it is empty.
@@ -188,8 +185,10 @@ function number(id, least, most, otherwise) {
   return Number.isFinite(value) ? Math.min(most, Math.max(least, value)) : otherwise;
 }
 
-async function answer() {
+// Asks for the next answer; one that it is to replace is put back where nothing comes in its place.
+async function answer(replaced = null) {
   problem.textContent = "";
+  replaced?.item.remove();
   const reply = { role: "assistant", content: "", token_ids: [] }; // of what a call of the calculator was made, only tokens say
   const chat = conversation, longest = number("max-tokens", 1, 100000, null);
   const stopper = new AbortController();
@@ -230,7 +229,7 @@ async function answer() {
     status.textContent = isAbort ? "Stopped." : "";
     if (!isAbort && chat === conversation) {
       problem.textContent = error instanceof TypeError ? "The server cannot be reached. Retry when it runs." : error.message;
-      if (error.isRefusal) takeBack();
+      if (error.isRefusal && !replaced) takeBack();
     }
   }
   cancelAnimationFrame(frame);
@@ -239,6 +238,10 @@ async function answer() {
     if (reply.content) { chat.push(reply); draw(item, reply); } else item.remove();
     if (reply.content && isCut) { keepEnd(() => item.append(cutOff())); status.textContent = "The answer is cut off."; }
     if (!reply.content && status.textContent === COMPLETE) problem.textContent = "The model had nothing to say. Retry, or write more.";
+  }
+  if (!reply.content && replaced && chat === conversation) {
+    chat.push(replaced.message);
+    keepEnd(() => list.append(replaced.item));
   }
   if (running === stopper) running = null;
   setRunning(false);
