@@ -156,6 +156,17 @@ def test_a_page_that_was_open_before_its_server_answers_once_it_is_there(browser
     page.close()
 
 
+def test_a_message_can_be_taken_back_while_the_server_says_nothing(browser, served):
+    page = browser.new_page()
+    page.route("**/v1/models", lambda route: None)
+    page.goto(served.url)
+    _send(page, "the cat")
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Retry").wait_for(timeout=5000)
+    assert page.get_by_role("button", name="Send").is_visible()
+    page.close()
+
+
 def test_products_in_an_answer_keep_their_stars(browser, served):
     products = "7*8 is 56 and 3*4 is 12, 2 *3 * 4 is 24"
     with opened(browser, served) as (page, _):

@@ -197,7 +197,7 @@ async function answer(replaced = null) {
   let item = null, frame = 0, isCut = false;
   const drawSoon = () => { frame ||= requestAnimationFrame(() => { frame = 0; if (item) draw(item, reply); }); };
   try {
-    if (model === null) await introduce();
+    if (model === null) await introduce(stopper.signal);
     const response = await fetch("/v1/chat/completions", {
       method: "POST",
       headers: { "content-type": "application/json" },
@@ -323,8 +323,8 @@ box.addEventListener("keydown", (event) => {
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") stop(); });
 
 // Which model answers: asked at first, and again before a message where the server was not there yet.
-async function introduce() {
-  const answered = await fetch("/v1/models");
+async function introduce(signal) {
+  const answered = await fetch("/v1/models", { signal });
   model = (await answered.json()).data[0].id;
   byId("model").textContent = model;
   document.title = `Chat with ${model}`;
