@@ -108,6 +108,15 @@ def test_numbers_are_split_after_two_digits(tokenizer):
     assert max(map(len, pieces)) <= 2
 
 
+def test_bytes_of_tokens_make_those_of_the_text_wherever_tokens_cut_its_characters(tokenizer, tmp_path):
+    text = "🤖 café \ufffd x"
+    ids = tokenizer.encode(text)
+    assert any("\ufffd" in tokenizer.decode([token]) for token in ids)
+    assert b"".join(tokenizer.bytes_of(token) for token in ids) == text.encode()
+    assert tokenizer.bytes_of(tokenizer.bos_id) == b""
+    assert edited(tokenizer, tmp_path, pre_tokenizer=None).bytes_of(ids[0]) is None
+
+
 def test_decode_of_a_part_of_a_character_gives_the_replacement_character(tokenizer):
     ids = tokenizer.encode("🤖")
     assert len(ids) > 1

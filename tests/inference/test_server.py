@@ -82,6 +82,15 @@ def test_stream_has_the_log_probability_of_every_token(client):
     assert len(whole) > 4 and [piece.logprob for piece in pieces] == [piece.logprob for piece in whole]
 
 
+def test_bytes_of_tokens_that_are_parts_of_characters_make_the_text(client):
+    asked = dict(model=NAME, messages=HELLO, temperature=2.0, max_tokens=60, logprobs=True)
+    for seed in range(4):
+        choice = client.chat.completions.create(**asked, seed=seed).choices[0]
+        said = b"".join(bytes(entry.bytes) for entry in choice.logprobs.content)
+        assert plain(said.decode(errors="replace")) == plain(choice.message.content)
+        assert any(not bytes(entry.bytes).isascii() for entry in choice.logprobs.content)
+
+
 def test_tokens_of_an_answer_are_told_where_they_are_asked_for(served, client):
     asked = dict(model=NAME, messages=HELLO, temperature=2.0, seed=11, max_tokens=48)
     options = SamplingOptions(max_tokens=48, temperature=2.0, seed=11)

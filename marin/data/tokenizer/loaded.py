@@ -145,6 +145,16 @@ class Tokenizer:
         """The text of `ids`, special tokens left out; bytes that are not UTF-8 become U+FFFD."""
         return str(self._hf.decode([int(i) for i in ids], skip_special_tokens=True))
 
+    def bytes_of(self, token_id: int) -> bytes | None:
+        """The bytes of text that a token stands for, which may begin or end inside a character; None where they are not known."""
+        text = self.decode([token_id])
+        if "\ufffd" not in text:
+            return text.encode()
+        symbols, byte_of = self._hf.id_to_token(token_id), byte_of_symbol()
+        if symbols is None or not self._byte_level_stages or not byte_of.keys() >= set(symbols):
+            return None
+        return bytes(byte_of[symbol] for symbol in symbols)
+
     @functools.cached_property
     def token_bytes(self) -> Int32[np.ndarray, " V"]:
         """The number of bytes of text that each token stands for; 0 for special tokens and for ids without a token.
@@ -203,12 +213,15 @@ class Tokenizer:
         encodings = self._hf.encode_batch_fast(texts, add_special_tokens=False)
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
+    @property
+    def _byte_level_stages(self) -> list[dict[str, Any]]:
+        return [stage for stage in stages_of(self._spec.get("pre_tokenizer")) if stage.get("type") == "ByteLevel"]
+
     def _require_exact_bytes(self) -> None:
-        byte_level = [stage for stage in stages_of(self._spec.get("pre_tokenizer")) if stage.get("type") == "ByteLevel"]
         problem = None
-        if not byte_level:
+        if not self._byte_level_stages:
             problem = "is not byte-level"
-        elif any(stage.get("add_prefix_space") for stage in byte_level):
+        elif any(stage.get("add_prefix_space") for stage in self._byte_level_stages):
             problem = "adds a space before the text"
         elif self._spec.get("normalizer") is not None:
             problem = "normalizes the text"

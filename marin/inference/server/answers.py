@@ -159,8 +159,9 @@ class Answer:
         texts = [self._tokenizer.decode([token]) for token in tokens]
         if not self._chat:
             return {"tokens": texts, "token_logprobs": list(logprobs), "top_logprobs": None, "text_offset": None}
+        known = [self._tokenizer.bytes_of(token) for token in tokens]
         entries = [
-            {"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": []}
-            for text, logprob in zip(texts, logprobs, strict=True)
+            {"token": text, "logprob": logprob, "bytes": None if data is None else list(data), "top_logprobs": []}
+            for text, logprob, data in zip(texts, logprobs, known, strict=True)
         ]
         return {"content": entries, "refusal": None}
