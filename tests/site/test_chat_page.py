@@ -138,6 +138,41 @@ def test_tables_of_an_answer_are_drawn_and_what_only_has_bars_stays_text(browser
         assert body.locator("li").all_inner_texts() == ["end"] and not complaints
 
 
+LISTS = """1. one
+   goes on
+   - in one
+   - also
+     1. deeper
+
+2. two
+* star
+  5) five
+- dash
+text
+    - far in
+- out"""
+
+
+def test_lists_in_lists_stand_inside_of_their_items(browser, served):
+    outline = """function outline(node) {
+      return [...node.children].filter((child) => ["UL", "OL"].includes(child.tagName)).map((list) =>
+        [list.localName + (list.start ?? ""), [...list.children].map((item) =>
+          [item.childNodes[0].textContent, ...outline(item)])]);
+    }"""
+    with opened(browser, served) as (page, complaints):
+        scripted(page, LISTS)
+        _send(page, "lists")
+        page.get_by_role("button", name="Retry").wait_for()
+        body = page.locator(".message.assistant .body")
+        assert body.evaluate(outline) == [
+            ["ol1", [["one", ["ul", [["in one"], ["also", ["ol1", [["deeper"]]]]]]], ["two"]]],
+            ["ul", [["star", ["ol5", [["five"]]]], ["dash"]]],
+            ["ul", [["far in"], ["out"]]],
+        ]
+        assert body.locator("li").first.inner_text().startswith("one\ngoes on")
+        assert body.locator("> p").all_inner_texts() == ["text"] and not complaints
+
+
 def test_a_page_that_was_open_before_its_server_answers_once_it_is_there(browser, served):
     page = browser.new_page()
     page.route("**/v1/models", lambda route: route.abort())

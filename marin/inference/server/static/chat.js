@@ -77,12 +77,39 @@ function table(head, aligned, rows) {
   return box;
 }
 
+const ITEM = /^(\s*)([-*+]|\d+[.)])\s+(.*)$/;
+
+// The lists that rows make: an item that stands further in than the one above begins a list inside of that item.
+function lists(rows) {
+  const found = [], open = []; // the lists that a row may go on with, the outermost first
+  for (const row of rows) {
+    const [, space, mark, text] = ITEM.exec(row) ?? [];
+    if (mark === undefined) {
+      if (row.trim()) open.at(-1).node.lastElementChild.append(make("br"), ...inline(row.trim()));
+      continue;
+    }
+    const tag = /\d/.test(mark) ? "ol" : "ul", indent = space.length;
+    while (open.length > 1 && indent < open.at(-1).indent) open.pop();
+    const isInside = open.length > 0 && indent >= open.at(-1).indent + 2;
+    if (isInside || open.at(-1)?.node.localName !== tag) {
+      if (!isInside) open.pop();
+      const node = make(tag);
+      if (tag === "ol") node.start = parseInt(mark, 10);
+      if (open.length) open.at(-1).node.lastElementChild.append(node);
+      else found.push(node);
+      open.push({ indent, node });
+    }
+    open.at(-1).node.append(make("li", ...inline(text)));
+  }
+  return found;
+}
+
 function markdown(text) {
   const blocks = [], rows = text.split("\n");
   const kind = (at) => {
     const row = rows[at];
-    return /^\s*```/.test(row) ? "code" : /^#{1,6}\s/.test(row) ? "heading" : /^\s*[-*+]\s+/.test(row) ? "ul"
-      : /^\s*\d+[.)]\s+/.test(row) ? "ol" : /^>\s?/.test(row) ? "quote" : columns(row, rows[at + 1]) ? "table"
+    return /^\s*```/.test(row) ? "code" : /^#{1,6}\s/.test(row) ? "heading" : ITEM.test(row) ? "list"
+      : /^>\s?/.test(row) ? "quote" : columns(row, rows[at + 1]) ? "table"
       : row.trim() ? "text" : "blank";
   };
   for (let at = 0; at < rows.length;) {
@@ -109,14 +136,16 @@ function markdown(text) {
       blocks.push(table(rows[first], columns(rows[first], rows[first + 1]), rows.slice(first + 2, at)));
       continue;
     }
+    if (what === "list") { // with an item's further lines, and with a blank one between two items
+      const goesOn = () => kind(at) === "list" || /^\s+\S/.test(rows[at]) && kind(at) === "text"
+        || kind(at) === "blank" && at + 1 < rows.length && kind(at + 1) === "list";
+      while (at < rows.length && goesOn()) at += 1;
+      blocks.push(...lists(rows.slice(first, at)));
+      continue;
+    }
     while (at < rows.length && kind(at) === what) at += 1;
     const group = rows.slice(first, at);
-    if (what === "ul" || what === "ol") {
-      const items = group.map((row) => make("li", ...inline(row.replace(/^\s*(?:[-*+]|\d+[.)])\s+/, ""))));
-      const node = make(what, ...items);
-      if (what === "ol") node.start = parseInt(group[0].trim(), 10);
-      blocks.push(node);
-    } else if (what === "quote") {
+    if (what === "quote") {
       blocks.push(make("blockquote", ...lines(group.map((row) => row.replace(/^>\s?/, "")))));
     } else {
       blocks.push(make("p", ...lines(group)));
