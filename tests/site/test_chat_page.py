@@ -138,6 +138,18 @@ def test_tables_of_an_answer_are_drawn_and_what_only_has_bars_stays_text(browser
         assert body.locator("li").all_inner_texts() == ["end"] and not complaints
 
 
+def test_rules_between_parts_and_words_that_are_bold_and_slanted_are_drawn(browser, served):
+    with opened(browser, served) as (page, complaints):
+        scripted(page, "A ***strong `word`*** here\n\n---\n\nmore\n***\n_ _ _\n* * * *\n\n--\n-- - x\n** x")
+        _send(page, "rules")
+        page.get_by_role("button", name="Retry").wait_for()
+        body = page.locator(".message.assistant .body")
+        assert body.locator("hr").count() == 4 and body.locator("li").count() == 0
+        assert body.locator("strong > em").inner_text() == "strong word" and body.locator("em code").count() == 1
+        assert body.locator("p").all_inner_texts() == ["A strong word here", "more", "--\n-- - x\n** x"]
+        assert not complaints
+
+
 LISTS = """1. one
    goes on
    - in one

@@ -16,15 +16,16 @@ const make = (tag, ...children) => {
 };
 
 // A star between two signs of a word or a number, or with a space inside of it, is a product: 2*3*4, 2 *3 * 4.
-const INLINE = /`([^`]+)`|\*\*([^*]+(?:\*[^*]+)*)\*\*|(?<!\w)\*([^*\s](?:[^*]*[^*\s])?)\*(?!\w)|\[([^\]]+)\]\(([^)\s]+)\)/;
+const INLINE = /`([^`]+)`|\*\*\*([^*\s](?:[^*]*[^*\s])?)\*\*\*|\*\*([^*]+(?:\*[^*]+)*)\*\*|(?<!\w)\*([^*\s](?:[^*]*[^*\s])?)\*(?!\w)|\[([^\]]+)\]\(([^)\s]+)\)/;
 
 function inline(text) {
   const nodes = [];
   let rest = text;
   for (let found = INLINE.exec(rest); found; found = INLINE.exec(rest)) {
     nodes.push(rest.slice(0, found.index));
-    const [whole, code, strong, emphasis, label, address] = found;
+    const [whole, code, both, strong, emphasis, label, address] = found;
     if (code !== undefined) nodes.push(make("code", code));
+    else if (both !== undefined) nodes.push(make("strong", make("em", ...inline(both))));
     else if (strong !== undefined) nodes.push(make("strong", ...inline(strong)));
     else if (emphasis !== undefined) nodes.push(make("em", ...inline(emphasis)));
     else nodes.push(link(label, address));
@@ -108,7 +109,7 @@ function markdown(text) {
   const blocks = [], rows = text.split("\n");
   const kind = (at) => {
     const row = rows[at];
-    return /^\s*```/.test(row) ? "code" : /^#{1,6}\s/.test(row) ? "heading" : ITEM.test(row) ? "list"
+    return /^\s*```/.test(row) ? "code" : /^#{1,6}\s/.test(row) ? "heading" : /^\s*([-*_])(?:\s*\1){2,}\s*$/.test(row) ? "rule" : ITEM.test(row) ? "list"
       : /^>\s?/.test(row) ? "quote" : columns(row, rows[at + 1]) ? "table"
       : row.trim() ? "text" : "blank";
   };
@@ -127,6 +128,11 @@ function markdown(text) {
     if (what === "heading") {
       const level = Math.min(4, rows[at].match(/^#+/)[0].length + 1);
       blocks.push(make(`h${level}`, ...inline(rows[at].replace(/^#+\s+/, ""))));
+      at += 1;
+      continue;
+    }
+    if (what === "rule") {
+      blocks.push(make("hr"));
       at += 1;
       continue;
     }
