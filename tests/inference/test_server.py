@@ -172,6 +172,11 @@ def test_what_comes_after_a_stop_string_is_neither_told_nor_counted(client):
     assert told == whole.logprobs.tokens[:at]
 
 
+def test_prompt_of_texts_and_tokens_is_refused_at_the_first_that_does_not_fit(client):
+    with pytest.raises(openai.BadRequestError, match="`prompt.1`: Input should be a valid string"):
+        client.completions.create(model=NAME, prompt=["a", [1, 2]], max_tokens=1)
+
+
 def test_text_completions_tell_no_alternatives(client):
     with pytest.raises(openai.BadRequestError, match="of the chosen tokens alone: use 0"):
         client.completions.create(model=NAME, prompt="a", max_tokens=1, logprobs=5)
@@ -232,6 +237,11 @@ def test_models_are_listed(client):
         ({"messages": []}, openai.BadRequestError, "messages"),
         ({"messages": [{"role": "assistant", "content": "x"}]}, openai.BadRequestError, "not a user's"),
         ({"messages": [{"role": "robot", "content": "x"}]}, openai.BadRequestError, "role"),
+        ({"messages": [{"role": "user", "content": 5}]}, openai.BadRequestError, "`messages.0.content`: .* string"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {"url": "x"}}]}]},
+            openai.BadRequestError, "`messages.0.content.1.type`: Input should be 'text'",
+        ),
         ({"temperature": 9}, openai.BadRequestError, "temperature"),
         ({"top_p": 0}, openai.BadRequestError, "top_p"),
         ({"max_tokens": 0}, openai.BadRequestError, "max_tokens"),

@@ -169,10 +169,14 @@ def parse(kind: type[Asked], body: bytes) -> Asked:
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"] if not _is_kind(str(part)))
+        # Of a field that may be of several kinds each says why it is none: the one that fits furthest is the one that was meant.
+        found = error.errors(include_url=False, include_input=False)
+        wrong = max(
+            (each for each in found if each["loc"][:1] == found[0]["loc"][:1]), key=lambda each: len(each["loc"])
+        )
+        place = ".".join(str(part) for part in wrong["loc"] if not _is_kind(str(part)))
         named = f"`{place}`: " if place else "the body cannot be read: "
-        raise ProblemError(400, named + first["msg"], param=place or None) from None
+        raise ProblemError(400, named + wrong["msg"], param=place or None) from None
 
 
 def _is_kind(part: str) -> bool:
