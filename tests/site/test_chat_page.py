@@ -425,7 +425,8 @@ def test_an_answer_that_does_not_come_is_said_and_loses_nothing(browser, served,
 def test_a_message_that_is_refused_can_be_changed(browser, served):
     with opened(browser, served) as (page, _):
         _send(page, "zq " * 9000)
-        page.get_by_role("alert").get_by_text("room for 8,192, the answer among them").wait_for()
+        said = "room for 8,192, the answer among them. Write less, lower the longest answer in the settings, or begin a new chat."
+        page.get_by_role("alert").get_by_text(said).wait_for()
         assert page.locator(".message").count() == 0
         assert page.get_by_label("Message").input_value() == ("zq " * 9000).strip()
 

@@ -6,6 +6,7 @@ const list = byId("messages"), form = byId("form"), box = byId("text"), problem 
 let conversation = []; // another array for each chat: an answer that is still being written belongs to the one it was asked in
 let model = null, running = null;
 const COMPLETE = "The answer is complete.";
+const TOO_LONG = "Write less, lower the longest answer in the settings, or begin a new chat.";
 
 // ---- markdown ---------------------------------------------------------------------------------------------------
 
@@ -246,7 +247,8 @@ async function answer(replaced = null) {
     });
     if (!response.ok) {
       const said = await response.json().catch(() => null); // a proxy's own page is no JSON
-      const error = new Error(said?.error?.message ?? `The server answered with ${response.status}. Retry in a moment.`);
+      const message = said?.error?.message ?? `The server answered with ${response.status}. Retry in a moment.`;
+      const error = new Error(said?.error?.code === "context_length_exceeded" ? `${message}. ${TOO_LONG}` : message);
       throw Object.assign(error, { isRefusal: response.status === 400 });
     }
     item = show(reply);
