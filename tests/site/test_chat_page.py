@@ -214,6 +214,23 @@ def test_a_message_can_be_taken_back_while_the_server_says_nothing(browser, serv
     page.close()
 
 
+def test_a_conversation_goes_on_where_the_server_is_started_again_with_another_model(browser, served):
+    page = browser.new_page()
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": [{"id": "former"}]}))
+    page.goto(served.url)
+    page.get_by_role("heading", name="former", exact=True).wait_for()
+    page.unroute_all()
+    page.get_by_text("Settings").click()
+    page.get_by_label("Longest answer").fill("8")
+    _send(page, "the cat")
+    page.get_by_role("alert").get_by_text(f"this server has '{NAME}'. Retry to ask that one.").wait_for()
+    page.get_by_role("button", name="Retry").click()
+    page.locator(".message.assistant .body").wait_for()
+    assert page.get_by_role("heading", name=NAME, exact=True).is_visible()
+    assert page.get_by_role("alert").inner_text() == ""
+    page.close()
+
+
 def test_products_in_an_answer_keep_their_stars(browser, served):
     products = "7*8 is 56 and 3*4 is 12, 2 *3 * 4 is 24"
     with opened(browser, served) as (page, _):

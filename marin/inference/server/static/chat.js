@@ -6,7 +6,11 @@ const list = byId("messages"), form = byId("form"), box = byId("text"), problem 
 let conversation = []; // another array for each chat: an answer that is still being written belongs to the one it was asked in
 let model = null, running = null;
 const COMPLETE = "The answer is complete.";
-const TOO_LONG = "Write less, lower the longest answer in the settings, or begin a new chat.";
+// What a person can do about a refusal, by its code.
+const HELP = {
+  context_length_exceeded: "Write less, lower the longest answer in the settings, or begin a new chat.",
+  model_not_found: "Retry to ask that one.",
+};
 
 // ---- markdown ---------------------------------------------------------------------------------------------------
 
@@ -248,7 +252,9 @@ async function answer(replaced = null) {
     if (!response.ok) {
       const said = await response.json().catch(() => null); // a proxy's own page is no JSON
       const message = said?.error?.message ?? `The server answered with ${response.status}. Retry in a moment.`;
-      const error = new Error(said?.error?.code === "context_length_exceeded" ? `${message}. ${TOO_LONG}` : message);
+      const help = HELP[said?.error?.code];
+      if (said?.error?.code === "model_not_found") model = null; // the server was started again with another one
+      const error = new Error(help ? `${message}. ${help}` : message);
       throw Object.assign(error, { isRefusal: response.status === 400 });
     }
     item = show(reply);
