@@ -466,6 +466,21 @@ def test_the_page_fits_and_is_accessible(browser, served, scheme, width, tmp_pat
         assert box["y"] + box["height"] <= 640 and box["height"] >= 44
 
 
+def test_a_conversation_is_whole_on_paper(browser, served):
+    with opened(browser, served, viewport={"width": 700, "height": 500}) as (page, _):
+        scripted(page, "first line\n\n" + "word and more " * 400 + "\n\n```\n" + "code " * 60 + "\n```\n\nlast line")
+        _send(page, "hello")
+        page.get_by_role("button", name="Retry").wait_for()
+        page.emulate_media(media="print")
+        whole = page.evaluate("[document.documentElement.scrollHeight, document.documentElement.scrollWidth]")
+        for shown in ("hello", "first line", "last line"):
+            box = page.get_by_text(shown).bounding_box()
+            assert 0 <= box["y"] and box["y"] + box["height"] <= whole[0]
+        assert whole[0] > 1000 and whole[1] <= 700
+        assert page.locator("pre").evaluate("pre => pre.scrollWidth <= pre.clientWidth")
+        assert not page.locator("button, textarea, summary").filter(visible=True).count()
+
+
 def test_no_text_is_ever_parsed_as_html(repository):
     source = (repository / "marin/inference/server/static/chat.js").read_text()
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|eval\(", source)
