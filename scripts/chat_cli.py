@@ -83,6 +83,8 @@ def talk(engine: Engine, flags: Flags, messages: list[Message]) -> Message | Non
         for piece in answer(engine, flags, messages, tokens):
             said += piece
             print(piece, end="", flush=True)
+        if not said:
+            print("(nothing: ask in another way)", end="")
     except KeyboardInterrupt:
         print(" (stopped)", end="")
     except MarinError as error:

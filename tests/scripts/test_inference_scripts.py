@@ -119,6 +119,19 @@ def test_chat_cli_goes_on_with_the_tokens_that_a_call_was_made_of(base, monkeypa
     assert engine.prompts[1][: len(whole)] == whole
 
 
+def test_chat_cli_says_that_an_answer_is_empty_and_goes_on_without_its_question(base, monkeypatch, capsys):
+    tokenizer = Tokenizer.load(str(base / "tokenizer"))
+    engine = _Scripted(tokenizer, [[], tokenizer.encode("yes")])
+    monkeypatch.setattr(chat_cli, "open_model", lambda flags: (mock.MagicMock(), None))
+    monkeypatch.setattr(chat_cli, "Engine", lambda *args, **options: engine)
+    monkeypatch.setattr("sys.argv", ["chat_cli"])
+    monkeypatch.setattr("sys.stdin", io.StringIO("hm\nsure?\n"))
+    chat_cli.main()
+    said = capsys.readouterr().out
+    assert "Model: (nothing: ask in another way)\n" in said and "Model: yes\n" in said
+    assert engine.prompts[1] == render_for_completion({"messages": [{"role": "user", "content": "sure?"}]}, tokenizer)
+
+
 def test_chat_cli_takes_a_top_k_of_0_for_all_tokens():
     options = chat_cli.sampling_options(parse_flags(chat_cli.Flags, None, ["-k", "0"]))
     assert options.top_k is None
