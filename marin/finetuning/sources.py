@@ -38,10 +38,12 @@ class LocalFile:
         """Reads all of it once, for the digest.
 
         Raises:
-            ConfigError: there are no data files.
+            ConfigError: it is not there, or there are no data files.
         """
         root = Path(path)
-        found = data_files(root) if root.exists() else []
+        if not root.exists():
+            raise ConfigError(f"`--dataset` {path} is not there: give a .jsonl or .parquet file, or a folder with some")
+        found = data_files(root)
         if not found:
             raise ConfigError(
                 f"`--dataset` {path} holds no .jsonl or .parquet file: give a file, or a folder with some"

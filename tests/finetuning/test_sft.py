@@ -148,8 +148,10 @@ def test_local_rows_with_messages_or_pairs_and_bad_ones(base, tmp_path):
     path.write_text(json.dumps({"prompt": "a", "response": "b"}) + "\n")
     with pytest.raises(DataError, match="give at least two"):
         tokenize_conversations(config)
-    with pytest.raises(ConfigError, match="no .jsonl"):
-        LocalFile.of(str(tmp_path / "absent"))
+    (tmp_path / "empty").mkdir()
+    for name, problem in (("absent", "is not there"), ("empty", "no .jsonl")):
+        with pytest.raises(ConfigError, match=problem):
+            LocalFile.of(str(tmp_path / name))
     with pytest.raises(ConfigError, match="--made"):
         ConversationsConfig("x", 24)
 
