@@ -24,6 +24,8 @@ from marin.inference.tools import answer_content
 from marin.training.compile_cache import use_compile_cache
 
 Message = Mapping[str, Any]
+# A terminal obeys control characters, and a model may write any: they would move the cursor, or rename the window.
+_CONTROL = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), "\ufffd") | {ord(kept): kept for kept in "\t\n"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +56,8 @@ def main() -> None:
         loaded.model, loaded.tokenizer, max_length=loaded.config.max_seq_len, max_rows=1, precision=precision
     )
     if flags.prompt:
-        print("".join(answer(engine, flags, [{"role": "user", "content": flags.prompt}], [])).strip())
+        said = "".join(answer(engine, flags, [{"role": "user", "content": flags.prompt}], []))
+        print(said.strip().translate(_CONTROL))
         return
     print(f"{loaded.name}. `clear` begins a new conversation, `quit` ends.")
     messages: list[Message] = []
@@ -82,7 +85,7 @@ def talk(engine: Engine, flags: Flags, messages: list[Message]) -> Message | Non
     try:
         for piece in answer(engine, flags, messages, tokens):
             said += piece
-            print(piece, end="", flush=True)
+            print(piece.translate(_CONTROL), end="", flush=True)
         if not said:
             print("(nothing: ask in another way)", end="")
     except KeyboardInterrupt:

@@ -132,6 +132,25 @@ def test_chat_cli_says_that_an_answer_is_empty_and_goes_on_without_its_question(
     assert engine.prompts[1] == render_for_completion({"messages": [{"role": "user", "content": "sure?"}]}, tokenizer)
 
 
+@pytest.mark.parametrize("flags", [[], ["-p", "hm"]])
+def test_chat_cli_shows_control_characters_to_no_terminal_and_keeps_them_in_the_conversation(
+    base, monkeypatch, capsys, flags
+):
+    tokenizer = Tokenizer.load(str(base / "tokenizer"))
+    wild = "a\tb\x1b]0;title\x07\r\x7f\x9b31m caf\u00e9\nend"
+    engine = _Scripted(tokenizer, [tokenizer.encode(wild), tokenizer.encode("yes")])
+    monkeypatch.setattr(chat_cli, "open_model", lambda flags: (mock.MagicMock(), None))
+    monkeypatch.setattr(chat_cli, "Engine", lambda *args, **options: engine)
+    monkeypatch.setattr("sys.argv", ["chat_cli", *flags])
+    monkeypatch.setattr("sys.stdin", io.StringIO("hm\nsure?\n"))
+    chat_cli.main()
+    assert "a\tb\ufffd]0;title\ufffd\ufffd\ufffd\ufffd31m caf\u00e9\nend\n" in capsys.readouterr().out
+    if not flags:
+        turns = [("user", "hm"), ("assistant", wild), ("user", "sure?")]
+        said = {"messages": [{"role": role, "content": text} for role, text in turns]}
+        assert engine.prompts[1] == render_for_completion(said, tokenizer)
+
+
 def test_chat_cli_takes_a_top_k_of_0_for_all_tokens():
     options = chat_cli.sampling_options(parse_flags(chat_cli.Flags, None, ["-k", "0"]))
     assert options.top_k is None
