@@ -183,6 +183,9 @@ def test_lists_in_lists_stand_inside_of_their_items(browser, served):
         ]
         assert body.locator("li").first.inner_text().startswith("one\ngoes on")
         assert body.locator("> p").all_inner_texts() == ["text"] and not complaints
+        styles = "list => [getComputedStyle(list).listStyleType, parseFloat(getComputedStyle(list).marginBottom) > 0]"
+        assert body.locator("> ul").first.evaluate(styles) == ["disc", True]
+        assert body.locator("li > ul").first.evaluate(styles) == ["circle", False]
 
 
 def test_a_page_that_was_open_before_its_server_answers_once_it_is_there(browser, served):
