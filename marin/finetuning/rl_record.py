@@ -71,9 +71,12 @@ class RlRecord:
         timing = {"step_time": round(seconds, 6), "data_wait": 0.0}
         self.writer.append("step", step=step, tokens=tokens, **timing, **figures, **more)
         self._mirrors.log("train", step, {**figures, **more})
+        # An advantage is a reward less the mean of its question's: where they are all alike there is no gradient.
+        teaches = any(rollout.reward != group[0].reward for group in groups for rollout in group)
+        note = "" if teaches else "  (teaches nothing: the samples of each question have one reward)"
         print(
             f"step {step + 1}/{self._num_steps}  reward {reward:.3f}  {more['mean_length']:.0f} tokens a sample"
-            f"  {seconds:.1f} s",
+            f"  {seconds:.1f} s{note}",
             flush=True,
         )
 

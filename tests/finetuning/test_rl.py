@@ -1,6 +1,7 @@
 """Reinforcement learning on a tiny model: it learns what is rewarded, and an interrupted run goes on to the same weights."""
 
 import dataclasses
+import itertools
 import json
 
 import jax
@@ -71,6 +72,16 @@ def test_rl_learns_what_is_rewarded_and_leaves_a_run_that_opens(base, odd_answer
     note = json.loads((tmp_path / "run" / "origin.json").read_text())
     assert note["optimizer"]["learning_rate"] == 0.01
     assert Origin.open(tmp_path / "run").optimizer == Origin.open(base.run).optimizer
+
+
+def test_step_whose_samples_have_one_reward_is_said_to_teach_nothing(base, odd_answers, tmp_path, monkeypatch, capsys):
+    answers = itertools.count()
+    task = ChatTask("Late", 0.0, QUESTIONS * 2, lambda question, reply: next(answers) >= 32 + 4)
+    monkeypatch.setattr(rl, "rl_task", lambda *args, **kwargs: (task, task))
+    train_rl(config_for(base, tmp_path / "run", eval_every=-1))
+    first, second = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")][:2]
+    assert "reward 0.000" in first and first.endswith("(teaches nothing: the samples of each question have one reward)")
+    assert "reward 0.875" in second and "teaches" not in second
 
 
 class Killed(Exception):
