@@ -447,6 +447,7 @@ def test_a_message_that_is_refused_can_be_changed(browser, served):
         _send(page, "zq " * 9000)
         said = "room for 8,192, the answer among them. Write less, lower the longest answer in the settings, or begin a new chat."
         page.get_by_role("alert").get_by_text(said).wait_for()
+        assert page.get_by_role("alert").inner_text().startswith("The prompt has ")
         assert page.locator(".message").count() == 0
         assert page.get_by_label("Message").input_value() == ("zq " * 9000).strip()
 

@@ -271,7 +271,7 @@ async function answer(replaced = null) {
     const isAbort = error.name === "AbortError";
     status.textContent = isAbort ? "Stopped." : "";
     if (!isAbort && chat === conversation) {
-      problem.textContent = error instanceof TypeError ? "The server cannot be reached. Retry when it runs." : error.message;
+      problem.textContent = error instanceof TypeError ? "The server cannot be reached. Retry when it runs." : sentence(error.message);
       if (error.isRefusal && !replaced) takeBack();
     }
   }
@@ -289,6 +289,8 @@ async function answer(replaced = null) {
   if (running === stopper) running = null;
   setRunning(false);
 }
+
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1); // what the server says begins as its log's lines do
 
 // A message that the server will never take goes back to where it can be changed.
 function takeBack() {
