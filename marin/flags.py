@@ -1,8 +1,11 @@
 """How commands read their flags."""
 
 import argparse
+import difflib
 import re
+import sys
 import textwrap
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from marin.errors import ConfigError
@@ -16,9 +19,43 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"formatter_class": HelpFormatter} | settings)
+        self._given: list[str] = []
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        self._given = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(self._given, namespace)
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; --help lists the flags")
+        raise ConfigError(f"{self._unknown_flag() or message}; --help lists the flags")
+
+    def _unknown_flag(self) -> str | None:
+        """The first flag that nothing here takes. What follows it is read as something else, so it is the mistake to name."""
+        known = self._flags()
+        for word in self._given:
+            if word == "--" or self._takes_rest(word):
+                break
+            flag = word.partition("=")[0]
+            if flag.startswith("--") and not any(name.startswith(flag) for name in known):
+                close = difflib.get_close_matches(flag, known, n=1)
+                return f"there is no flag `{flag}`" + (f", but there is `{close[0]}`" if close else "")
+        return None
+
+    def _verbs(self) -> dict[str, "Parser"]:
+        return {
+            name: verb
+            for action in self._actions
+            if isinstance(action, argparse._SubParsersAction)
+            for name, verb in action.choices.items()
+        }
+
+    def _flags(self) -> list[str]:
+        """Those of this parser and of its verbs."""
+        return [*self._option_string_actions, *(flag for verb in self._verbs().values() for flag in verb._flags())]
+
+    def _takes_rest(self, word: str) -> bool:
+        """Whether what follows a word is not read here but passed on: after a verb that does so, and anywhere in such a one."""
+        parser = self._verbs().get(word, self)
+        return any(action.nargs == argparse.REMAINDER for action in parser._actions)
 
 
 class HelpFormatter(argparse.HelpFormatter):

@@ -55,6 +55,23 @@ def test_wrong_flags_end_in_one_line(arguments: list[str], marin: Marin) -> None
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("leaderboard --resultsdir runs --output site", "no flag `--resultsdir`, but there is `--results-dir`"),
+        ("leaderboard --xyzzy=1", "no flag `--xyzzy`;"),
+        ("models publish DIR a/b --dryrun", "no flag `--dryrun`, but there is `--dry-run`"),
+        ("datashop --prot 1", "no flag `--prot`, but there is `--port`"),
+        ("leaderboard biuld --output site", "invalid choice: 'biuld'"),
+        ("datashop run --help-me", "the following arguments are required"),  # flags after `run` are the experiment's
+    ],
+)
+def test_misspelt_flag_is_named_with_the_closest_one_and_not_what_follows_it(
+    typed: str, said: str, marin: Marin
+) -> None:
+    assert said in marin(*typed.split()).stderr
+
+
 @pytest.mark.parametrize("statement", ["import marin", "import marin.cli.main as m; m.dispatch(['--help'])"])
 def test_start_imports_no_heavy_package_and_takes_under_300_ms(statement: str) -> None:
     heavy = (
