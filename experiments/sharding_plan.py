@@ -46,8 +46,9 @@ def main(
         help="plan for so many devices in place of the config's; training takes those of the config",
     )
     parser.add_argument(
-        "--price_per_chip_hour", "--price-per-chip-hour", type=float, help="what an hour of one chip costs"
-    )
+        "--price_per_chip_hour", "--price-per-chip-hour", type=float, metavar="PRICE",
+        help="what an hour of one chip costs",
+    )  # fmt: skip
     parser.add_argument("--train", action="store_true", help="train; further flags are the executor's")
     with clean_exit():
         args, others = parser.parse_known_args(arguments)

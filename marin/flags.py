@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from marin.errors import ConfigError
+from marin.main_module import command_of_main
 
 _SHOWN = re.compile(r" +\S.*? {2,}(?=\S)")  # of an indented line: what it shows, and the gap before what explains it
 _LEAST_WIDTH = 24
@@ -18,7 +19,9 @@ class Parser(argparse.ArgumentParser):
     """A parser whose complaints are errors as all others: one line that says what to do next, and exit status 2."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"formatter_class": HelpFormatter} | settings)
+        # By default argparse names the script's file, which cannot be run as it asks people to.
+        defaults: dict[str, Any] = {"formatter_class": HelpFormatter, "prog": command_of_main()}
+        super().__init__(**defaults | settings)
         self._given: list[str] = []
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
@@ -64,6 +67,9 @@ class HelpFormatter(argparse.HelpFormatter):
     Where an indented line has something shown, a gap, and what explains it, the explanation goes on below its beginning.
     """
 
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return _filled(" ".join(text.split()), width, "", "").splitlines()
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines: list[tuple[str, str]] = []  # what each begins with, and the words that are broken to the width
         for line in text.strip().splitlines():
@@ -77,6 +83,12 @@ class HelpFormatter(argparse.HelpFormatter):
             else:
                 lines.append((begin, words))
         return "".join(f"{_broken(begin, words, width)}\n" for begin, words in lines)
+
+
+def described(text: str) -> str:
+    """A description as `--help` shows it, for parsers that are not ours."""
+    formatter = HelpFormatter(prog="")
+    return formatter._fill_text(text, formatter._width, "").rstrip("\n")
 
 
 def _broken(begin: str, words: str, width: int) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from marin.errors import ConfigError
 from marin.flags import Parser
-from marin.main_module import command_of_main
 
 RUNNERS = ("local", "ray")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -61,7 +60,7 @@ def parse_flags(arguments: Sequence[str], description: str | None = None) -> Exe
     Raises:
         ConfigError: an unknown flag, or a value that a flag does not take.
     """
-    parser = Parser(prog=command_of_main(), description=description, allow_abbrev=False)
+    parser = Parser(usage="%(prog)s [FLAGS]", description=description, allow_abbrev=False)
     default_of = {field.name: field.default for field in dataclasses.fields(ExecutorMainConfig)}
 
     def add(name: str, help_text: str, **options: object) -> None:
@@ -70,7 +69,7 @@ def parse_flags(arguments: Sequence[str], description: str | None = None) -> Exe
 
     boolean = {"nargs": "?", "const": True, "type": _parse_boolean, "metavar": "BOOL"}
     add("prefix", "directory or URL below which outputs lie (default: $MARIN_PREFIX, then local_store)")
-    add("executor_info_base_path", "where the record of the run goes (default: PREFIX/experiments)")
+    add("executor_info_base_path", "where the record of the run goes (default: PREFIX/experiments)", metavar="PATH")
     add("dry_run", "say what would be done, and write nothing", **boolean)
     add("force_run_failed", "run steps again that failed in an earlier run (default: true)", **boolean)
     add(

@@ -280,4 +280,4 @@ def test_help_names_the_command_as_it_was_typed(tmp_path: pathlib.Path, typed: l
         cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(pathlib.Path.cwd())}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"usage: python {' '.join(typed)} [-h]")
+    assert done.stdout.startswith(f"usage: python {' '.join(typed)} [FLAGS]\n\n")
