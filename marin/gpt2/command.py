@@ -1,6 +1,8 @@
 """What the commands in `scripts/` share: flags, W&B, and how they end: one message for a mistake, the usual exit statuses."""
 
+import contextlib
 import dataclasses
+import io
 import math
 import os
 import sys
@@ -8,7 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from marin.errors import ConfigError, clean_exit
+from marin.flags import described
 from marin.main_module import module_of
+
+_DESCRIPTION = "DESCRIPTION"
+"""Stands where the description of a command goes."""
 
 NO_LOGGING = "dummy"
 """The `--run` that is not logged on W&B."""
@@ -27,7 +33,22 @@ def parse_flags(kind: type[Flags], description: str | None, arguments: Sequence[
     if given[:1] == ["--"]:
         given = given[1:]
     # By default tyro names the script's file, which cannot be run as it asks people to.
-    return tyro.cli(kind, args=given, description=description, prog=f"python -m {module_of(kind)}")
+    prog = f"python -m {module_of(kind)}"
+    shown = _Kept()
+    try:
+        with contextlib.redirect_stdout(shown):
+            return tyro.cli(kind, args=given, description=_DESCRIPTION, prog=prog)
+    finally:
+        # Tyro would make each paragraph one line, however wide, and put two blank lines before what is indented.
+        print(shown.getvalue().replace(_DESCRIPTION, described(description or "")), end="")
+
+
+class _Kept(io.StringIO):
+    """Keeps what is printed, in colours where standard output has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.isatty = sys.stdout.isatty  # type: ignore[method-assign]
 
 
 def check_numbers(flags: Any, above_zero: Iterable[str] = (), or_minus_one: Iterable[str] = ()) -> None:
