@@ -60,10 +60,14 @@ class Graph:
         self._by_path: dict[str, Node] = {}
         if isinstance(steps, ExecutorStep):
             raise ConfigError(f"the steps are one step, `{steps.name}`: pass a list of steps, as in steps=[step]")
+        if not isinstance(steps, Iterable):
+            raise ConfigError(f"{type(steps).__name__} is no list of steps: pass a list of steps, as in steps=[step]")
         targets = list(steps)
         for step in targets:
             if not isinstance(step, ExecutorStep):
-                raise ConfigError(f"{step!r} is no ExecutorStep: pass a list of steps")
+                is_list = isinstance(step, Sequence) and not isinstance(step, str)
+                advice = "put a `*` before it, as in steps=[*first, *second]" if is_list else "pass a list of steps"
+                raise ConfigError(f"a {type(step).__name__} stands among the steps, no ExecutorStep: {advice}")
             self._add_with_inputs(step)
         self.targets = list(dict.fromkeys(self.node(step) for step in targets))
         self.nodes = self.with_dependencies(self.targets)

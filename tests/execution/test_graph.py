@@ -95,6 +95,10 @@ def test_graph_with_a_circle_is_refused() -> None:
 def test_graph_of_something_else_than_steps_is_refused() -> None:
     with pytest.raises(ConfigError, match="no ExecutorStep"):
         Graph(["a"], "/p")  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match=r"^a list stands among the steps.*steps=\[\*first, \*second\]$"):
+        Graph([[ExecutorStep("a", work, 1)]], "/p")  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match="int is no list of steps: pass a list"):
+        Graph(1, "/p")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"one step, `a`: pass a list"):
         Graph(ExecutorStep("a", work, 1), "/p")  # type: ignore[arg-type]
 
