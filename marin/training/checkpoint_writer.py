@@ -13,6 +13,7 @@ only one process, or one set of processes of `jax.distributed`, writes to a run.
 import functools
 import logging
 import os
+import re
 import shutil
 import sys
 import threading
@@ -34,6 +35,7 @@ from marin.training.checkpoint import STATE, Checkpoint, flatten, list_checkpoin
 from marin.training.checkpoint_manifest import Layout, Manifest
 
 _HIDDEN = ".saving-"
+_OS_ERROR = re.compile(r"os_error_code='(\d+)'")
 
 
 class CheckpointWriter:
@@ -191,9 +193,15 @@ class CheckpointWriter:
 
     def _explained(self, step: int, error: Exception) -> CheckpointError:
         return CheckpointError(
-            f"the checkpoint of step {step} could not be written to {usual_path(str(self._directory))} ({error}): free some"
-            " space there, then run the same command again; it continues from the checkpoint before"
+            f"the checkpoint of step {step} could not be written to {usual_path(str(self._directory))} ({_reason(error)}): free"
+            " some space there, then run the same command again; it continues from the checkpoint before"
         )
+
+
+def _reason(error: Exception) -> str:
+    """What the operating system said. TensorStore wraps it into the paths of its temporary files."""
+    number = _OS_ERROR.search(str(error))
+    return os.strerror(int(number[1])) if number else str(error)
 
 
 @functools.cache
