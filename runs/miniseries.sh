@@ -8,6 +8,7 @@
 # shellcheck disable=SC2086  # flags are several words
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source runs/no_arguments.sh
 source runs/setup.sh
 
 SERIES_NAME="${SERIES_NAME:-series}"

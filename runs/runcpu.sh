@@ -13,6 +13,7 @@
 #   WANDB_RUN              name of the run on W&B (default: dummy, which logs nothing)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source runs/no_arguments.sh
 
 export MARIN_BASE_DIR="${MARIN_BASE_DIR:-${NANOCHAT_BASE_DIR:-$HOME/.cache/marin/runcpu}}"
 PYTHON="${PYTHON:-$([ -x .venv/bin/python ] && echo .venv/bin/python || echo python3)}"

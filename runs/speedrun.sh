@@ -14,6 +14,7 @@
 # shellcheck disable=SC2086  # flags are several words
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source runs/no_arguments.sh
 source runs/setup.sh
 
 DEPTH="${DEPTH:-26}"
