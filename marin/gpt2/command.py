@@ -5,11 +5,12 @@ import dataclasses
 import io
 import math
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from marin.errors import ConfigError, clean_exit
+from marin.errors import ConfigError, clean_exit, send_nowhere
 from marin.flags import described
 from marin.main_module import module_of
 
@@ -94,12 +95,17 @@ def keep_off_wandb_unless_named(asked: str) -> None:
 
 
 def run_command(main: Callable[[], None]) -> None:
-    """Runs a script's `main`; errors that a person can act on become one message and exit status 2."""
+    """Runs a script's `main`; errors that a person can act on become one message and exit status 2.
+
+    Where the reader of its output has left (`... | head`) it ends in silence, as a program that SIGPIPE ends: its work is not done,
+    and a pipeline must not go on to what needs it.
+    """
     with clean_exit():
         try:
             try:
                 main()
             finally:
                 sys.stdout.flush()
-        except BrokenPipeError:  # the reader (`... | head`) has seen enough; else Python's last flush would fail too
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except BrokenPipeError:
+            send_nowhere(sys.stdout)  # else Python's last flush would fail too
+            raise SystemExit(128 + signal.SIGPIPE) from None

@@ -1,7 +1,9 @@
 """Every flag that the contest's guide and its reference name, with its default, and that those of base_train do what they say."""
 
 import importlib
+import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -275,3 +277,27 @@ def test_script_says_how_it_is_run_and_not_where_it_lies(given, said, plain_envi
     environment = plain_environment | {"COLUMNS": "200"}
     done = subprocess.run(command, capture_output=True, text=True, cwd=repository, env=environment, timeout=120)
     assert said in done.stdout + done.stderr and str(repository) not in done.stdout + done.stderr
+
+
+def test_script_whose_reader_has_left_ends_in_silence_and_not_as_done(plain_environment, repository, tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "scripts.report", "reset", "--base-dir", str(tmp_path)]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, cwd=repository, env=plain_environment)
+    os.close(writer)
+    assert done.stderr == b"" and done.returncode == 128 + signal.SIGPIPE
+
+
+@pytest.mark.parametrize("name", ["runcpu", "speedrun", "miniseries", "scaling_laws"])
+@pytest.mark.parametrize(("given", "status"), [("--help", 0), ("-h", 0), ("--depth=4", 2)])
+def test_pipeline_that_is_asked_for_help_or_given_a_flag_says_so_and_runs_nothing(
+    name, given, status, plain_environment, repository, tmp_path
+):
+    environment = plain_environment | {"PYTHON": "false", "HOME": str(tmp_path)}
+    command = ["bash", f"{repository}/runs/{name}.sh", given]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=60)
+    assert done.returncode == status
+    if status == 0:
+        assert f"bash runs/{name}.sh " in done.stdout and done.stderr == "" and "shellcheck" not in done.stdout
+    else:
+        assert "`--depth=4` is not taken" in done.stderr and f"`bash runs/{name}.sh --help`" in done.stderr
