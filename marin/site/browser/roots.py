@@ -90,7 +90,7 @@ def make_roots(folders: Sequence[str]) -> tuple[Root, ...]:
         if not os.path.isdir(path):
             what = "is a file, not a folder" if os.path.exists(path) else "is not there"
             raise ConfigError(
-                f"{folder} {what}: run an experiment first, or name a folder with --prefix DIR (or --root DIR)"
+                f"{folder} {what}: run an experiment first, or name a folder that is there with --prefix DIR"
             )
         if not os.access(path, os.R_OK | os.X_OK):
             raise ConfigError(f"{folder} cannot be read: change its permissions, or name another folder")
