@@ -199,7 +199,19 @@ start_speedrun() {
   fi
 }
 
+usage() { # how this file begins
+  awk 'NR > 1 && !/^#/ { exit } NR > 1 { sub(/^# ?/, ""); print }' "${BASH_SOURCE[0]}"
+}
+
 main() {
+  case "${1:-}" in
+    "") ;;
+    -h | --help)
+      usage
+      return 0
+      ;;
+    *) die "\`$1\` is not taken: settings are variables such as SUBMISSION_NAME=my_idea, which \`--help\` lists" ;;
+  esac
   have git || die "git is needed: install it, then run this again"
   step "Clone"
   enter_clone

@@ -89,6 +89,17 @@ def test_setup_piped_clones_installs_and_starts_the_speedrun(
     assert not (tmp_path / "work" / "marin" / ".env").exists()
 
 
+@pytest.mark.parametrize(("given", "status"), [("--help", 0), ("my_idea", 2)])
+def test_setup_that_is_asked_for_help_or_given_a_name_says_so_and_does_nothing(
+    given: str, status: int, tmp_path: pathlib.Path, environment: dict[str, str]
+) -> None:
+    done = subprocess.run(
+        ["bash", SCRIPT, given], cwd=tmp_path / "work", env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == status and list((tmp_path / "work").iterdir()) == []
+    assert "SUBMISSION_NAME" in (done.stderr if status else done.stdout)
+
+
 def test_setup_again_keeps_everything_and_succeeds(tmp_path: pathlib.Path, environment: dict[str, str]) -> None:
     _run(environment, tmp_path / "work", SUBMISSION_NAME="idea")
     made = tmp_path / "work" / "marin" / "experiments" / "speedrun" / "idea" / "main.py"
