@@ -52,7 +52,9 @@ def import_ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise ConfigError("Ray is not installed: `uv pip install 'marin[ray]'`, or use `--runner local`") from None
+        raise ConfigError(
+            "Ray is not installed: run `uv pip install 'marin[ray]'`, or run the experiment on this machine without it"
+        ) from None
     return ray
 
 
