@@ -191,7 +191,7 @@ def _show_places(placed: "list[Placed]") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from marin.speedrun.pull_request import one_line, statistics_of, why_unranked
+    from marin.speedrun.pull_request import cost_text, one_line, statistics_of, why_unranked
 
     console = Console(highlight=False)
     for item in placed:
@@ -210,7 +210,7 @@ def _show_places(placed: "list[Placed]") -> None:
             quality, cost = entry.values[track.metric], entry.values[track.cost]
             cells = [
                 "" if entry.rank is None else str(entry.rank), one_line(entry.name), one_line(entry.author),
-                "unknown" if quality is None else f"{quality:.4f}", "unknown" if cost is None else f"{cost:.3e}",
+                "unknown" if quality is None else f"{quality:.4f}", cost_text(track, cost),
                 "yes" if entry.on_frontier else "",
             ]  # fmt: skip
             style = "bold" if entry is item.entry else ""

@@ -11,7 +11,7 @@ from marin.speedrun.entries import Entry
 from marin.speedrun.results import RunInfo
 from marin.speedrun.run_info_text import run_info_text
 from marin.speedrun.submitting import Placed
-from marin.speedrun.tracks import METRICS
+from marin.speedrun.tracks import METRICS, Track
 from marin.speedrun.verdict import Verdict
 
 _LONGEST_TITLE = 100
@@ -111,9 +111,16 @@ def entry_cells(item: Placed, entry: Entry) -> list[str]:
         "" if entry.rank is None else str(entry.rank),
         markdown_text(one_line(entry.name)),
         "unknown" if quality is None else f"{quality:.4f}",
-        "unknown" if cost is None else f"{cost:.3e}",
+        cost_text(track, cost),
         "yes" if entry.on_frontier else "",
     ]
+
+
+def cost_text(track: Track, cost: float | None) -> str:
+    """Seconds where a track's cost is time, else FLOPs."""
+    if cost is None:
+        return "unknown"
+    return f"{cost:,.1f} s" if track.cost == "training_time" else f"{cost:.3e}"
 
 
 def _metrics(runs: Sequence[tuple[RunInfo, Verdict]]) -> str:

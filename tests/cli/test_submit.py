@@ -20,8 +20,9 @@ from marin.errors import ConfigError, ResultsError
 from marin.execution.redaction import redact, secrets_in
 from marin.speedrun import signers, submitting
 from marin.speedrun.evaluation_record import EvaluationRecord
-from marin.speedrun.pull_request import body, fenced, markdown_text
+from marin.speedrun.pull_request import body, cost_text, fenced, markdown_text
 from marin.speedrun.results import Author, dump_results, load_results
+from marin.speedrun.tracks import TRACKS
 from marin.speedrun.verdict import Verdict
 from marin.speedrun.verification import verify_submission
 
@@ -121,6 +122,14 @@ def test_submit_gathers_checks_places_and_writes_the_pull_request(place: Place, 
         assert part in body
     assert f"{info.evaluation.bits_per_byte:.4f}" in body and f"{info.training_hardware_flops:.3e}" in body
     assert "**" in body  # the own row among its neighbours
+
+
+def test_cost_is_seconds_where_the_track_counts_time_and_flops_elsewhere():
+    of = {track.key: track for track in TRACKS}
+    assert cost_text(of["cpu-10-minutes"], 185.44) == "185.4 s"
+    assert cost_text(of["time-to-gpt2"], 5940) == "5,940.0 s"
+    assert cost_text(of["fineweb-edu"], 5940e12) == "5.940e+15"
+    assert cost_text(of["single-gpu"], None) == "unknown"
 
 
 def test_submit_takes_the_newest_run_of_each_name_and_says_which_it_left(place: Place, capsys):
