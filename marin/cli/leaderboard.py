@@ -72,8 +72,8 @@ def _build(args: argparse.Namespace) -> None:
         raise ConfigError(f"{signers}: no such file: give an ALLOWED SIGNERS file as ssh-keygen(1) describes it")
     with files.placed_by("--output"):
         summary = build_site(args.results_dir, args.rows, args.output, cache=args.cache, allowed_signers=signers)
-    tracks = ", ".join(summary.tracks) or "no track yet"
-    print(f"{summary.num_runs} run{'s' if summary.num_runs != 1 else ''} on {tracks}")
+    tracks = f" on {', '.join(summary.tracks)}" if summary.tracks else ""
+    print(f"{summary.num_runs or 'no'} run{'s' if summary.num_runs != 1 else ''}{tracks}")
     if summary.num_held:
         print(f"{summary.num_held} listed without a rank: their pages say why")
     if summary.num_unreadable:

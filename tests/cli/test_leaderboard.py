@@ -60,3 +60,10 @@ def test_place_that_cannot_be_written_is_refused_with_the_flag_that_named_it(tmp
     write_results(tmp_path / "runs" / "one" / "speedrun_results.json", run_info())
     with pytest.raises(StorageError, match=rf"{tmp_path}/file/.* choose another {flag}$"):
         _build(tmp_path, site, "--cache", str(tmp_path / cache))
+
+
+def test_build_of_nothing_readable_says_that_there_are_no_runs_and_where_the_reasons_are(tmp_path, capsys):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "speedrun_results.json").write_text("{")
+    _build(tmp_path, "site")
+    assert capsys.readouterr().out.startswith("no runs\n1 could not be read: listed in unreadable.html")
