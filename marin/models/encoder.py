@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from marin.errors import ConfigError
-from marin.models.lm import count_parameters
+from marin.models.lm import count_parameters, shapes_of
 from marin.nn import (
     ACTIVATIONS,
     Embedding,
@@ -81,7 +81,7 @@ class EncoderModelConfig:
         return float(self.num_layers * (2 * block + 4 * self.hidden_dim * context_length))
 
     def total_trainable_params(self, vocab_size: int) -> int:
-        return count_parameters(eqx.filter_eval_shape(lambda: self.build(vocab_size, key=jax.random.key(0))))
+        return count_parameters(shapes_of(self, vocab_size))
 
 
 class SelfAttention(eqx.Module):

@@ -27,6 +27,7 @@ from marin.models.encoder_layout import (
 )
 from marin.models.hf_files import CONFIG_FILE, Weight, WeightFolder, json_bytes, read_json, write_folder
 from marin.models.hf_layout import parameters_of
+from marin.models.lm import shapes_of
 
 _FIRST = "embeddings.word_embeddings.weight"
 # Old BERT checkpoints have TensorFlow's names for the weights of their normalizations.
@@ -46,7 +47,7 @@ def load_encoder(folder: str | Path) -> tuple[EncoderModelConfig, Encoder]:
     weights = WeightFolder.open(folder, is_beside)
     prefix = _prefix(weights)
     vocab_size = weights.shapes[prefix + _FIRST][0]
-    shapes = eqx.filter_eval_shape(lambda: config.build(vocab_size, key=jax.random.key(0)))
+    shapes = shapes_of(config, vocab_size)
     kind, used = layout_of(config), set[str]()
 
     def value(parameter: str, shape: tuple[int, ...]) -> jax.Array:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from marin.errors import ConfigError
-from marin.models.lm import count_parameters
+from marin.models.lm import count_parameters, shapes_of
 from marin.nn import Embedding, Linear, RotaryConfig, apply_rotary, attention, rotary_angles
 from marin.nn.remat import check_recomputation, recomputing
 from marin.number_checks import check_whole
@@ -118,7 +118,7 @@ class GptConfig:
 
     def flops_per_token(self, vocab_size: int, context_length: int) -> float:
         """Forward FLOPs: 2 for each weight of a matrix, and attention in full over each layer's window."""
-        shapes = eqx.filter_eval_shape(lambda: self.build(vocab_size, key=jax.random.key(0)))
+        shapes = shapes_of(self, vocab_size)
         matrices = count_parameters(shapes.blocks) + count_parameters(shapes.lm_head)
         if shapes.smear_gate_I is not None:
             matrices += shapes.smear_gate_I.size
@@ -126,7 +126,7 @@ class GptConfig:
         return 2 * matrices + 4 * self.num_heads * self.head_dim * sum(spans)
 
     def total_trainable_params(self, vocab_size: int) -> int:
-        return count_parameters(eqx.filter_eval_shape(lambda: self.build(vocab_size, key=jax.random.key(0))))
+        return count_parameters(shapes_of(self, vocab_size))
 
 
 class GptAttention(eqx.Module):

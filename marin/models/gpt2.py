@@ -20,7 +20,7 @@ from marin.errors import CheckpointError, ConfigError
 from marin.models.flops import lm_flops_per_token
 from marin.models.hf_files import CONFIG_FILE, WeightFolder, read_json
 from marin.models.hf_layout import parameters_of
-from marin.models.lm import count_parameters
+from marin.models.lm import count_parameters, shapes_of
 from marin.nn import ACTIVATIONS, Embedding, LayerNorm, Linear, attention
 from marin.number_checks import check_whole
 
@@ -81,7 +81,7 @@ class Gpt2Config:
         )
 
     def total_trainable_params(self, vocab_size: int) -> int:
-        return count_parameters(eqx.filter_eval_shape(lambda: self.build(vocab_size, key=jax.random.key(0))))
+        return count_parameters(shapes_of(self, vocab_size))
 
 
 class Gpt2Block(eqx.Module):
@@ -238,7 +238,7 @@ def load_gpt2(folder: str | Path) -> tuple[Gpt2Config, Gpt2]:
     config, vocab_size = gpt2_config(hf, where), hf.get("vocab_size")
     if not isinstance(vocab_size, int) or vocab_size < 1:
         raise CheckpointError(f"{where} says `vocab_size` {vocab_size!r}: expected a whole number of at least 1")
-    shapes = eqx.filter_eval_shape(lambda: config.build(vocab_size, key=jax.random.key(0)))
+    shapes = shapes_of(config, vocab_size)
     weights = WeightFolder.open(Path(folder))
     # Some checkpoints hold the transformer alone, others a language model that has one.
     prefix = "transformer." if "transformer.wte.weight" in weights.shapes else ""

@@ -20,6 +20,7 @@ from marin.models.hf_config import CANNOT, llama_config_of, to_hf_config
 from marin.models.hf_files import CONFIG_FILE, MAX_SHARD_BYTES, Weight, json_bytes, refuse_occupied, write_folder
 from marin.models.hf_layout import parameters_of, place_of
 from marin.models.llama import LlamaModel
+from marin.models.lm import shapes_of
 from marin.storage import files
 
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
@@ -99,7 +100,7 @@ def _check_parameters(parameters: Mapping[str, Any], config: Any) -> None:
         raise ConfigError(f"the model has no parameter `{_EMBEDDING}`, so it has not LlamaModel's structure: {CANNOT}")
     to_hf_config(config, 1)  # first what the config says: its names tell more than those of parameters
     llama, vocab_size = llama_config_of(config), int(parameters[_EMBEDDING].shape[0])
-    expected = parameters_of(eqx.filter_eval_shape(lambda: llama.build(vocab_size, key=jax.random.key(0))))
+    expected = parameters_of(shapes_of(llama, vocab_size))
     for name, array in parameters.items():
         if name not in expected:
             raise ConfigError(f"the parameter `{name}` has no place in Hugging Face's Llama layout: {CANNOT}")
@@ -122,7 +123,7 @@ def _check_computes_the_same(model: Any, config: Any) -> None:
     llama = llama_config_of(config)
     parameters = parameters_of(model)
     vocab_size = int(parameters[_EMBEDDING].shape[0])
-    shapes = eqx.filter_eval_shape(lambda: llama.build(vocab_size, key=jax.random.key(0)))
+    shapes = shapes_of(llama, vocab_size)
     twin = jax.tree.unflatten(jax.tree.structure(shapes), [parameters[name] for name in parameters_of(shapes)])
     # On the host, so that the program may run on the devices of several processes.
     tokens_BT = np.random.default_rng(0).integers(0, vocab_size, (1, min(_COMPARED_TOKENS, llama.seq_len)), np.int32)

@@ -21,6 +21,7 @@ from marin.models.hf_config import differences, from_hf_config
 from marin.models.hf_files import CONFIG_FILE, RECORD_FILE, WeightFolder, read_json
 from marin.models.hf_layout import is_derived, parameters_of, place_of
 from marin.models.llama import LlamaConfig, LlamaModel
+from marin.models.lm import shapes_of
 
 Model = TypeVar("Model")
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -55,7 +56,7 @@ def load_hf_model(folder: str | Path) -> tuple[LlamaConfig, LlamaModel]:
     vocab_size = hf.get("vocab_size")
     if not isinstance(vocab_size, int) or vocab_size < 1:
         raise CheckpointError(f"{where} says `vocab_size` {vocab_size!r}: expected a whole number of at least 1")
-    shapes = eqx.filter_eval_shape(lambda: config.build(vocab_size, key=jax.random.key(0)))
+    shapes = shapes_of(config, vocab_size)
     return config, _filled(shapes, WeightFolder.open(Path(folder)), tied=config.tie_word_embeddings, partial=False)
 
 

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from marin.errors import ConfigError
 from marin.models.flops import lm_flops_per_token
+from marin.models.lm import count_parameters, shapes_of
 from marin.nn import (
     ACTIVATIONS,
     AttentionBackend,
@@ -106,10 +107,7 @@ class LlamaConfig:
 
     def total_trainable_params(self, vocab_size: int) -> int:
         """Counted from the shapes that `build` makes, so it holds whatever the options."""
-        from marin.models.lm import count_parameters
-
-        shapes = eqx.filter_eval_shape(lambda: self.build(vocab_size, key=jax.random.key(0)))
-        return count_parameters(shapes)
+        return count_parameters(shapes_of(self, vocab_size))
 
 
 class LlamaAttention(eqx.Module):

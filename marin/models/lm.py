@@ -11,7 +11,7 @@ which training calls in place of `activations`. The losses are float scalars, me
 to its own and reports each by its name (the balance of experts, the prediction of further tokens). Scoring never sees them.
 """
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -61,8 +61,13 @@ class LmConfig(Protocol):
         ...
 
 
+def shapes_of(config: Any, vocab_size: int) -> Any:
+    """The model that `config` builds, with shapes in place of arrays; nothing is computed."""
+    return eqx.filter_eval_shape(lambda: config.build(vocab_size, key=jax.random.key(0)))
+
+
 def count_parameters(model: object) -> int:
-    """Elements of all arrays in a model, or in the shapes that `eqx.filter_eval_shape` gives."""
+    """Elements of all arrays in a model, or in the shapes that `shapes_of` gives."""
     leaves = jax.tree.leaves(
         eqx.filter(model, lambda leaf: eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct))
     )

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from marin.models.lm import LmConfig
+from marin.models.lm import LmConfig, shapes_of
 from marin.optim.sophia import with_seed
 from marin.parallel.sharding import state_shardings
 from marin.training.state import TrainState, init_state
@@ -19,8 +19,7 @@ def is_shape(leaf: object) -> bool:
 
 def parameter_shapes(model: LmConfig, vocab_size: int) -> Any:
     """The parameters of a model as shapes; nothing is computed."""
-    built = eqx.filter_eval_shape(lambda: model.build(vocab_size, key=jax.random.key(0)))
-    return eqx.filter(built, is_shape)
+    return eqx.filter(shapes_of(model, vocab_size), is_shape)
 
 
 def state_shapes(

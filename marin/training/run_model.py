@@ -20,6 +20,7 @@ from marin.models.described import config_of_class
 from marin.models.hf_config import config_from_json
 from marin.models.hf_files import CONFIG_FILE, read_json
 from marin.models.hf_import import load_hf_model as load_hf_weights
+from marin.models.lm import shapes_of
 from marin.nn.precision import Precision
 from marin.tracking.run_record import RUN_FILE, require_fields
 from marin.training import checkpoint as checkpoints
@@ -85,7 +86,7 @@ def load_run_model(path: str | Path, *, step: int | None = None, tokenizer: str 
     if tokenizer is None:
         check_tokenizer_of_run(opened, info, run)
     vocab_size = int(info["config"].get("vocab_size") or opened.vocab_size)
-    shapes = eqx.filter_eval_shape(lambda: config.build(vocab_size, key=jax.random.key(0)))
+    shapes = shapes_of(config, vocab_size)
     model = _restored(found, shapes)
     return RunModel(model, opened, config, found.step, found, info)
 

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 from jax.extend import core
 
 from marin.data.rows import Batch
+from marin.models.lm import shapes_of
 from marin.nn.attention_counting import Keys, counting_attention
 from marin.training.state import StepConfig, loss_of_rows, training_activations
 
@@ -164,7 +165,7 @@ def constants_of(program: Any) -> list[Any]:
 
 def _shapes(model_config: Any, vocab_size: int) -> tuple[Any, Any]:
     """The model's arrays as shapes, and the rest of it."""
-    shapes = eqx.filter_eval_shape(lambda: model_config.build(vocab_size, key=jax.random.key(0)))
+    shapes = shapes_of(model_config, vocab_size)
     return eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
 
 
