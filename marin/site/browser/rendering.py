@@ -14,21 +14,29 @@ from marin.site import pages, wording
 from marin.site.browser import shown
 
 _HERE = pathlib.Path(__file__).parent
+TEMPLATES = _HERE / "templates"
+_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 _LARGEST = 10**15
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
+def environment_of(*folders: pathlib.Path) -> jinja2.Environment:
+    """The template engine for templates of these folders, with the filters and functions of the data browser."""
     names = ("name", "path", "line", "content", "size", "clock", "ago", "number")
     filters = {f"show_{name}": getattr(shown, name) for name in names}
-    environment = pages.environment(_HERE / "templates", filters | {"duration": wording.duration})
+    environment = pages.environment(folders, filters | {"duration": wording.duration})
     environment.globals["with_query"] = with_query
     return environment
 
 
 def page(template: str, status: int = 200, **values: Any) -> HTMLResponse:
     """A page from a template of this package."""
-    html = _environment().get_template(template).render(**values)
+    return page_of(environment_of(TEMPLATES), template, status, values)
+
+
+def page_of(environment: jinja2.Environment, template: str, status: int, values: Mapping[str, Any]) -> HTMLResponse:
+    """A page from a template of `environment`."""
+    html = environment.get_template(template).render(values)
     # Half of a surrogate pair, which JSON and file names can hold, has no UTF-8; as a reference it shows as U+FFFD.
     return HTMLResponse(html.encode("utf-8", "xmlcharrefreplace"), status)
 
@@ -53,6 +61,9 @@ def number_of(request: Request, name: str, otherwise: int) -> int:
 @functools.cache
 def static_files() -> Mapping[str, tuple[bytes, str]]:
     """Styles, script and icon: name -> (content, media type)."""
-    types = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
-    own = {path.name: (path.read_bytes(), types[path.suffix]) for path in (_HERE / "static").iterdir()}
-    return own | {"base.css": (pages.static_text("base.css").encode(), types[".css"])}
+    return files_of(_HERE / "static") | {"base.css": (pages.static_text("base.css").encode(), _TYPES[".css"])}
+
+
+def files_of(folder: pathlib.Path) -> dict[str, tuple[bytes, str]]:
+    """The styles, scripts and icons in a folder: name -> (content, media type)."""
+    return {path.name: (path.read_bytes(), _TYPES[path.suffix]) for path in folder.iterdir()}
