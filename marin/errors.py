@@ -110,8 +110,14 @@ class ResultsError(MarinError, ValueError):
     """A results file is malformed or inconsistent."""
 
 
-class Terminated(BaseException):
-    """SIGTERM, raised in the main thread by `clean_exit` so that `finally` blocks run."""
+class Terminated(SystemExit):
+    """SIGTERM, raised in the main thread by `clean_exit` so that `finally` blocks run.
+
+    An exit, since an event loop of a library's, as Orbax has, swallows every other exception that a signal raises within it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(143)
 
 
 _GOES_ON = "run the same command again to continue"

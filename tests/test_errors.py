@@ -1,5 +1,6 @@
 """How entry points end: one message and a status that says why."""
 
+import asyncio
 import os
 import signal
 
@@ -20,6 +21,17 @@ def stopped_as(error: Exception) -> None:
 def test_error_of_a_library_that_was_stopped_is_the_stop(capsys):
     with pytest.raises(SystemExit) as ended, clean_exit():
         stopped_as(ValueError("the event loop was left"))
+    assert ended.value.code == 143
+    assert capsys.readouterr().err == "\nterminated; run the same command again to continue\n"
+
+
+def test_a_stop_within_the_event_loop_of_a_library_is_the_stop(capsys):
+    async def work():
+        asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.2)
+
+    with pytest.raises(SystemExit) as ended, clean_exit():
+        asyncio.run(work())
     assert ended.value.code == 143
     assert capsys.readouterr().err == "\nterminated; run the same command again to continue\n"
 

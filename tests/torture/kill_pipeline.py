@@ -117,10 +117,11 @@ def run_stage(base: Path, stage: str, kill_after: float | None = None) -> int:
 
 # ---- what stages leave -----------------------------------------------------------------------------------------------
 
-# Figures that say how long, on what or where; all others must be the same to the bit.
+# What says how long, on what or where, in which folder; all others must be the same to the bit.
 _TIMES = {
     "total_training_time", "total_training_time_after_10_steps", "compile_time", "tokens_per_second", "mfu",
     "peak_memory_bytes", "resumes", "seconds", "reused", "records", "training_time", "missing", "incomplete",
+    "not CORE, as data is missing",
 }  # fmt: skip
 
 

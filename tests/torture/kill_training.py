@@ -23,6 +23,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -202,7 +203,9 @@ def check(run: Path, expected: dict[str, Any]) -> str | None:
             return f"{name} differ from those of the run left alone: {found[name]}, {expected[name]}"
     if left := [path.name for path in (run / "checkpoints").iterdir() if not path.name.startswith("step-")]:
         return f"left behind: {left}"
-    if "Traceback" in run.with_suffix(".log").read_text():
+    # A Ctrl-C that comes within a callback of Python's own weak references is said and lost by Python.
+    log = re.sub(r"Exception ignored in: .*\nTraceback", "", run.with_suffix(".log").read_text())
+    if "Traceback" in log:
         return "a process ended with a traceback"
     return None
 
