@@ -45,11 +45,18 @@ def parse_flags(kind: type[Flags], description: str | None, arguments: Sequence[
 
 
 class _Kept(io.StringIO):
-    """Keeps what is printed, in colours where standard output has them."""
+    """Keeps what is printed, with the colours and the frames that standard output can show."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.isatty = sys.stdout.isatty  # type: ignore[method-assign]
+        self._shown = sys.stdout
+
+    def isatty(self) -> bool:
+        return self._shown.isatty()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._shown.encoding
 
 
 def check_numbers(flags: Any, above_zero: Iterable[str] = (), or_minus_one: Iterable[str] = ()) -> None:

@@ -301,3 +301,11 @@ def test_pipeline_that_is_asked_for_help_or_given_a_flag_says_so_and_runs_nothin
         assert f"bash runs/{name}.sh " in done.stdout and done.stderr == "" and "shellcheck" not in done.stdout
     else:
         assert "`--depth=4` is not taken" in done.stderr and f"`bash runs/{name}.sh --help`" in done.stderr
+
+
+@pytest.mark.parametrize(("encoding", "frame"), [("utf-8", "\u2502 --max-chars"), ("ascii", "  --max-chars")])
+def test_help_is_framed_where_standard_output_can_show_it(encoding, frame, plain_environment, repository):
+    command = [sys.executable, "-m", "scripts.tok_train", "--help"]
+    environment = plain_environment | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run(command, capture_output=True, cwd=repository, env=environment, timeout=120)
+    assert frame in done.stdout.decode(encoding) and done.returncode == 0 and done.stderr == b""
