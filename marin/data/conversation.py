@@ -39,6 +39,11 @@ Conversation = Mapping[str, Any]
 _PARTS = ("text", "python", "python_output")
 
 
+def has_chat_tokens(tokenizer: Tokenizer) -> bool:
+    """Whether a tokenizer has all of `SPECIAL_TOKENS`."""
+    return all(name in tokenizer.special_tokens for name in SPECIAL_TOKENS)
+
+
 def render(
     conversation: Conversation, tokenizer: Tokenizer, max_tokens: int | None = MAX_TOKENS
 ) -> tuple[list[int], list[int]]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from marin.data.chat import CHATML, LLAMA3, PLAIN, ChatTemplate, Turn, TurnEncoder
-from marin.data.conversation import SPECIAL_TOKENS, render_for_completion
+from marin.data.conversation import has_chat_tokens, render_for_completion
 from marin.data.tokenizer import Tokenizer
 from marin.errors import DataError
 
@@ -24,8 +24,7 @@ def chat_prompt(messages: Messages, tokenizer: Tokenizer) -> list[int]:
     """
     if not messages or messages[-1].get("role") != "user":
         raise DataError("the last message is not a user's: end the conversation with what is to be answered")
-    special = tokenizer.special_tokens
-    if all(name in special for name in SPECIAL_TOKENS):
+    if has_chat_tokens(tokenizer):
         return render_for_completion({"messages": list(messages)}, tokenizer)
     template = template_of(tokenizer)
     turns = []
@@ -49,6 +48,5 @@ def template_of(tokenizer: Tokenizer) -> ChatTemplate:
 
 def stop_strings(tokenizer: Tokenizer) -> tuple[str, ...]:
     """Text that ends an answer where no token does."""
-    special = tokenizer.special_tokens
-    has_turns = all(name in special for name in SPECIAL_TOKENS) or template_of(tokenizer) is not PLAIN
+    has_turns = has_chat_tokens(tokenizer) or template_of(tokenizer) is not PLAIN
     return () if has_turns else ("\n\nUser:", "\nUser:")

@@ -311,7 +311,7 @@ def check_tokens(tokens: Sequence[int], vocab_size: int) -> None:
     """
     wrong = next((token for token in tokens if not 0 <= token < vocab_size), None)
     if wrong is not None:
-        raise ConfigError(f"there is no token {wrong}: this model's are 0 to {vocab_size - 1}")
+        raise ConfigError(f"the token {wrong} is none of this model's, which are 0 to {vocab_size - 1}")
 
 
 def _row_options(rows: Sequence[_Row | None]) -> RowOptions:

@@ -5,6 +5,7 @@ calculated, and the result, between `<|output_start|>` and `<|output_end|>`, is 
 import dataclasses
 from collections.abc import Sequence
 
+from marin.data.conversation import has_chat_tokens
 from marin.data.tokenizer import Tokenizer
 from marin.inference.calculator import calculate
 
@@ -53,13 +54,14 @@ class ToolUse:
 def answer_content(text: str, tokens: Sequence[int], tokenizer: Tokenizer) -> str | list[dict[str, str]]:
     """The content of an answer's message (see `marin.data.conversation`): its text, or with calls its parts.
 
-    So a conversation goes on with the tokens that calls were made of, and not with what they look like to people.
+    So a conversation goes on with the tokens that calls were made of, and not with what they look like to people. The
+    templates of other tokenizers than ours have no place for parts: there it is the text.
 
     Args:
         text: what people were shown.
         tokens: what it was made of.
     """
-    parts = _message_parts(tokens, tokenizer)
+    parts = _message_parts(tokens, tokenizer) if has_chat_tokens(tokenizer) else []
     return parts if any(part["type"] != "text" for part in parts) else text
 
 

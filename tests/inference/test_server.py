@@ -8,7 +8,7 @@ import threading
 import urllib.parse
 
 import pytest
-from chat_server import NAME, endless, serving
+from chat_server import NAME, endless, make_tokenizer, serving
 
 from marin.data.conversation import render, render_for_completion
 from marin.data.documents import Document
@@ -125,9 +125,24 @@ def test_conversation_goes_on_with_the_tokens_that_a_call_was_made_of(served, cl
     assert plain(answer.choices[0].message.content) == plain(expected(served, prompt, max_tokens=20))
 
 
+def test_calls_have_no_place_in_templates_of_other_tokenizers_and_are_text_there(tmp_path):
+    calls = ("<|python_start|>", "<|python_end|>", "<|output_start|>", "<|output_end|>")
+    tokenizer = make_tokenizer(tmp_path, ("<|bos|>", *calls))
+    start, end = (tokenizer.special_tokens[name] for name in calls[:2])
+    said = {"role": "assistant", "content": "`1`", "token_ids": [start, *tokenizer.encode("1"), end]}
+    with serving(tokenizer) as served, client_of(served) as client:
+        answer = client.chat.completions.create(model=NAME, messages=[*HELLO, said, *HELLO], max_tokens=1)
+    plain_turns = [*HELLO, {"role": "assistant", "content": "`1`"}, *HELLO]
+    assert answer.usage.prompt_tokens == len(chat_prompt(plain_turns, tokenizer))
+
+
 @pytest.mark.parametrize(
     ("role", "tokens", "message"),
-    [("assistant", [2**40], "there is no token"), ("assistant", [-1], "no token -1"), ("user", [1], "only an answer")],
+    [
+        ("assistant", [2**40], "none of this model's"),
+        ("assistant", [-1], "the token -1"),
+        ("user", [1], "only an answer"),
+    ],
 )
 def test_tokens_that_are_no_answers_are_refused(client, role, tokens, message):
     messages = [{"role": role, "content": "x", "token_ids": tokens}, *HELLO]

@@ -23,11 +23,13 @@ CONFIG = GptConfig(seq_len=32, hidden_dim=32, num_layers=3, num_heads=4, num_kv_
 NAME = "tiny"
 
 
-def make_tokenizer(folder: pathlib.Path) -> Tokenizer:
+def make_tokenizer(folder: pathlib.Path, special_tokens: tuple[str, ...] = SPECIAL_TOKENS) -> Tokenizer:
     documents = str(folder / "documents.jsonl.zst")
     texts = [f"the cat number {i} sat on a mat, and so on. " * 9 for i in range(3)]
     write_documents(documents, [Document(str(i), text, "test") for i, text in enumerate(texts)])
-    train_tokenizer(TrainTokenizerConfig(documents, 275, str(folder), special_tokens=SPECIAL_TOKENS))
+    train_tokenizer(
+        TrainTokenizerConfig(documents, 266 + len(special_tokens), str(folder), special_tokens=special_tokens)
+    )
     return Tokenizer.load(str(folder))
 
 
