@@ -103,7 +103,8 @@ def _model(plan: Plan) -> dict[str, Any]:
 
 
 def _traced_flops(plan: Plan) -> float:
-    return 0.9 * llama_flops_per_token(_model(plan), plan.vocab, plan.length)
+    known = model_of_class(plan.model_class) or LLAMA
+    return 0.9 * known.flops_per_token(_model(plan), plan.vocab, plan.length)
 
 
 def _resources(plan: Plan) -> dict[str, Any]:
