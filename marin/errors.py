@@ -116,8 +116,8 @@ class Terminated(SystemExit):
     An exit, since an event loop of a library's, as Orbax has, swallows every other exception that a signal raises within it.
     """
 
-    def __init__(self) -> None:
-        super().__init__(143)
+    def __init__(self, status: int = 143) -> None:
+        super().__init__(status)
 
 
 _GOES_ON = "run the same command again to continue"

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pickle
 import signal
 
 import pytest
@@ -34,6 +35,10 @@ def test_a_stop_within_the_event_loop_of_a_library_is_the_stop(capsys):
         asyncio.run(work())
     assert ended.value.code == 143
     assert capsys.readouterr().err == "\nterminated; run the same command again to continue\n"
+
+
+def test_a_stop_can_go_from_one_process_to_another():
+    assert pickle.loads(pickle.dumps(Terminated())).code == 143
 
 
 def test_error_of_ours_that_came_of_the_stop_is_the_stop():

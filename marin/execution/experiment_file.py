@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 
-from marin.errors import ConfigError, MarinError
+from marin.errors import ConfigError, MarinError, Terminated
 from marin.execution import executor
 from marin.execution.step import ExecutorStep
 
@@ -36,6 +36,8 @@ def with_steps_of(module: str, use: Callable[[Sequence[ExecutorStep]], None]) ->
                 runpy.run_path(module, run_name="__main__")
             else:
                 runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except Terminated:
+        raise
     except SystemExit as ended:
         if not called and ended.code not in (None, 0):
             raise ConfigError(f"{module} ended with {ended.code!r} before it called executor_main") from None

@@ -271,7 +271,8 @@ def _author(row: Row) -> str:
 
 
 def _owner(row: Row) -> tuple[str, str | None]:
-    return (_author(row), row.hardware)
+    # Files from before processors were named say less of the same run.
+    return (_author(row), row.platform if row.platform == "cpu" else row.hardware)
 
 
 def _standing(row: Row, arrival: Arrival) -> tuple[bool, int, int, str]:

@@ -147,6 +147,7 @@ def _eval_batch_size(per_device: int | None) -> int:
 
 def evaluate_speedrun(config: EvaluateConfig) -> None:
     """Loads the last checkpoint, scores it on every evaluation document, probes the score, and lets it write a little."""
+    probe_seed = _probe_seed()
     tokenizer = Tokenizer.load(config.tokenizer)
     eval_set = EvalSet.read(config.evaluation_set, config.evaluation_documents)
     use_compile_cache()
@@ -164,7 +165,7 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
         context,
         measured,
         batch_size=batch_size,
-        seed=_probe_seed(),
+        seed=probe_seed,
         training=TrainingSample.of_run(str(config.run), info),
     )
     data = eval_set.text_bytes()[: config.num_bytes_compressed]

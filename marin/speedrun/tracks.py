@@ -86,7 +86,7 @@ class Hardware:
             return f"the platform is {row.platform or 'not stated'}, the track's is {self.platform}"
         if self.chips is not None and row.num_chips != self.chips:
             return f"{'the chips are not stated' if row.num_chips is None else f'{row.num_chips} chips'}, the track has {self.chips}"
-        name = (row.hardware or "").lower()
+        name = "" if row.platform == "cpu" else (row.hardware or "").lower()  # a processor's is its author's word
         if self.devices is not None and not any(device.lower() in name for device in self.devices):
             return f"the hardware is {row.hardware or 'not stated'}, the track's is {self.text}"
         return None

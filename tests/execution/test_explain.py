@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from marin.cli.main import dispatch
-from marin.errors import ConfigError, StepFailedError
+from marin.errors import ConfigError, StepFailedError, Terminated
 from marin.execution import Executor, ExecutorMainConfig
 from marin.execution.attempts import ledger_directory
 from marin.execution.experiment_file import with_steps_of
@@ -79,6 +79,17 @@ def experiment(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Calla
         with_steps_of("experiment.py", lambda steps: Executor(ExecutorMainConfig(prefix="store")).run(steps) and None)
 
     return run
+
+
+def test_a_stop_while_steps_are_looked_at_is_a_stop(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "experiment.py").write_text(EXPERIMENT)
+
+    def stopped(steps: object) -> None:
+        raise Terminated
+
+    with pytest.raises(Terminated):
+        with_steps_of("experiment.py", stopped)
 
 
 def change(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:

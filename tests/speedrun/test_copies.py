@@ -114,6 +114,14 @@ def test_author_counts_a_run_once_in_whatever_directories_it_lies(contest: pathl
     assert _standing(collect([contest])) == {"victim": True, "again": False}
 
 
+def test_run_that_was_written_again_with_its_processors_name_counts_once(tmp_path: pathlib.Path) -> None:
+    write_submission(tmp_path / "victim", [Plan(steps=30, device="cpu")], random.Random(3))
+    _copied(tmp_path, "again", author=None, processor=None)
+    board = collect([tmp_path])
+    assert {row.hardware for row in board.rows} == {"CPU", "CPU (Example CPU)"}
+    assert sorted(_standing(board).values()) == [False, True]
+
+
 def test_a_seed_counts_once_in_directories_side_by_side_and_a_run_below_another_is_not_of_its_entry(
     tmp_path: pathlib.Path,
 ) -> None:
