@@ -3,11 +3,11 @@
 import dataclasses
 import math
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from uniform_model import Uniform
 
 from marin.data.documents import Document
 from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenizer
@@ -19,23 +19,6 @@ from marin.nn import Precision
 TEXTS = ("A graph is a set of nodes.", "naïve — 漢字 🙂", "x", "The quick brown fox jumps over the lazy dog. " * 9)
 DOCUMENTS = tuple(Document(str(i), text, "test") for i, text in enumerate(TEXTS))
 F32 = Precision("f32")
-
-
-class Uniform(eqx.Module):
-    """Gives every token the same probability."""
-
-    vocab_size: int = eqx.field(static=True)
-
-    @property
-    def lm_head_DV(self):
-        return jnp.zeros((2, self.vocab_size), jnp.float32)
-
-    @property
-    def logit_softcap(self):
-        return None
-
-    def activations(self, tokens_BT, segment_ids_BT):
-        return jnp.ones((*tokens_BT.shape, 2), jnp.float32)
 
 
 @pytest.fixture(scope="module")

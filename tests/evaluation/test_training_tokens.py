@@ -5,10 +5,9 @@ import random
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from uniform_model import Uniform
 
 from marin.data.cache import TokenCache, TokenizeConfig, tokenize
 from marin.data.documents import Document, write_documents
@@ -18,23 +17,6 @@ from marin.evaluation.training_tokens import TrainingSample
 from marin.nn import Precision
 
 WORDS = ["ba", "doki", "lu", "tare", "nomi", "su", "keladi", "po"]
-
-
-class Uniform(eqx.Module):
-    """Has learned nothing."""
-
-    vocab_size: int = eqx.field(static=True)
-
-    @property
-    def lm_head_DV(self):
-        return jnp.zeros((2, self.vocab_size), jnp.float32)
-
-    @property
-    def logit_softcap(self):
-        return None
-
-    def activations(self, tokens_BT, segment_ids_BT):
-        return jnp.ones((*tokens_BT.shape, 2), jnp.float32)
 
 
 def _text(rng: random.Random) -> str:
