@@ -107,7 +107,7 @@ class BestFitRows:
     def documents(self, row: int) -> tuple[int, int]:
         starts = self._pieces.start[self._first_of_row[row] : self._first_of_row[row + 1]]
         found = np.searchsorted(self._cache.document_offsets, starts, side="right") - 1
-        return int(found.min()), int(found.max())
+        return int(np.min(found)), int(np.max(found))
 
     def read(self, row_B: Int64[np.ndarray, " B"]) -> Batch:
         shape = len(row_B), self._context_length

@@ -65,7 +65,7 @@ class Words:
             if len(hashes)
             else np.zeros(len(positions), np.uint64)
         )
-        for text in np.flatnonzero((counts > 0) & (counts < size)):
+        for text in np.flatnonzero((counts > 0) & (counts < size)).tolist():
             words = self.hashes[self.starts[text] : self.starts[text + 1]]
             result[starts[text]] = mixed(ngram_hashes(words, len(words)))[0]
         return Words(result, starts)

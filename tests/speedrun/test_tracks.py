@@ -94,7 +94,9 @@ def test_every_row_stands_on_its_tracks_or_among_the_other_runs() -> None:
         (TIME_TO_GPT2, _row("a", core_metric=0.3, core_version="v1"), "1 chips, the track has 8"),
         (
             TIME_TO_GPT2,
-            _node_row("a", 0.3, 60.0, core_version="v1", resources={"num_cpus": 2}, platform="cpu", processor="8 x H100"),
+            _node_row(
+                "a", 0.3, 60.0, core_version="v1", resources={"num_cpus": 2}, platform="cpu", processor="8 x H100"
+            ),
             "the hardware is CPU (8 x H100)",
         ),
         (LOSS_3_28, _row("a"), "no Validation loss"),

@@ -35,7 +35,7 @@ class Repeats:
         order = np.argsort(positions)
         positions, firsts = positions[order], firsts[order]
         cuts = np.searchsorted(positions, self.bases)
-        for index in np.flatnonzero(np.diff(cuts)):
+        for index in np.flatnonzero(np.diff(cuts)).tolist():
             pairs = np.empty(cuts[index + 1] - cuts[index], _PAIR)
             pairs["row"] = positions[cuts[index] : cuts[index + 1]] - self.bases[index]
             pairs["first"] = firsts[cuts[index] : cuts[index + 1]]

@@ -150,7 +150,7 @@ def _choose(
         letter_BN[row, : len(ids)] = ids
     logit_BN = np.asarray(_letter_logits(static)(arrays, tokens_BT, last_B, letter_BN))
     return [
-        task.questions[index].letters[int(logit_BN[row, : len(task.questions[index].letters)].argmax())]
+        task.questions[index].letters[int(np.argmax(logit_BN[row, : len(task.questions[index].letters)]))]
         for row, index in enumerate(group)
     ]
 

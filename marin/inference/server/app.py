@@ -10,7 +10,7 @@ A request is checked in full before the engine sees it. When its client goes awa
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from importlib import resources
 from typing import Any
 
@@ -36,7 +36,6 @@ logger = logging.getLogger(__name__)
 _MOST_CHARACTERS = 512  # of one token; published vocabularies have at most 128
 _SECONDS_TO_END = 2.0  # for a client to read that its time is over
 _STATIC = {"chat.css": "text/css", "chat.js": "text/javascript"}
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 def build_app(worker: Worker, model_name: str, hosts: frozenset[str] | None = None) -> ASGIApp:
