@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import socket
+import time
 from typing import Any
 
 from marin.children import free_ports
@@ -30,6 +31,7 @@ _OF_ONE_PROCESS = (
 )  # fmt: skip
 _PROBE_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
+_SECONDS_TO_BE_KNOWN = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,6 +131,16 @@ def check_listens(address: str) -> None:
 
 def alive_nodes(ray: Any) -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"]]
+
+
+def known_nodes(ray: Any) -> list[dict[str, Any]]:
+    """The nodes that are alive, once Ray says of one what processors it has, which it does a moment after the node came."""
+    end = time.monotonic() + _SECONDS_TO_BE_KNOWN
+    while True:
+        nodes = alive_nodes(ray)
+        if any(node["Resources"].get("CPU") for node in nodes) or time.monotonic() > end:
+            return nodes
+        time.sleep(0.1)
 
 
 def request_for(resources: Resources | None, nodes: list[dict[str, Any]], *, grows: bool = False) -> Request:

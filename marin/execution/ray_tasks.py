@@ -71,8 +71,8 @@ class RayTasks:
             HardwareError: no node has what the step asks for.
             MarinError: what the child refused to do.
         """
-        nodes = ray_cluster.alive_nodes(self._ray)
         grows = "RAY_CLUSTER_GROWS" in os.environ
+        nodes = ray_cluster.alive_nodes(self._ray) if grows else ray_cluster.known_nodes(self._ray)
         request = ray_cluster.request_for(task.resources, nodes, grows=grows)
         ray_cluster.check_fits(task.name, request, nodes, grows=grows)
         together = request.num_hosts > 1 and runs_together(task.config)

@@ -134,6 +134,19 @@ def test_a_step_that_takes_all_memory_is_told_so_and_given_up_soon(
     assert len(ended) == 3 * (num_hosts - 1)  # the rest of the gang does not go on alone
 
 
+def test_a_node_that_has_just_come_is_not_taken_for_one_without_processors(tasks_on) -> None:
+    tasks, asked = tasks_on(Busy(times=0)), []
+    node, _ = tasks._ray.nodes()
+
+    def nodes() -> list[dict[str, Any]]:
+        asked.append(None)
+        return [node if len(asked) > 2 else node | {"Resources": {}}] * 2
+
+    tasks._ray.nodes = nodes
+    # As far as this stand-in goes: hosts that are there, and lost at once.
+    assert "node was lost" in tasks.run(TASK).reason
+
+
 def test_a_gang_starts_once_its_hosts_are_free(tasks_on) -> None:
     group = Busy(times=3)
     tasks_on(group)._run_gang(TASK, ray_cluster.Request(({"CPU": 1.0},) * 2))
