@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 from marin.errors import ConfigError
 from marin.models.gpt import Gpt, GptStreams, norm, smeared_after
 from marin.models.llama import LlamaModel
-from marin.nn import Linear, rotary_angles_at
+from marin.nn import Linear, rotary_angles, rotary_angles_at
 from marin.nn.attention_cached import (
     LayerCache,
     NewTokens,
@@ -113,14 +113,19 @@ def extend(
     Raises:
         ConfigError: for a model that this module does not know.
     """
-    return _run(model, tokens_BT, cache, num_new_B, attend_to_cache)
+    check_can_decode(model)
+    positions_BT = cache.lengths_B[:, None] + jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None, :]
+    angles_BT = rotary_angles_at(model.config.rope, positions_BT, _head_dim(model))
+    return _run(model, tokens_BT, angles_BT, cache, num_new_B, attend_to_cache)
 
 
 def prefill(
     model: Any, tokens_BT: Int[Array, "B T"], cache: KvCache, num_new_B: Int[Array, " B"] | None = None
 ) -> tuple[Float[Array, "B T D"], KvCache]:
     """`extend` for a cache in which nothing is yet: the keys in it are not looked at, which saves their scores."""
-    return _run(model, tokens_BT, cache, num_new_B, attend_without_cache)
+    check_can_decode(model)
+    angles_T = rotary_angles(model.config.rope, tokens_BT.shape[1], _head_dim(model))
+    return _run(model, tokens_BT, angles_T, cache, num_new_B, attend_without_cache)
 
 
 def begin_burst(model: Any, cache: KvCache, num_tokens: int) -> Burst:
@@ -242,16 +247,13 @@ def _projections(attention: Any) -> tuple[Linear, Linear, Linear]:
 def _run(
     model: Any,
     tokens_BT: Array,
+    angles: tuple[Array, Array],
     cache: KvCache,
     num_new_B: Array | None,
     attend: Callable[[NewTokens, LayerCache], tuple[Array, LayerCache]],
 ) -> tuple[Array, KvCache]:
-    check_can_decode(model)
-    rows, num_tokens = tokens_BT.shape
     if num_new_B is None:
-        num_new_B = jnp.full((rows,), num_tokens, jnp.int32)
-    positions_BT = cache.lengths_B[:, None] + jnp.arange(num_tokens, dtype=jnp.int32)[None, :]
-    angles = rotary_angles_at(model.config.rope, positions_BT, _head_dim(model))
+        num_new_B = jnp.full(tokens_BT.shape[:1], tokens_BT.shape[1], jnp.int32)
     windows, layers = layer_windows(model), list(cache.layers)
 
     def attend_in(layer: int, q_BTHC: Array, k_BTKC: Array, v_BTKC: Array) -> Array:

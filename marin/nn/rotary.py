@@ -4,9 +4,13 @@ import dataclasses
 import math
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from marin.errors import ConfigError
+
+# Tables of up to 8 MB stand in the program; longer ones it computes itself.
+_LARGEST_TABLE = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,9 +25,12 @@ class RotaryConfig:
             raise ConfigError(f"`rope` has theta {self.theta} and factor {self.factor}: both must be above 0")
 
     def scaled(
-        self, position_T: Float[Array, " T"], frequency_C: Float[Array, " half"]
-    ) -> tuple[Float[Array, " T"], Float[Array, " half"]]:
-        """Positions and radians a position, stretched for longer contexts; an angle is their product."""
+        self, position_T: Float[Array | np.ndarray, " T"], frequency_C: Float[np.ndarray, " half"]
+    ) -> tuple[Float[Array | np.ndarray, " T"], Float[np.ndarray, " half"]]:
+        """Positions and radians a position, stretched for longer contexts; an angle is their product.
+
+        Positions are NumPy's where they are known before the program runs.
+        """
         return position_T / self.factor, frequency_C
 
 
@@ -53,10 +60,10 @@ class Llama3RotaryConfig(RotaryConfig):
             )
 
     def scaled(
-        self, position_T: Float[Array, " T"], frequency_C: Float[Array, " half"]
-    ) -> tuple[Float[Array, " T"], Float[Array, " half"]]:
+        self, position_T: Float[Array | np.ndarray, " T"], frequency_C: Float[np.ndarray, " half"]
+    ) -> tuple[Float[Array | np.ndarray, " T"], Float[np.ndarray, " half"]]:
         turns_C = frequency_C * (self.original_max_position_embeddings / (2 * math.pi))
-        kept_C = jnp.clip((turns_C - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor), 0.0, 1.0)
+        kept_C = np.clip((turns_C - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor), 0.0, 1.0)
         return position_T, frequency_C * (kept_C + (1.0 - kept_C) / self.factor)
 
 
@@ -71,10 +78,10 @@ class NtkRotaryConfig(RotaryConfig):
     factor: float = 2.0
 
     def scaled(
-        self, position_T: Float[Array, " T"], frequency_C: Float[Array, " half"]
-    ) -> tuple[Float[Array, " T"], Float[Array, " half"]]:
+        self, position_T: Float[Array | np.ndarray, " T"], frequency_C: Float[np.ndarray, " half"]
+    ) -> tuple[Float[Array | np.ndarray, " T"], Float[np.ndarray, " half"]]:
         pairs = frequency_C.shape[0]
-        return position_T, frequency_C * self.factor ** (-(jnp.arange(pairs, dtype=jnp.float32) + 1.0) / pairs)
+        return position_T, frequency_C * self.factor ** (-(np.arange(pairs, dtype=np.float32) + 1.0) / pairs)
 
 
 def rotary_angles(
@@ -82,26 +89,37 @@ def rotary_angles(
 ) -> tuple[Float[Array, "T half"], Float[Array, "T half"]]:
     """Cosine and sine of every position's angles, in float32.
 
+    They stand in the program as numbers: XLA's CPU compiler computes a cosine again for every element that it multiplies,
+    in each layer and for each head, which took 4 % of a training step.
+
     Raises:
         ConfigError: if `head_dim` is odd.
     """
-    return rotary_angles_at(config, jnp.arange(num_positions), head_dim)
+    if num_positions * head_dim > 2 * _LARGEST_TABLE:
+        return rotary_angles_at(config, jnp.arange(num_positions), head_dim)
+    position_T, frequency_C = config.scaled(np.arange(num_positions, dtype=np.float32), _frequencies(config, head_dim))
+    # The angle is rounded as on a device; its cosine in float64 is the same number on every machine.
+    angle_TC = np.outer(position_T, frequency_C).astype(np.float64)
+    return jnp.asarray(np.cos(angle_TC), jnp.float32), jnp.asarray(np.sin(angle_TC), jnp.float32)
 
 
 def rotary_angles_at(
     config: RotaryConfig, position: Int[Array, "..."], head_dim: int
 ) -> tuple[Float[Array, "... half"], Float[Array, "... half"]]:
-    """The same for positions of any shape.
+    """The same for positions of any shape, which only the running program knows.
 
     Raises:
         ConfigError: if `head_dim` is odd.
     """
+    position_T, frequency_C = config.scaled(position.reshape(-1).astype(jnp.float32), _frequencies(config, head_dim))
+    angle = jnp.outer(position_T, jnp.asarray(frequency_C)).reshape(*position.shape, -1)
+    return jnp.cos(angle), jnp.sin(angle)
+
+
+def _frequencies(config: RotaryConfig, head_dim: int) -> Float[np.ndarray, " half"]:
     if head_dim % 2:
         raise ConfigError(f"`head_dim` is {head_dim}: rotary embedding rotates pairs, so use an even number")
-    frequency = config.theta ** (-jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
-    position_T, frequency = config.scaled(position.reshape(-1).astype(jnp.float32), frequency)
-    angle = jnp.outer(position_T, frequency).reshape(*position.shape, -1)
-    return jnp.cos(angle), jnp.sin(angle)
+    return (config.theta ** (-np.arange(0, head_dim, 2) / head_dim)).astype(np.float32)
 
 
 def apply_rotary(
