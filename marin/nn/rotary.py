@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -112,8 +113,13 @@ def rotary_angles_at(
         ConfigError: if `head_dim` is odd.
     """
     position_T, frequency_C = config.scaled(position.reshape(-1).astype(jnp.float32), _frequencies(config, head_dim))
-    angle = jnp.outer(position_T, jnp.asarray(frequency_C)).reshape(*position.shape, -1)
-    return jnp.cos(angle), jnp.sin(angle)
+    angle_TC = jnp.outer(position_T, jnp.asarray(frequency_C))
+    if angle_TC.size % 2:
+        cos_TC, sin_TC = jnp.cos(angle_TC), jnp.sin(angle_TC)
+    else:  # a loop of two halves, since what a loop leaves is not computed again where it is used (see above)
+        cos_TC, sin_TC = jax.lax.map(lambda half: (jnp.cos(half), jnp.sin(half)), angle_TC.reshape(2, -1))
+    shape = (*position.shape, head_dim // 2)
+    return cos_TC.reshape(shape), sin_TC.reshape(shape)
 
 
 def _frequencies(config: RotaryConfig, head_dim: int) -> Float[np.ndarray, " half"]:

@@ -139,6 +139,22 @@ def test_a_program_computes_no_cosine_unless_its_context_is_very_long():
     assert " cos " in program(32_769)
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_program_computes_the_cosine_of_a_position_once_for_all_its_layers(rows):
+    def rotated(start, layers):
+        position = start + jnp.arange(rows * 8).reshape(rows, 8)
+        angles = rotary_angles_at(RotaryConfig(), position, 16)
+        return [apply_rotary(x, *angles) @ jnp.ones((16, 16)) for x in layers]
+
+    layers = [jnp.ones((rows, 8, 2, 16))] * 3
+    program = jax.jit(rotated).lower(jnp.int32(5), layers).compile()
+    assert program.as_text().count(" cosine(") == 1
+    known = [table[5:13][None] for table in rotary_angles(RotaryConfig(), 13, 16)]
+    np.testing.assert_allclose(
+        program(5, layers)[0][:1], apply_rotary(layers[0][:1], *known) @ jnp.ones((16, 16)), atol=1e-5
+    )
+
+
 def test_rotary_of_an_odd_width_is_refused():
     with pytest.raises(ConfigError, match="even"):
         rotary_angles(RotaryConfig(), 4, 7)
