@@ -8,7 +8,7 @@ import sys
 
 from marin.cli import checkout, experiment_skeleton
 from marin.errors import ConfigError
-from marin.speedrun.preregistration import check_slug
+from marin.speedrun.statistics.preregistration import check_slug
 from marin.storage import exclusive
 
 HELP = """\

@@ -18,7 +18,7 @@ from marin.execution.step import ExecutorStep
 from marin.execution.sweep import sweep
 from marin.optim import AdamConfig
 from marin.speedrun.experiment import experiment_step
-from marin.speedrun.preregistration import Decision, Metric, Preregistration
+from marin.speedrun.statistics.preregistration import Decision, Metric, Preregistration
 
 preregistration = Preregistration(
     number={number},

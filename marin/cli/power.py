@@ -4,8 +4,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from marin.speedrun.power import Plan
-    from marin.speedrun.statistics import Noise
+    from marin.speedrun.statistics.means import Noise
+    from marin.speedrun.statistics.power import Plan
     from marin.speedrun.tracks import Track
 
 HELP = """Say how many runs, with different seeds, show an improvement of a given size.
@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from marin.errors import ConfigError
-    from marin.speedrun.power import plan_runs
-    from marin.speedrun.statistics import Noise
+    from marin.speedrun.statistics.means import Noise
+    from marin.speedrun.statistics.power import plan_runs
     from marin.speedrun.tracks import TRACKS
 
     track = next((track for track in TRACKS if track.key == args.track), None)
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(plan: "Plan", args: argparse.Namespace, track: "Track | None", noise: "Noise", p_value: float) -> None:
-    from marin.speedrun.power import p_if_best_of
+    from marin.speedrun.statistics.power import p_if_best_of
     from marin.speedrun.tracks import METRICS
 
     fewest = max(plan.runs, track.min_runs if track is not None else 1)

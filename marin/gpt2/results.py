@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from marin.errors import DataError
+from marin.speedrun.board.rows import Row, rows_of
 from marin.speedrun.evaluation_record import EvaluationRecord
 from marin.speedrun.importers import read_nanochat_table
 from marin.speedrun.results import FILE_NAME, Author, Core, CoreCounts, Digests, RunInfo, write_results
-from marin.speedrun.rows import Row, rows_of
 from marin.speedrun.run_results import check_steps, digests_of_log, figures_of_log
 from marin.speedrun.tracks import TIME_TO_GPT2
 from marin.storage import files

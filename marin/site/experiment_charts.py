@@ -14,7 +14,7 @@ import altair as alt
 
 from marin.site.experiment_results import CurveOfRun
 from marin.site.leaderboard import drawing
-from marin.speedrun.statistics import spread_of
+from marin.speedrun.statistics.means import spread_of
 
 _WIDTH, _CURVE_HEIGHT, _ROW_HEIGHT = 640, 300, 34
 _MOST_ARMS = 8

@@ -16,8 +16,16 @@ from marin.errors import ConfigError
 from marin.number_checks import is_finite
 from marin.site import experiment_charts
 from marin.site.experiment_results import Findings, StepCost
-from marin.speedrun.preregistration import NOT_DECIDED, REFUTED, SUPPORTED, Decision, Preregistration, Verdict, arm_text
-from marin.speedrun.statistics import spread_of
+from marin.speedrun.statistics.means import spread_of
+from marin.speedrun.statistics.preregistration import (
+    NOT_DECIDED,
+    REFUTED,
+    SUPPORTED,
+    Decision,
+    Preregistration,
+    Verdict,
+    arm_text,
+)
 from marin.storage import files
 from marin.web.markdown import markdown_cell
 

@@ -13,7 +13,7 @@ from marin.execution.status import Status, read_info
 from marin.execution.step import ExecutorStep
 from marin.execution.sweep import PointOutputs
 from marin.speedrun.experiment import ExperimentConfig, Results, record_experiment, results_now
-from marin.speedrun.preregistration import arm_text
+from marin.speedrun.statistics.preregistration import arm_text
 from marin.storage import files
 from marin.tracking.run_record import METRICS_FILE, RunRecord
 

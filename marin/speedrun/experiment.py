@@ -16,7 +16,7 @@ from typing import Any
 from marin.execution.graph import Graph
 from marin.execution.step import ExecutorStep, this_output_path
 from marin.execution.sweep import PointOutputs, Row, Sweep, checked_metrics, done_rows, rows_now
-from marin.speedrun.preregistration import Observation, Preregistration, Verdict, check_decision, decide
+from marin.speedrun.statistics.preregistration import Observation, Preregistration, Verdict, check_decision, decide
 from marin.storage import files
 
 RECORD_FILE = "experiment.json"

@@ -7,7 +7,7 @@ blocks or is escaped, so that it is shown and never obeyed.
 import re
 from collections.abc import Sequence
 
-from marin.speedrun.entries import Entry
+from marin.speedrun.board.entries import Entry
 from marin.speedrun.results import RunInfo
 from marin.speedrun.run_info_text import run_info_text
 from marin.speedrun.submitting import Placed

@@ -3,7 +3,7 @@
 `{"runs": [{"run_info": {...}}]}`, indented by 2, keys sorted. Files of every era are read, also a bare run without the
 `runs` list; keys that this version does not know are kept. A figure that is absent or null is `None`, "unknown", and is
 never taken for zero. Reading executes nothing and believes nothing: whether the figures fit together is the business of
-`marin.speedrun.consistency`.
+`marin.speedrun.arithmetic.consistency`.
 
 Fields that hold a whole config stay plain JSON objects, since the configs of other people's experiments have no schema.
 """

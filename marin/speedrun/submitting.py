@@ -17,10 +17,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from marin.errors import ConfigError, ResultsError
 from marin.execution.redaction import secrets_in
-from marin.speedrun import form, leaderboard, results, signers
-from marin.speedrun.entries import Entry
+from marin.speedrun import results, signers
+from marin.speedrun.arithmetic import form
+from marin.speedrun.board import leaderboard
+from marin.speedrun.board.entries import Entry
+from marin.speedrun.board.leaderboard import TrackBoard
 from marin.speedrun.evaluation_record import EVALUATION_FILE
-from marin.speedrun.leaderboard import TrackBoard
 from marin.speedrun.results import FILE_NAME, Author, RunInfo, dump_results
 from marin.speedrun.verification.submission import LOGS
 from marin.storage import files

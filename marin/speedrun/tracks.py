@@ -12,10 +12,10 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Literal
 
-from marin.speedrun.statistics import Noise
+from marin.speedrun.statistics.means import Noise
 
 if TYPE_CHECKING:
-    from marin.speedrun.rows import Row
+    from marin.speedrun.board.rows import Row
 
 Metric = Literal["bits_per_byte", "core", "loss"]
 Cost = Literal["training_hardware_flops", "model_flops", "training_time", "total_tokens"]

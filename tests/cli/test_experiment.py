@@ -12,7 +12,7 @@ import pytest
 
 from marin.cli.main import dispatch
 from marin.errors import ConfigError, MarinError
-from marin.speedrun.preregistration import check_slug
+from marin.speedrun.statistics.preregistration import check_slug
 
 Marin = Callable[..., subprocess.CompletedProcess[str]]
 FIELDS = {
@@ -48,7 +48,7 @@ from marin.execution.executor import executor_main
 from marin.execution.step import ExecutorStep, this_output_path
 from marin.execution.sweep import sweep
 from marin.speedrun.experiment import experiment_step
-from marin.speedrun.preregistration import Decision, Metric, Preregistration
+from marin.speedrun.statistics.preregistration import Decision, Metric, Preregistration
 
 @dataclasses.dataclass(frozen=True)
 class Config:

@@ -10,7 +10,7 @@ import pytest
 from marin.execution.graph import Graph
 from marin.site.experiment_report import index_text
 from marin.speedrun.experiment import experiment_step
-from marin.speedrun.preregistration import Observation, Preregistration, decide
+from marin.speedrun.statistics.preregistration import Observation, Preregistration, decide
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORTS = sorted((ROOT / "docs" / "reports").glob("exp*_*.md"))

@@ -14,7 +14,7 @@ import pytest
 from marin.data.documents import read_documents
 from marin.evaluation import compressor_bits_per_byte
 from marin.models.flops import lm_flops_per_token
-from marin.speedrun import consistency
+from marin.speedrun.arithmetic import consistency
 from marin.speedrun.results import load_results
 from marin.training.programs import cpu_candidates
 

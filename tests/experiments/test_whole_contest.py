@@ -26,7 +26,7 @@ from marin.data.documents import Document, write_documents
 from marin.data.hub_files import PALOMA_REPO, PALOMA_REVISION
 from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenizer
 from marin.data.zarr_store import LEVANTER
-from marin.speedrun.leaderboard import collect
+from marin.speedrun.board.leaderboard import collect
 from marin.speedrun.results import load_results
 from tests.workflows.conftest import Origin, git
 from tests.workflows.runner import load, run_job

@@ -14,7 +14,7 @@ from marin.gpt2.report import collect, comparisons, final_metrics, markdown, ver
 from marin.gpt2.results import Condition, CoreFigures, record_conditions
 from marin.gpt2.sections import note_time, read_section, report_section
 from marin.site.gpt2_report import write_page
-from marin.speedrun.core_counts import core_of
+from marin.speedrun.arithmetic.core_counts import core_of
 from marin.speedrun.results import Author, RunInfo
 from marin.tracking import RunRecord, RunWriter
 

@@ -9,7 +9,7 @@ import pytest
 
 from marin.data.core_tasks import CORE_TASKS
 from marin.site.leaderboard.build import build_site
-from marin.speedrun.core_counts import core_of
+from marin.speedrun.arithmetic.core_counts import core_of
 from marin.speedrun.importers.nanochat import LEADERBOARD
 from marin.speedrun.results import Author, Core, CoreCounts, Evaluation, RunInfo, write_results
 

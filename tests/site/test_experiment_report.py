@@ -11,7 +11,7 @@ from marin.execution.sweep import Row
 from marin.site.experiment_report import edge_notes, report_text, write_report
 from marin.site.experiment_results import Findings, StepCost
 from marin.speedrun.experiment import results_of
-from marin.speedrun.preregistration import Decision, Metric, Preregistration
+from marin.speedrun.statistics.preregistration import Decision, Metric, Preregistration
 
 PLAN = Preregistration(
     7, "rates", "Which | is <b>better</b>?", "The second.", Metric("loss", "r.json:loss"), "Three seeds.",

@@ -25,9 +25,9 @@ from marin.errors import ResultsError, StorageError
 from marin.site.leaderboard import api, build, curves, downloads, entry_page, pareto, scaling_view, timeline, track_page
 from marin.site.leaderboard.build import build_site
 from marin.site.leaderboard.output import RECORD, SiteWriter
-from marin.speedrun import row_store
-from marin.speedrun.leaderboard import build_board, collect
-from marin.speedrun.rows import Row, rows_of
+from marin.speedrun.board import row_store
+from marin.speedrun.board.leaderboard import build_board, collect
+from marin.speedrun.board.rows import Row, rows_of
 from marin.speedrun.verdict import RUNGS
 
 SCRIPTS = 3  # at most: the site's and the rows'; data never becomes one

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from marin.site.leaderboard.measures import MEASURES
 from marin.site.leaderboard.pareto import Point, earlier_frontiers
-from marin.speedrun.pareto import pareto_frontier
+from marin.speedrun.board.pareto import pareto_frontier
 
 _figures = st.integers(1, 6).map(float)
 _points = st.lists(

@@ -16,10 +16,10 @@ from marin.errors import ResultsError
 from marin.models.gpt import GptConfig
 from marin.models.llama import LlamaConfig
 from marin.nn.norm import RmsNormConfig
-from marin.speedrun.consistency import check, status
-from marin.speedrun.form import parse_timestamp
-from marin.speedrun.known_models import GPT, LLAMA, likest_model, model_of_class
-from marin.speedrun.plain_llama import llama_parameters
+from marin.speedrun.arithmetic.consistency import check, status
+from marin.speedrun.arithmetic.form import parse_timestamp
+from marin.speedrun.arithmetic.known_models import GPT, LLAMA, likest_model, model_of_class
+from marin.speedrun.arithmetic.plain_llama import llama_parameters
 from marin.speedrun.results import load_results, parse_results
 from marin.speedrun.verdict import Finding
 

@@ -13,8 +13,8 @@ from forgeries.editing import edit_log, edit_run
 from forgeries.honest import Plan, write_submission
 
 from marin.site.leaderboard.track_view import views_of
-from marin.speedrun.leaderboard import Board, build_board, collect
-from marin.speedrun.rows import rows_of
+from marin.speedrun.board.leaderboard import Board, build_board, collect
+from marin.speedrun.board.rows import rows_of
 
 IDENTITY = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false")
 BEFORE = 30 * 86_400.0

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from marin.speedrun.statistics import Noise, Sample, beats, beats_bound, sample_of
+from marin.speedrun.statistics.means import Noise, Sample, beats, beats_bound, sample_of
 from marin.speedrun.tracks import BITS_NOISE, CORE_NOISE
 
 KNOWN = [CORE_NOISE, BITS_NOISE]

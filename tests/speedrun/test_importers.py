@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from marin.errors import ResultsError
 from marin.site.leaderboard import scaling_view
 from marin.site.leaderboard.summary import summarize
+from marin.speedrun.board.leaderboard import collect
+from marin.speedrun.board.row_store import RowStore
+from marin.speedrun.board.rows import Row, Unreadable
 from marin.speedrun.importers import public_rows, read_list
 from marin.speedrun.importers.modded_nanogpt import read_modded_logs
 from marin.speedrun.importers.nanochat import LEADERBOARD, read_nanochat_table
-from marin.speedrun.leaderboard import collect
-from marin.speedrun.row_store import RowStore
-from marin.speedrun.rows import Row, Unreadable
 
 SHARED = (
     pathlib.Path(os.environ.get("MARIN_SHARED_DATA", pathlib.Path(__file__).parents[3] / "shared" / "data"))

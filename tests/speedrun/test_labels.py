@@ -6,7 +6,7 @@ import pytest
 
 from marin.optim import AdamConfig, GroupsConfig, MuonConfig, ParameterGroup
 from marin.optim.gpt_muon import GptMuonConfig
-from marin.speedrun.labels import describe_hardware, optimizer_name
+from marin.speedrun.board.labels import describe_hardware, optimizer_name
 from marin.speedrun.results import parse_results
 from marin.training.config_json import config_to_json
 

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin.errors import ResultsError
-from marin.speedrun.copies import merge_copies
-from marin.speedrun.entries import Entry
-from marin.speedrun.leaderboard import build_board, collect
-from marin.speedrun.pareto import Point, frontier_history, pareto_frontier
+from marin.speedrun.board.copies import merge_copies
+from marin.speedrun.board.entries import Entry
+from marin.speedrun.board.leaderboard import build_board, collect
+from marin.speedrun.board.pareto import Point, frontier_history, pareto_frontier
+from marin.speedrun.board.rows import C4_EN, NOT_EVALUATED, rows_of
 from marin.speedrun.results import write_results
-from marin.speedrun.rows import C4_EN, NOT_EVALUATED, rows_of
 
 _VALUES = st.none() | st.integers(1, 6).map(float) | st.floats(0.1, 1e22)
 _POINTS = st.lists(st.tuples(_VALUES, _VALUES), max_size=25)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from marin.errors import ConfigError
-from marin.speedrun.preregistration import (
+from marin.speedrun.statistics.preregistration import (
     NOT_DECIDED,
     REFUTED,
     SUPPORTED,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from example_runs import run_info
 
-from marin.speedrun import consistency
+from marin.speedrun.arithmetic import consistency
 from marin.speedrun.verdict import Finding
 
 PASSED = {"passed": True, "measured": 0.0, "limit": 0.0, "message": "fine"}

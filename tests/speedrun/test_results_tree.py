@@ -9,18 +9,19 @@ from collections.abc import Iterator
 import pytest
 from example_runs import run_json
 
-from marin.speedrun import row_store
+import marin
+from marin.speedrun.board import row_store
+from marin.speedrun.board.leaderboard import collect
+from marin.speedrun.board.row_store import RowStore
+from marin.speedrun.board.rows import Row, Unreadable
 from marin.speedrun.importers import read_results_tree, results_tree
-from marin.speedrun.leaderboard import collect
-from marin.speedrun.row_store import RowStore
-from marin.speedrun.rows import Row, Unreadable
 
 # A process of its own, since one that has JAX, as that of the tests, cannot be forked.
 _READ = """
 import json, os, sys, time
 from marin import parts
 from marin.speedrun.importers import read_results_tree, results_tree
-from marin.speedrun.row_store import RowStore
+from marin.speedrun.board.row_store import RowStore
 
 directory, cache, fewest = sys.argv[1:]
 parts.FEWEST, parts.num_processors, here = int(fewest), lambda: 3, os.getpid()
@@ -124,8 +125,8 @@ def test_run_right_in_what_was_searched_is_named_by_its_directory_also_from_what
 def test_rows_are_kept_by_all_of_the_program_that_decides_them() -> None:
     # Of what reading and verifying import, the rest finds files, starts processes and says what went wrong.
     other = ("children", "errors", "execution", "flags", "main_module", "parts", "resources", "storage")
-    root = pathlib.Path(row_store.__file__).parents[1]
-    code = "import sys, marin.speedrun.verification, marin.speedrun.leaderboard, marin.speedrun.scaling_fit\n"
+    root = pathlib.Path(marin.__file__).parent
+    code = "import sys, marin.speedrun.verification, marin.speedrun.board.leaderboard, marin.speedrun.statistics.scaling_fit\n"
     code += "print(*(m.__file__ for name, m in sys.modules.items() if name.startswith('marin.')), sep='\\n')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     loaded = {pathlib.Path(line) for line in done.stdout.splitlines()}

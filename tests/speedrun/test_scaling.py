@@ -9,10 +9,10 @@ import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marin.speedrun import scaling_fit
-from marin.speedrun.kept_fits import KeptFits
-from marin.speedrun.scaling import Point, ScalingFit, num_budgets, rank_families
-from marin.speedrun.scaling_fit import fit_family
+from marin.speedrun.board.kept_fits import KeptFits
+from marin.speedrun.statistics import scaling_fit
+from marin.speedrun.statistics.scaling import Point, ScalingFit, num_budgets, rank_families
+from marin.speedrun.statistics.scaling_fit import fit_family
 
 BUDGET = 1e22
 

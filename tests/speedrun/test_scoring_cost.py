@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from example_runs import LENGTH, run_info, run_json
 
-from marin.speedrun import consistency
+from marin.speedrun.arithmetic import consistency
 
 EVALUATION = {"name": "books", "bits_per_byte": 1.5, "context_length": LENGTH, "flops_per_token": 1e6}
 

@@ -13,7 +13,7 @@ from marin.data.tokenizer import train_tokenizer_step
 from marin.errors import ConfigError
 from marin.execution.graph import Graph
 from marin.execution.step import InputName
-from marin.speedrun.consistency import check
+from marin.speedrun.arithmetic.consistency import check
 from marin.speedrun.dataset import describe_cache, describe_dataset
 from marin.speedrun.speedrun import chosen_names, chosen_seeds, chosen_switch, default_speedrun
 

@@ -12,7 +12,7 @@ from forgeries.editing import edit_run
 from forgeries.honest import Plan, write_submission
 
 from marin.errors import ConfigError
-from marin.speedrun.row_store import RowStore, list_directory
+from marin.speedrun.board.row_store import RowStore, list_directory
 from marin.speedrun.verdict import Verdict
 from marin.speedrun.verification import Context, Submission, verify_submission
 from marin.speedrun.verification.statements import NAMESPACE, Kind, Measured, Predicate, envelope, make_statement

@@ -10,7 +10,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from marin.errors import ConfigError
-from marin.speedrun.distributions import (
+from marin.speedrun.statistics.distributions import (
     expected_best_of,
     f_cdf,
     normal_cdf,
@@ -19,8 +19,7 @@ from marin.speedrun.distributions import (
     t_power,
     t_quantile,
 )
-from marin.speedrun.power import p_if_best_of, plan_runs
-from marin.speedrun.statistics import (
+from marin.speedrun.statistics.means import (
     Noise,
     Sample,
     beats,
@@ -30,6 +29,7 @@ from marin.speedrun.statistics import (
     spread_of,
     too_close,
 )
+from marin.speedrun.statistics.power import p_if_best_of, plan_runs
 
 _DF = st.one_of(st.integers(1, 200).map(float), st.floats(1, 1e6))
 _VALUES = st.lists(st.floats(-100, 100).map(lambda x: round(x, 6)), min_size=2, max_size=20)

@@ -9,9 +9,9 @@ from example_runs import run_info
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marin.speedrun.leaderboard import TrackBoard, best_under, build_board
-from marin.speedrun.rows import Row, rows_of
-from marin.speedrun.statistics import Noise
+from marin.speedrun.board.leaderboard import TrackBoard, best_under, build_board
+from marin.speedrun.board.rows import Row, rows_of
+from marin.speedrun.statistics.means import Noise
 from marin.speedrun.tracks import (
     CPU_10_MINUTES,
     FINEWEB_EDU,
@@ -311,7 +311,7 @@ def test_a_copied_result_with_another_device_or_author_is_held_and_the_earlier_s
 
 
 def test_rows_kept_by_digest_are_the_same_and_are_verified_again_when_a_byte_changed(tmp_path: pathlib.Path) -> None:
-    from marin.speedrun.leaderboard import collect
+    from marin.speedrun.board.leaderboard import collect
     from marin.speedrun.results import write_results
 
     for name in ("a", "b"):

@@ -7,7 +7,7 @@ import pytest
 from example_runs import run_info
 
 from marin.errors import ConfigError
-from marin.speedrun import consistency
+from marin.speedrun.arithmetic import consistency
 from marin.speedrun.run_results import figures_of_log
 from marin.tracking import RunRecord
 from marin.training import Budget, measured_step_time, steps_in_time, steps_within

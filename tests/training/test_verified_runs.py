@@ -11,7 +11,7 @@ import pytest
 
 from marin.data.core_tasks import CORE_TASKS
 from marin.gpt2.results import CoreFigures, write_run_results
-from marin.speedrun.core_counts import core_of
+from marin.speedrun.arithmetic.core_counts import core_of
 from marin.speedrun.results import Author, Core, CoreCounts, write_results
 from marin.speedrun.run_results import SubmissionInfo, results_from_run
 from marin.speedrun.verdict import Verdict

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from marin.site.leaderboard.curves import Curve
 from marin.site.leaderboard.summary import EntrySummary
-from marin.speedrun.entries import Entry
+from marin.speedrun.board.entries import Entry
 from marin.speedrun.tracks import METRICS, Track
 from marin.speedrun.verdict import DOES_NOT_PROVE, Verdict
 

@@ -23,9 +23,9 @@ from marin.site.leaderboard.measures import MEASURES, measures_of
 from marin.site.leaderboard.output import SiteWriter, digest, digest_of
 from marin.site.leaderboard.summary import EntrySummary
 from marin.site.leaderboard.track_view import TrackView, views_of
-from marin.speedrun.kept_fits import KeptFits
-from marin.speedrun.leaderboard import Board, collect, without_collecting
-from marin.speedrun.scaling import Fitter, ScalingFit
+from marin.speedrun.board.kept_fits import KeptFits
+from marin.speedrun.board.leaderboard import Board, collect, without_collecting
+from marin.speedrun.statistics.scaling import Fitter, ScalingFit
 from marin.speedrun.verdict import DOES_NOT_PROVE, LADDER
 
 MOST_COMPARED = 8

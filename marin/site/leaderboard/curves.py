@@ -13,7 +13,7 @@ import pathlib
 from collections.abc import Sequence
 
 from marin.site import wording
-from marin.speedrun.rows import Row
+from marin.speedrun.board.rows import Row
 
 _LOG = "metrics.jsonl"
 _MAX_BYTES = 64 << 20

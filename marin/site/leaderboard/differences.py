@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from marin.speedrun.entries import Entry
+from marin.speedrun.board.entries import Entry
 
 _CANDIDATES = 8
 _MAX_SETTINGS = 600

@@ -11,7 +11,7 @@ from marin.site.leaderboard.measures import measures_of
 from marin.site.leaderboard.output import SiteWriter, digest, digest_of
 from marin.site.leaderboard.summary import EntrySummary
 from marin.site.leaderboard.track_view import TrackView
-from marin.speedrun.entries import Entry
+from marin.speedrun.board.entries import Entry
 from marin.speedrun.verdict import Verdict
 
 

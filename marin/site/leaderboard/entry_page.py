@@ -11,7 +11,7 @@ from marin.site.leaderboard.curves import Curve
 from marin.site.leaderboard.differences import Change, Parent, differences
 from marin.site.leaderboard.measures import COSTS, MEASURES, QUALITIES, Measure
 from marin.site.leaderboard.summary import EntrySummary
-from marin.speedrun.entries import Entry
+from marin.speedrun.board.entries import Entry
 from marin.speedrun.verdict import DOES_NOT_PROVE, RUNGS
 
 _MAX_CHANGES = 80

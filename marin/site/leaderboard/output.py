@@ -13,7 +13,7 @@ import stat
 from typing import Any
 
 from marin.errors import StorageError
-from marin.speedrun import row_store
+from marin.speedrun.board import row_store
 from marin.storage import files
 
 RECORD = ".build.json"

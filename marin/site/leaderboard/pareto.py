@@ -10,7 +10,7 @@ from marin.site.leaderboard import labels
 from marin.site.leaderboard.drawing import CHARACTER_WIDTH, LABEL_SIZE, LIGHT, SHAPES, Shape, finish, render
 from marin.site.leaderboard.frame import Frame, cost_axis, make_frame, quality_axis
 from marin.site.leaderboard.measures import Measure
-from marin.speedrun.pareto import frontier_history
+from marin.speedrun.board.pareto import frontier_history
 
 _EARLIER_FRONTIERS = 5
 _CELL = 3.5  # pixels: points that are nearer than this are drawn once

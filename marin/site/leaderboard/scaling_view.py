@@ -11,7 +11,7 @@ from marin.site.leaderboard.drawing import LIGHT, SHAPES, WIDE, Shape, finish, r
 from marin.site.leaderboard.frame import cost_axis, make_frame, quality_axis
 from marin.site.leaderboard.measures import MEASURES
 from marin.site.leaderboard.summary import EntrySummary
-from marin.speedrun.scaling import Fitter, Point, ScalingFit, rank_families
+from marin.speedrun.statistics.scaling import Fitter, Point, ScalingFit, rank_families
 from marin.speedrun.tracks import Track
 
 _FEWEST = 2

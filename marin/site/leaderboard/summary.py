@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from marin.site import wording
 from marin.site.leaderboard.timeline import day_of
-from marin.speedrun.entries import Entry
+from marin.speedrun.board.entries import Entry
 from marin.speedrun.verdict import Rung, Verdict
 
 State = Literal["ranked", "held", "withdrawn", "challenged"]

@@ -10,7 +10,7 @@ from marin.site.leaderboard import pareto, timeline
 from marin.site.leaderboard.drawing import WIDE
 from marin.site.leaderboard.measures import COSTS, MEASURES, OTHERS, Measure, measures_of
 from marin.site.leaderboard.summary import EntrySummary
-from marin.speedrun.entries import Entry
+from marin.speedrun.board.entries import Entry
 from marin.speedrun.tracks import Track
 
 PAGE_SIZE = 100

@@ -8,7 +8,7 @@ from marin.site.leaderboard import api
 from marin.site.leaderboard.output import digest_of
 from marin.site.leaderboard.summary import EntrySummary, summarize
 from marin.site.leaderboard.timeline import day_of
-from marin.speedrun.leaderboard import Board, TrackBoard
+from marin.speedrun.board.leaderboard import Board, TrackBoard
 
 _PLAIN_KEY = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")  # of a file's name
 

@@ -4,12 +4,12 @@ import os
 from collections.abc import Sequence
 
 from marin.errors import ResultsError
+from marin.speedrun.board.row_store import RowStore
+from marin.speedrun.board.rows import Row, Unreadable
 from marin.speedrun.importers.modded_nanogpt import ENDINGS, read_modded_logs
 from marin.speedrun.importers.nanochat import read_nanochat_table
 from marin.speedrun.importers.public_rows import read_rows_file
 from marin.speedrun.importers.results_tree import read_results_tree
-from marin.speedrun.row_store import RowStore
-from marin.speedrun.rows import Row, Unreadable
 
 __all__ = ["read_list", "read_modded_logs", "read_nanochat_table", "read_results_tree", "read_rows_file"]
 

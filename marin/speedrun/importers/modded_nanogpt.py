@@ -25,8 +25,8 @@ from collections.abc import Iterator
 
 from marin.errors import ResultsError
 from marin.speedrun import strict_json
+from marin.speedrun.board.rows import Row, Unreadable, rows_of
 from marin.speedrun.results import Author, Evaluation, RunInfo
-from marin.speedrun.rows import Row, Unreadable, rows_of
 from marin.speedrun.tracks import FINEWEB_VALIDATION
 
 MAX_BYTES = 32 * 2**20

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 
 from marin.errors import ResultsError
 from marin.speedrun import strict_json
+from marin.speedrun.board.rows import Row, Unreadable, rows_of
 from marin.speedrun.results import Author, Evaluation, RunInfo
-from marin.speedrun.rows import Row, Unreadable, rows_of
 
 LEADERBOARD = pathlib.Path(__file__).with_name("nanochat_leaderboard.md")
 MAX_BYTES = 512 * 2**10

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from marin.errors import ResultsError
 from marin.speedrun import results, strict_json
+from marin.speedrun.board.row_store import RowStore
+from marin.speedrun.board.rows import Row, Unreadable, rows_of
 from marin.speedrun.results import Author, Number, RunInfo
-from marin.speedrun.row_store import RowStore
-from marin.speedrun.rows import Row, Unreadable, rows_of
 
 _ROWS_A_BLOCK = 128  # on average
 _MARSHAL = 2  # the last version whose bytes follow from the value alone; ten times as fast as JSON

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from marin.errors import ResultsError
 from marin.parts import WorkInParts
 from marin.speedrun import results
-from marin.speedrun.row_store import RowStore, list_directory
-from marin.speedrun.rows import Row, Unreadable, rows_of
+from marin.speedrun.board.row_store import RowStore, list_directory
+from marin.speedrun.board.rows import Row, Unreadable, rows_of
 
 
 def read_results_tree(

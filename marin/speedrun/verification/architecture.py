@@ -6,8 +6,8 @@ are right. They are "not recomputable" then, whatever else fits.
 
 from collections.abc import Iterator
 
-from marin.speedrun.arithmetic import close, whole_number
-from marin.speedrun.known_models import model_of_class
+from marin.speedrun.arithmetic.findings import close, whole_number
+from marin.speedrun.arithmetic.known_models import model_of_class
 from marin.speedrun.verdict import Finding
 from marin.speedrun.verification.run_log import RunLog
 

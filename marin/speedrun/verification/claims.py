@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 
-from marin.speedrun.known_models import likest_model
+from marin.speedrun.arithmetic.known_models import likest_model
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding, Severity
 

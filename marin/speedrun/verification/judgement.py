@@ -12,10 +12,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from marin.speedrun.distributions import t_quantile
+from marin.speedrun.board.rows import rows_of
 from marin.speedrun.results import FILE_NAME, RunInfo
-from marin.speedrun.rows import rows_of
-from marin.speedrun.statistics import Noise, deviation, sample_of
+from marin.speedrun.statistics.distributions import t_quantile
+from marin.speedrun.statistics.means import Noise, deviation, sample_of
 from marin.speedrun.tracks import TRACKS, Metric
 from marin.speedrun.verdict import Verdict
 from marin.speedrun.verification.seeds import experiment_of

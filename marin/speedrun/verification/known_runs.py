@@ -9,8 +9,8 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 
-from marin.speedrun import core_counts
-from marin.speedrun.copies import page_of
+from marin.speedrun.arithmetic import core_counts
+from marin.speedrun.board.copies import page_of
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding, Rung
 from marin.speedrun.verification.curves import Curves, compare_curves

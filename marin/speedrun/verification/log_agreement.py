@@ -13,11 +13,11 @@ from typing import Any
 from marin import hardware
 from marin.errors import HardwareError, ResultsError
 from marin.speedrun import strict_json
+from marin.speedrun.arithmetic.stated_device import same_device
+from marin.speedrun.board.labels import platform_and_chips
 from marin.speedrun.evaluation_record import EvaluationRecord
-from marin.speedrun.labels import platform_and_chips
 from marin.speedrun.results import Digests, RunInfo
 from marin.speedrun.run_results import check_steps, digests_of_log, figures_of_log
-from marin.speedrun.stated_device import same_device
 from marin.speedrun.verdict import Finding, Severity
 from marin.speedrun.verification.run_log import RunLog
 

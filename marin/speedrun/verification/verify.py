@@ -12,7 +12,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Sequence
 
 from marin.errors import ResultsError
-from marin.speedrun import consistency, core_counts, form
+from marin.speedrun.arithmetic import consistency, core_counts, form
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import RUNGS, Finding, Outcome, Rung, RungVerdict, Verdict
 from marin.speedrun.verification import architecture, statements, texts

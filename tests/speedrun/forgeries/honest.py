@@ -20,9 +20,9 @@ from marin import hardware
 from marin.data.batch_schedule import BatchSchedule
 from marin.data.core_tasks import CORE_TASKS
 from marin.errors import HardwareError
-from marin.speedrun.core_counts import core_of
+from marin.speedrun.arithmetic.core_counts import core_of
+from marin.speedrun.arithmetic.known_models import GPT, LLAMA, model_of_class
 from marin.speedrun.evaluation_record import EvaluationRecord
-from marin.speedrun.known_models import GPT, LLAMA, model_of_class
 from marin.speedrun.results import Core, CoreCounts, RunInfo, dump_results
 from marin.speedrun.run_results import SubmissionInfo, results_from_run
 from marin.tracking import RunWriter, log_chain, run_record

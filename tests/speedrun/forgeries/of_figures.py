@@ -19,7 +19,7 @@ from forgeries.editing import (
 from forgeries.honest import Plan, write_submission
 from forgeries.register import Bases, Expected, expect, family, without_logs
 
-from marin.speedrun.known_models import GPT, LLAMA
+from marin.speedrun.arithmetic.known_models import GPT, LLAMA
 from marin.speedrun.verification import Context, known_runs_of
 from marin.speedrun.verification.claims import KNOWN_SETS
 

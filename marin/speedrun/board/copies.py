@@ -1,7 +1,7 @@
 """Rows that say the same: one run however often its file lies around, one run page behind several entries, and copied results.
 
 A copied result is a row with another's run page, log or training time to the last digit. Of such rows the one that git had first stands
-(`marin.speedrun.arrivals`): what a file says of its own date is the copier's to choose. Where git cannot say, the one stands that was
+(`marin.speedrun.board.arrivals`): what a file says of its own date is the copier's to choose. Where git cannot say, the one stands that was
 verified further, and of published rows without a log the earlier one; where nothing decides, all are held. What was said of a row, a
 challenge or a withdrawal, is said of its author's other rows of the same run too.
 """
@@ -11,8 +11,8 @@ import functools
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator
 
-from marin.speedrun.consistency import Status
-from marin.speedrun.rows import Row
+from marin.speedrun.arithmetic.consistency import Status
+from marin.speedrun.board.rows import Row
 from marin.speedrun.verdict import LADDER, Finding, Outcome, Rung, RungVerdict
 
 Arrival = Callable[[Row], int | None]  # when a row's file came, as a number that grows; None where nobody knows

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from marin.speedrun.scaling import (
+from marin.speedrun.statistics.scaling import (
     FARTHEST,
     FEWEST_BUDGETS,
     NARROWEST_RANGE,

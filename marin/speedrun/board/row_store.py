@@ -16,13 +16,15 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import marin
 from marin.speedrun import results
-from marin.speedrun.kept_lines import KeptLines, key_of
-from marin.speedrun.rows import Row, Unreadable
+from marin.speedrun.board.kept_lines import KeptLines, key_of
+from marin.speedrun.board.rows import Row, Unreadable
 from marin.speedrun.verdict import Finding, RungVerdict, Verdict
 from marin.storage import files
 
 FILE_NAME = "rows.jsonl"
+_PACKAGE = pathlib.Path(marin.__file__).parent
 _STATEMENTS = "statements"
 # The rules, and of other parts what verification asks: peaks, batches, CORE's baselines, the log's chain and times.
 _DECIDING = (
@@ -219,7 +221,7 @@ def _signers_of(allowed_signers: str | os.PathLike[str] | None) -> bytes:
 
 def program_files() -> list[pathlib.Path]:
     """The source of everything that decides what a row or a fit says."""
-    root = pathlib.Path(__file__).parents[1]
+    root = _PACKAGE
     found = [path for part in _DECIDING for path in root.glob(part)]
     return sorted(path for path in found if path.is_file())
 
@@ -227,7 +229,7 @@ def program_files() -> list[pathlib.Path]:
 @functools.lru_cache(maxsize=1)
 def program_digest() -> str:
     """Of `program_files`."""
-    root = pathlib.Path(__file__).parents[1]
+    root = _PACKAGE
     state = hashlib.sha256()
     for path in program_files():
         state.update(path.relative_to(root).as_posix().encode() + path.read_bytes())

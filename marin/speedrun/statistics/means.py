@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from marin.speedrun.distributions import (
+from marin.speedrun.statistics.distributions import (
     f_cdf,
     t_cdf,
     t_quantile,

@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 from marin.data.batch_schedule import BatchSchedule
 from marin.errors import ConfigError
-from marin.speedrun import arithmetic, core_counts, form, probes, scoring_cost
-from marin.speedrun.arithmetic import close, whole_number
-from marin.speedrun.known_models import likest_model
+from marin.speedrun.arithmetic import core_counts, form, probes, scoring_cost
+from marin.speedrun.arithmetic import findings as arithmetic
+from marin.speedrun.arithmetic.findings import close, whole_number
+from marin.speedrun.arithmetic.known_models import likest_model
+from marin.speedrun.arithmetic.stated_device import PEAK_TOLERANCE, StatedDevice, check_name, described, device_of
 from marin.speedrun.results import RunInfo
-from marin.speedrun.stated_device import PEAK_TOLERANCE, StatedDevice, check_name, described, device_of
 from marin.speedrun.verdict import Finding
 
 Status = Literal["arithmetic checked", "claimed", "does not add up"]

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from marin.speedrun import plain_gpt, plain_llama
+from marin.speedrun.arithmetic import plain_gpt, plain_llama
 
 # Of our LlamaConfig, and of the Llama configs of every era of the public contest.
 _LLAMA_KEYS = frozenset({

@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from marin.speedrun.kept_lines import KeptLines, key_of
-from marin.speedrun.row_store import program_digest
-from marin.speedrun.scaling import Interval, Point, ScalingFit, in_order
+from marin.speedrun.board.kept_lines import KeptLines, key_of
+from marin.speedrun.board.row_store import program_digest
+from marin.speedrun.statistics.scaling import Interval, Point, ScalingFit, in_order
 from marin.storage import files
 
 FILE_NAME = "fits.jsonl"
@@ -33,7 +33,7 @@ class KeptFits:
         kept = self._lines.get(key)
         if kept is not None:
             return _from_json(kept, ordered)
-        from marin.speedrun.scaling_fit import fit_family
+        from marin.speedrun.statistics.scaling_fit import fit_family
 
         found = fit_family(family, points, budget)
         self._lines.put(key, _to_json(found))

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from marin.errors import ConfigError
 from marin.number_checks import is_whole
-from marin.speedrun.statistics import spread_of
+from marin.speedrun.statistics.means import spread_of
 
 SEED = "seed"
 SUPPORTED, REFUTED, NOT_DECIDED = "supported", "refuted", "not decided"

@@ -13,8 +13,8 @@ import subprocess
 from collections.abc import Iterable, Sequence
 
 from marin.errors import ResultsError
+from marin.speedrun.board.rows import Row
 from marin.speedrun.results import FILE_NAME, MAX_BYTES, MAX_VALUES, RunInfo, parse_results
-from marin.speedrun.rows import Row
 from marin.speedrun.strict_json import parse_json
 
 _TIMEOUT = 120.0

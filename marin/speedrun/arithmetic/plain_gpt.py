@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from marin.speedrun.arithmetic import whole_number
+from marin.speedrun.arithmetic.findings import whole_number
 
 _SWITCHES = ("value_embeddings", "value_gates", "smear", "backout")
 # What the gates read of the stream, and what the vocabulary is padded to a multiple of (`marin.models.gpt`).

@@ -9,9 +9,9 @@ import hashlib
 import json
 from typing import Any
 
-from marin.speedrun import consistency
-from marin.speedrun.consistency import Status
-from marin.speedrun.labels import depth_of, describe_hardware, optimizer_name, platform_and_chips
+from marin.speedrun.arithmetic import consistency
+from marin.speedrun.arithmetic.consistency import Status
+from marin.speedrun.board.labels import depth_of, describe_hardware, optimizer_name, platform_and_chips
 from marin.speedrun.results import RunInfo
 from marin.speedrun.tracks import C4_EN, NOT_EVALUATED, Cost, Metric
 from marin.speedrun.verdict import LADDER, Finding, Outcome, RungVerdict, Verdict

@@ -11,14 +11,14 @@ import gc
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from marin.speedrun.arrivals import Arrivals
-from marin.speedrun.copies import Arrival, hold_copied_results, merge_copies, note_repeats, unknown_arrival
-from marin.speedrun.entries import Entry, Evidence, changed, entries_of, evidence_at_depths
+from marin.speedrun.board.arrivals import Arrivals
+from marin.speedrun.board.copies import Arrival, hold_copied_results, merge_copies, note_repeats, unknown_arrival
+from marin.speedrun.board.entries import Entry, Evidence, changed, entries_of, evidence_at_depths
+from marin.speedrun.board.pareto import pareto_frontier
+from marin.speedrun.board.records import Came, placed, timeline, unknown_time
+from marin.speedrun.board.row_store import RowStore
+from marin.speedrun.board.rows import Row, Unreadable
 from marin.speedrun.importers import read_list, read_results_tree
-from marin.speedrun.pareto import pareto_frontier
-from marin.speedrun.records import Came, placed, timeline, unknown_time
-from marin.speedrun.row_store import RowStore
-from marin.speedrun.rows import Row, Unreadable
 from marin.speedrun.tracks import TRACKS, Cost, Track, other_track
 
 

@@ -7,7 +7,7 @@ other baselines, is told from CORE.
 import math
 
 from marin.data.core_tasks import CORE_TASKS, centered
-from marin.speedrun import arithmetic
+from marin.speedrun.arithmetic import findings as arithmetic
 from marin.speedrun.results import Core, RunInfo
 from marin.speedrun.verdict import Finding
 

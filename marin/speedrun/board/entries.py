@@ -11,8 +11,8 @@ import re
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, overload
 
-from marin.speedrun.rows import Row
-from marin.speedrun.statistics import Spread, spread_of
+from marin.speedrun.board.rows import Row
+from marin.speedrun.statistics.means import Spread, spread_of
 from marin.speedrun.tracks import Cost, Metric, Track
 from marin.speedrun.verdict import RUNGS, Finding, Outcome, Rung, RungVerdict, Verdict
 

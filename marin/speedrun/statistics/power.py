@@ -4,7 +4,13 @@ import dataclasses
 import math
 
 from marin.errors import ConfigError
-from marin.speedrun.distributions import deviations_from_one_on, expected_best_of, normal_cdf, t_power, t_quantile
+from marin.speedrun.statistics.distributions import (
+    deviations_from_one_on,
+    expected_best_of,
+    normal_cdf,
+    t_power,
+    t_quantile,
+)
 
 MOST_RUNS = 100_000
 

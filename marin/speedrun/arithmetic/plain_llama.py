@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from marin.speedrun.arithmetic import whole_number
+from marin.speedrun.arithmetic.findings import whole_number
 
 _LLAMA_KEYS = ("hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads")
 

@@ -4,8 +4,8 @@ import dataclasses
 
 from marin import hardware
 from marin.errors import HardwareError
-from marin.speedrun import arithmetic
-from marin.speedrun.arithmetic import close, whole_number
+from marin.speedrun.arithmetic import findings as arithmetic
+from marin.speedrun.arithmetic.findings import close, whole_number
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding
 

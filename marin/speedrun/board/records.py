@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from marin.speedrun.entries import Entry, changed
-from marin.speedrun.rows import Row
-from marin.speedrun.statistics import Sample, Test, beats, beats_bound, missing_seeds, too_close
+from marin.speedrun.board.entries import Entry, changed
+from marin.speedrun.board.rows import Row
+from marin.speedrun.statistics.means import Sample, Test, beats, beats_bound, missing_seeds, too_close
 from marin.speedrun.tracks import METRICS, Gate, Track
 from marin.speedrun.verdict import Finding, Outcome, RungVerdict, Severity, Verdict
 

@@ -7,7 +7,7 @@ import re
 
 from marin import hardware
 from marin.errors import HardwareError
-from marin.speedrun.arithmetic import whole_number
+from marin.speedrun.arithmetic.findings import whole_number
 from marin.speedrun.results import RunInfo
 
 _OPTIMIZERS = (
