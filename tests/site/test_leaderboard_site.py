@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 
 import pyarrow.parquet
 import pytest
+from documented_commands import ROOT, python_block
 from example_runs import run_info, run_json
 from pydantic import TypeAdapter
 
@@ -25,9 +26,11 @@ from marin.errors import ResultsError, StorageError
 from marin.site.leaderboard import api, build, curves, downloads, entry_page, pareto, scaling_view, timeline, track_page
 from marin.site.leaderboard.build import build_site
 from marin.site.leaderboard.output import RECORD, SiteWriter
+from marin.speedrun import tracks
 from marin.speedrun.board import row_store
 from marin.speedrun.board.leaderboard import build_board, collect
 from marin.speedrun.board.rows import Row, rows_of
+from marin.speedrun.tracks import FINEWEB_EDU, TIME_TO_GPT2, TRACKS, Track
 from marin.speedrun.verdict import RUNGS
 
 SCRIPTS = 3  # at most: the site's and the rows'; data never becomes one
@@ -169,6 +172,57 @@ def test_site_rebuilt_writes_only_what_changed_and_removes_what_is_gone(
     assert not page.exists()
 
 
+def _track_of_the_tutorial() -> Track:
+    known = vars(tracks)
+    found = dict(known)
+    exec(compile(python_block("docs/tutorials/tracks.md", 0), "tracks.md", "exec"), found)
+    (track,) = (value for name, value in found.items() if isinstance(value, Track) and value is not known.get(name))
+    return track
+
+
+def test_site_has_page_table_records_and_charts_of_the_track_that_the_tutorial_adds(tmp_path: pathlib.Path) -> None:
+    added = _track_of_the_tutorial()
+    others = tuple(track for track in TRACKS if track.key != added.key)
+    rows = []
+    for name, seed, bits, cost in (("mine", 0, 1.2, 1e18), ("mine", 1, 1.2008, 1.001e18), ("mine", 2, 1.1994, 1.002e18), ("dear", 0, 1.0, 2e19)):  # fmt: skip
+        run = run_info(description=name, seed=seed, train_config=run_json()["train_config"] | {"seed": seed}, tokenized_dataset="fineweb-edu", training_hardware_flops=cost, training_time=cost / 312e12, **{"eval/paloma/c4_en/bpb": bits})  # fmt: skip
+        rows += rows_of(run, f"{name}/seed_{seed}", f"{name}/seed_{seed}/speedrun_results.json")
+    shared = {}
+    for place, contest in (("without", others), ("with", (*others, added))):
+        build.write_site(build_board(rows, tracks=contest), SiteWriter(str(tmp_path / place)))
+        shared[place] = (tmp_path / place / "data" / "tracks" / "fineweb-edu.csv").read_bytes()
+    assert shared["with"] == shared["without"]
+    site = tmp_path / "with"
+    page = _words(site / "tracks" / f"{added.key}.html")
+    for expected in (added.title, *added.text, "training hardware flops &lt;= 1e+19", "FineWeb-Edu, scored on C4-EN"):  # fmt: skip
+        assert expected in page
+    found = [(entry["name"], entry["rank"], entry["is_record"]) for entry in _document(site, added.key)["entries"]]
+    assert found == [("mine", 1, True), ("dear/seed_0", None, False)]
+    assert list(site.glob(f"charts/{added.key}-frontier-*.svg"))
+    assert (site / "assets" / f"rows-{added.key}.js").exists()
+    keys = [track["key"] for track in json.loads((site / "data" / "index.json").read_text())["tracks"]]
+    assert keys == [track.key for track in (*others, added)]
+    assert f'href="tracks/{added.key}.html"' in (site / "index.html").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_track_of_the_tutorial_at_the_end_of_the_contest_s_breaks_no_test_of_the_board_or_its_site() -> None:
+    program = """
+import sys
+import pytest
+from marin.speedrun import tracks
+known = dict(vars(tracks))
+exec(sys.argv[1], vars(tracks))
+tracks.TRACKS += tuple(vars(tracks)[name] for name in vars(tracks).keys() - known.keys())
+sys.exit(pytest.main(["-p", "no:cacheprovider", "-m", "not slow and not torture", *sys.argv[2:]]))
+"""
+    block = python_block("docs/tutorials/tracks.md", 0)
+    tests = [ROOT / "tests" / name for name in ("speedrun/test_leaderboard.py", "speedrun/test_tracks.py", "site/test_leaderboard_site.py")]  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", program, block, *tests], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_site_is_written_again_by_a_program_whose_rules_are_others(
     results_dir: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,7 +247,7 @@ def test_page_is_written_again_when_the_same_change_gives_another_figure_at_anot
         return made
 
     for core in (0.15, 0.16):
-        build.write_site(build_board(rows(core)), SiteWriter(str(tmp_path)))
+        build.write_site(build_board(rows(core), tracks=(TIME_TO_GPT2,)), SiteWriter(str(tmp_path)))
         (page,) = tmp_path.glob("entries/mine-d24-*.html")
         assert f"12 1 {core:.4f}" in _words(page)
 
@@ -275,9 +329,11 @@ def test_charts_are_drawn_again_for_another_figure_and_not_for_another_descripti
     for name, place, figure, value in (("first", 5, "description", "first"), ("description", 5, "description", "second"), ("figure", 5, "eval_paloma_c4_en_bpb", 1.2)):  # fmt: skip
         rows[place][figure] = value
         (tmp_path / "rows.json").write_text(json.dumps(rows))
+        # On one track, since each that a run stands on has charts of its own.
+        board = build_board(collect([], [tmp_path / "rows.json"]).rows, tracks=(FINEWEB_EDU,))
         drawn.clear()
-        build_site([], [tmp_path / "rows.json"], tmp_path / "site")
-        build_site([], [tmp_path / "rows.json"], tmp_path / name)
+        build.write_site(board, SiteWriter(str(tmp_path / "site")))
+        build.write_site(board, SiteWriter(str(tmp_path / name)))
         assert _snapshot(tmp_path / "site") == _snapshot(tmp_path / name)
         found[name] = sorted(drawn)
     every = ["pareto", "scaling_view", "timeline"]

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from marin.errors import ResultsError
 from marin.speedrun.board.copies import merge_copies
 from marin.speedrun.board.entries import Entry
-from marin.speedrun.board.leaderboard import build_board, collect
+from marin.speedrun.board.leaderboard import TrackBoard, build_board, collect
 from marin.speedrun.board.pareto import Point, frontier_history, pareto_frontier
 from marin.speedrun.board.rows import C4_EN, NOT_EVALUATED, rows_of
 from marin.speedrun.results import write_results
@@ -113,8 +114,13 @@ def _quality(bits: float, **more: Any) -> dict[str, Any]:
     return {"eval/paloma/c4_en/bpb": bits, **more}
 
 
+def _boards(root: pathlib.Path) -> Sequence[TrackBoard]:
+    """What a tree gives by evaluation set alone: on how many tracks of the contest a run stands is the tracks' business."""
+    return build_board(collect([root]).rows, tracks=()).tracks
+
+
 def _entries(root: pathlib.Path) -> list[Entry]:
-    return [entry for found in collect([root]).tracks for entry in found.entries]
+    return [entry for found in _boards(root) for entry in found.entries]
 
 
 def test_runs_of_a_family_that_state_no_seed_are_not_taken_for_seeds_of_one(tmp_path: pathlib.Path) -> None:
@@ -154,11 +160,9 @@ def test_board_ranks_by_bits_per_byte_within_an_evaluation_set(tmp_path: pathlib
     # The figure of one text with the evaluation of another: listed with both, and ranked in neither.
     _add(tmp_path, "both", **_quality(1.5, evaluation=docs, description="both"))
     _add(tmp_path, "none", **_quality(None, description="none"))  # type: ignore[arg-type]
-    board = collect([tmp_path])
     shape = {
         (found.track.data.evaluation_set, found.track.data.evaluation_digest): [(e.name, e.rank) for e in found.entries]
-        for found in board.tracks
-        if found.entries
+        for found in _boards(tmp_path)
     }
     assert shape == {
         (C4_EN, None): [("b", 1), ("tie", 1), ("a", 3), ("both", None)],
