@@ -5,6 +5,7 @@ and `speedrun_results.json`.
 """
 
 import os
+import reprlib
 from collections.abc import Collection, Sequence
 
 from marin.errors import ConfigError
@@ -40,7 +41,10 @@ def default_speedrun(
         name: of the run; its output is `checkpoints/speedrun/{name}-{8 hex}` below the prefix.
         tags: labels for trackers, next to "speedrun".
         override_output_path: of the training step.
+    Raises:
+        ConfigError: an argument is of a wrong type, as where two have changed places.
     """
+    _check_arguments(name, config, tags, override_output_path)
     dataset = config.dataset
     train_config = config.train_config.replace(
         data_seed=SPEEDRUN_DATA_SEED if config.train_config.data_seed is None else config.train_config.data_seed,
@@ -106,6 +110,26 @@ def default_speedrun(
         description=f"results of {name}",
     )
     return [train_step, evaluate_step, results_step]
+
+
+def _check_arguments(name: object, config: object, tags: object, override_output_path: object) -> None:
+    called = 'default_speedrun("my_run", SpeedrunConfig(...))'
+    if not isinstance(name, str):
+        raise ConfigError(f"`name` of default_speedrun is {_shown(name)}: use a string, as in {called}")
+    if not isinstance(config, SpeedrunConfig):
+        raise ConfigError(f"`config` of default_speedrun is {_shown(config)}: use a SpeedrunConfig, as in {called}")
+    if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
+        raise ConfigError(f"`tags` of default_speedrun is {_shown(tags)}: use a list of strings, such as ['idea']")
+    if override_output_path is not None and not isinstance(override_output_path, str):
+        raise ConfigError(
+            f"`override_output_path` of default_speedrun is {_shown(override_output_path)}: use a path as a string, or leave it out"
+        )
+
+
+def _shown(value: object) -> str:
+    """A value of builtin types as it is written, any other by its type: configs are pages long."""
+    kind = type(value)
+    return reprlib.repr(value) if kind.__module__ == "builtins" and kind is not type else f"a {kind.__name__}"
 
 
 def chosen_names(variable: str, default: str, known: Collection[str]) -> list[str]:

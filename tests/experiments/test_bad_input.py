@@ -14,7 +14,7 @@ from marin.data.corpora.python_docs import PACKAGES, extract_python_docs
 from marin.errors import ConfigError, CorpusError, HardwareError
 from marin.optim import AdamConfig
 from marin.resources import CpuOnlyConfig, GpuConfig, TpuPodConfig
-from marin.speedrun.speedrun import Author, HardwareConfig, SpeedrunConfig
+from marin.speedrun.speedrun import Author, HardwareConfig, SpeedrunConfig, default_speedrun
 from marin.training import SimpleTrainConfig, WatchConfig
 
 
@@ -199,6 +199,32 @@ def test_speedrun_config_field_of_a_wrong_type_is_refused_by_name(field: str, va
     with pytest.raises(ConfigError) as refused:
         SpeedrunConfig(**(fields | {field: value}))
     assert f"`{field}`" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (lambda config: (config, "mine"), "`name` of default_speedrun is a SpeedrunConfig: use a string"),
+        (lambda config: (None, config), "`name` of default_speedrun is None: use a string"),
+        (lambda config: ("mine", "other"), "`config` of default_speedrun is 'other': use a SpeedrunConfig"),
+        (lambda config: ("mine", config.train_config), "`config` of default_speedrun is a SimpleTrainConfig: use a"),
+        (lambda config: ("mine", config, "idea"), "`tags` of default_speedrun is 'idea': use a list of strings"),
+        (lambda config: ("mine", config, None), "`tags` of default_speedrun is None: use a list of strings"),
+        (lambda config: ("mine", config, [3]), "`tags` of default_speedrun is [3]: use a list of strings"),
+        (
+            lambda config: ("mine", config, (), Path("there")),
+            "`override_output_path` of default_speedrun is a PosixPath",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_default_speedrun_with_arguments_of_wrong_types_names_the_argument(arguments: Any, said: str) -> None:
+    config = SpeedrunConfig(
+        model_config=llama_nano, train_config=_train_config(), tokenized_dataset=python_docs_tokenized
+    )
+    with pytest.raises(ConfigError) as refused:
+        default_speedrun(*arguments(config))
+    assert said in str(refused.value)
 
 
 @pytest.mark.parametrize(
