@@ -10,7 +10,7 @@ them work while the others wait, and only one can commit (see `marin.storage.lea
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import ContextVar
 from typing import Protocol
@@ -64,7 +64,8 @@ def executor_main(steps: Sequence[ExecutorStep], description: str | None = None)
 
     Whoever has set `intercept` gets the steps instead: `marin explain` asks an experiment file for them that way.
 
-    Exits with status 2 and one message for a mistake or a failed step, 130 after Ctrl-C and 143 after SIGTERM.
+    Exits with status 2 and one message for a mistake (an empty list is one) or a failed step, 130 after Ctrl-C and 143 after
+    SIGTERM.
     """
     handler = intercept.get()
     if handler is not None:
@@ -73,6 +74,11 @@ def executor_main(steps: Sequence[ExecutorStep], description: str | None = None)
     with errors.clean_exit():
         config = parse_flags(sys.argv[1:], description)
         executor = Executor(config, description)
+        if isinstance(steps, Sized) and not steps:
+            raise ConfigError(
+                "there is nothing to run: `steps` is empty: pass the steps whose outputs you want, as in"
+                " executor_main(steps=[step])"
+            )
         if config.dry_run:
             with errors.reader_may_leave():
                 executor.dry_run(steps)

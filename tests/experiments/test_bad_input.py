@@ -45,6 +45,18 @@ def test_wrong_flag_is_refused(flags: list[str], said: list[str], shell: Any) ->
     _assert_refused(shell.run("-c", script, *flags), *said)
 
 
+@pytest.mark.parametrize("flags", [[], ["--dry_run", "true"], ["--check", "true"]], ids=" ".join)
+@pytest.mark.parametrize("steps", ["[]", "()"])
+def test_experiment_without_steps_is_told_that_there_is_nothing_to_run(
+    steps: str, flags: list[str], shell: Any, tmp_path: Path
+) -> None:
+    script = f"from marin.execution import executor_main; executor_main(steps={steps})"
+    done = shell.run("-c", script, "--prefix", str(tmp_path / "store"), *flags)
+    _assert_refused(done, "there is nothing to run: `steps` is empty", "executor_main(steps=[step])")
+    assert done.out == ""
+    assert not (tmp_path / "store").exists()
+
+
 def test_prefix_with_a_file_in_the_way_is_refused(shell: Any, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
