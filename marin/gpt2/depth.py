@@ -17,6 +17,7 @@ import math
 from marin.errors import ConfigError
 from marin.models.gpt import GptConfig
 from marin.optim.gpt_muon import GptMuonConfig
+from marin.optim.schedule import steps_of
 
 REFERENCE_DEPTH, REFERENCE_WIDTH, REFERENCE_BATCH = 12, 768, 2**19
 _BATCH_EXPONENT = 0.383
@@ -185,6 +186,7 @@ def recipe(
         raise ConfigError(
             f"the horizon is less than one step of {batch:,} tokens: raise it, or lower `--total-batch-size`"
         )
+    warmdown_steps = steps_of(warmdown_ratio, steps, "--warmdown-ratio")
     batch_scale = (batch / REFERENCE_BATCH) ** 0.5
     width_scale = (shape.width / REFERENCE_WIDTH) ** -0.5
     optimizer = GptMuonConfig(
@@ -196,7 +198,7 @@ def recipe(
         input_scale_lr=rates.scalar_lr * batch_scale,
         weight_decay=rates.weight_decay * batch_scale / relative_tokens,
         # A warmup that would run into the warmdown ends where that begins; one of a single step changes nothing.
-        warmup=warmup if (warmup := min(warmup_steps, steps - int(warmdown_ratio * steps))) > 1 else 0,
+        warmup=warmup if (warmup := min(warmup_steps, steps - warmdown_steps)) > 1 else 0,
         decay=warmdown_ratio,
         min_lr_ratio=final_lr_frac,
     )

@@ -11,8 +11,9 @@
 Muon's update goes through six stages: Nesterov momentum; every output's gradients divided by their norm (MuonEq); Polar
 Express; the Frobenius norm of an orthogonal matrix (Muon+); a running mean of squares along the longer side (NorMuon); and
 decay where it agrees with the update. Nothing is clipped. All rates share one multiplier: a linear warmup, a flat stretch,
-and a linear decay. Momentum rises from 0.85 to 0.97 in 400 steps and falls to 0.90 while rates decay; the weight decay of
-matrices falls to zero along half a cosine.
+and a linear decay, whose share of the steps is cut to whole ones as in every schedule here (nanochat rounds it). Momentum
+rises from 0.85 to 0.97 in 400 steps and falls to 0.90 while rates decay; the weight decay of matrices falls to zero along half
+a cosine.
 """
 
 import dataclasses

@@ -116,6 +116,9 @@ def find_decay(kind: str | PowerSchedule) -> Decay:
 def steps_of(length: float, total: int, field: str) -> int:
     """A length that is a fraction of `total` (at most 1) or a number of steps, as steps.
 
+    A fraction is cut as Levanter's `_convert_frac_or_steps` cuts it, so that one config gives one schedule in both: the product
+    is a float64, and 0.29 of 100 steps, which is a little less than 29 there, are 28. Whole steps say it exactly.
+
     Raises:
         ConfigError: if it is negative, or not whole where it means steps.
     """

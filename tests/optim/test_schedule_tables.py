@@ -6,7 +6,7 @@ import pytest
 
 from marin.errors import ConfigError
 from marin.optim import AdamConfig, PowerSchedule
-from marin.optim.schedule import build_schedule
+from marin.optim.schedule import build_schedule, steps_of
 
 ROOT2, ROOT3 = 2**0.5, 3**0.5
 
@@ -66,6 +66,21 @@ def test_schedule_is_the_table_worked_by_hand(name: str):
     steps, options, expected = TABLES[name]
     assert len(expected) == steps
     np.testing.assert_allclose(_rates(steps, **options), expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("length", "total", "steps"),
+    [
+        (0, 9, 0), (0.001, 100, 0), (0.01, 5880, 58), (0.1, 30, 3), (0.65, 20, 13), (0.65, 21, 13), (0.9, 7, 6),
+        # Levanter's figures, where the float64 product is below the whole number.
+        (0.29, 100, 28), (0.57, 100, 56), (0.58, 50, 28),
+        # And where it is above.
+        (0.07, 100, 7), (0.28, 100, 28),
+        (1, 100, 100), (1.0, 3, 3), (2, 100, 2), (40.0, 100, 40),
+    ],
+)  # fmt: skip
+def test_length_in_steps_is_what_levanter_makes_of_it(length: float, total: int, steps: int):
+    assert steps_of(length, total, "warmup") == steps
 
 
 def test_inv_sqrt_holds_the_peak_for_its_timescale_and_then_falls_by_the_root():
