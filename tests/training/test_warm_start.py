@@ -9,6 +9,7 @@ import pytest
 from stopping import assert_equal, stop_after
 
 from marin.data.cache import TokenizeConfig, tokenize
+from marin.data.documents import read_documents, write_documents
 from marin.data.loader import BatchSource
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
 from marin.errors import CheckpointError
@@ -116,6 +117,26 @@ def test_data_that_cannot_go_on_where_another_run_stopped_is_said(make_config, c
     said = capsys.readouterr().err
     assert (why in said and "samples are others" in said) if why else "samples are others" not in said
     train_lm(config)  # what is done is not said again
+
+
+@pytest.mark.parametrize("also", [{}, {"data_seed": 7}, {"train_seq_len": 16}], ids=str)
+def test_other_data_that_goes_on_where_another_run_stopped_is_said_before_what_else_differs(
+    also, make_config, data, tmp_path, capsys
+):
+    origin = make_config("origin", num_train_steps=2)
+    train_lm(origin)
+    # The same documents the other way round: as many rows of the same length, which only the digest tells apart.
+    turned = reversed(list(read_documents(str(data / "docs.jsonl.zst"))))
+    write_documents(str(tmp_path / "turned.jsonl.zst"), turned)
+    tokenize(TokenizeConfig(str(tmp_path / "turned.jsonl.zst"), str(data), str(tmp_path / "turned")))
+    said = {}
+    for place in (data / "tokens", shutil.copytree(data / "tokens", tmp_path / "moved"), tmp_path / "turned"):
+        begin = {"initialize_from_checkpoint_path": origin.output_path, "reset_data_loader_on_init": False}
+        config = make_config(f"on {place.name}", num_train_steps=1, **(begin | also))
+        capsys.readouterr()
+        train_lm(dataclasses.replace(config, data=str(place)))
+        said[place.name] = "it has other data, so samples are others" in capsys.readouterr().err
+    assert said == {"tokens": False, "moved": False, "turned": True}
 
 
 def test_training_from_a_checkpoint_names_settings_that_shapes_do_not_show(make_config, capsys):
