@@ -140,6 +140,61 @@ def test_table_searches_and_filters_and_keeps_its_state_in_the_address(browser: 
         assert problems == []
 
 
+_ROWS_HEAD, _ROWS_TAIL = "marin.addRows(", ");\n"
+
+
+def _rows_of(site: pathlib.Path) -> dict[str, Any]:
+    """What the track's table is made of where scripts run."""
+    text = (site / "assets" / "rows-fineweb-edu.js").read_text()
+    found: dict[str, Any] = json.loads(text.removeprefix(_ROWS_HEAD).removesuffix(_ROWS_TAIL))
+    return found
+
+
+def _give_rows(page: Any, rows: dict[str, Any]) -> None:
+    """The page gets these rows in place of its own."""
+    body = _ROWS_HEAD + json.dumps(rows) + _ROWS_TAIL
+    address = "**/assets/rows-fineweb-edu.js"
+    page.route(address, lambda route: route.fulfill(content_type="text/javascript", body=body))
+
+
+def _many(rows: Any, copies: int, name: str = "") -> Any:
+    """So many times the rows, with keys and names of their own."""
+    if isinstance(rows, dict):
+        return {key: _many(part, copies, key) for key, part in rows.items()}
+    if not isinstance(rows, list):
+        return rows
+    named = name in ("key", "name")
+    return [f"{value}-copy{number}" if named else value for number in range(copies) for value in rows]
+
+
+@pytest.mark.parametrize("num_authors", [400, 401, 1230])
+def test_filter_of_many_authors_says_which_it_lists_and_search_and_addresses_find_the_others(
+    num_authors: int, browser: Any, address: str, site: pathlib.Path
+) -> None:
+    rows = _many(_rows_of(site), 123)
+    rows["author"] = [f"Person {min(number, num_authors - 1):04d}" for number in range(len(rows["key"]))]
+    said = f"The first 400 of {num_authors:,}: search finds the others."
+    last = f"Person {num_authors - 1:04d}"
+    with opened(browser, address, bypass_csp=True) as (page, problems):
+        _give_rows(page, rows)
+        page.goto(TRACK)
+        page.get_by_text("Filters", exact=True).click()
+        listed = page.get_by_label("Author", exact=True)
+        notes = page.locator(".filters .fields span")
+        assert notes.all_inner_texts() == ([] if num_authors == 400 else [said])
+        assert listed.evaluate("select => [...select.options].map((option) => option.value)") == [
+            "", *(f"Person {number:04d}" for number in range(400)),
+        ]  # fmt: skip
+        assert _violations(page, {}) == []
+        page.get_by_label("Search entries").fill(last)
+        found = f"{rows['author'].count(last):,} of 1,230 entries"
+        assert page.locator(".shown").inner_text() == found
+        page.goto(f"{TRACK}?author={last.replace(' ', '+')}")
+        assert page.locator(".shown").inner_text() == found
+        assert page.get_by_label("Author", exact=True).input_value() == last
+        assert problems == []
+
+
 _INTERRUPTED_SORT = """
 async () => {
   const body = document.querySelector("#board tbody");
@@ -159,25 +214,10 @@ async () => {
 def test_table_of_many_rows_shows_those_in_sight_at_once_the_rest_soon_and_finds_what_a_loop_would(
     browser: Any, address: str, site: pathlib.Path
 ) -> None:
-    head, tail = "marin.addRows(", ");\n"
-    rows = json.loads((site / "assets" / "rows-fineweb-edu.js").read_text().removeprefix(head).removesuffix(tail))
-    copies = 13
-
-    def many(name: str, values: Any) -> Any:
-        if isinstance(values, dict):
-            return {key: many(key, part) for key, part in values.items()}
-        if not isinstance(values, list):
-            return values
-        named = name in ("key", "name")
-        return [f"{value}-copy{number}" if named else value for number in range(copies) for value in values]
-
-    made = many("", rows)
+    made = _many(_rows_of(site), 13)
     count = len(made["key"])
     with opened(browser, address) as (page, problems):
-        page.route(
-            "**/assets/rows-fineweb-edu.js",
-            lambda route: route.fulfill(content_type="text/javascript", body=head + json.dumps(made) + tail),
-        )
+        _give_rows(page, made)
         page.goto(TRACK)
         early, late = page.evaluate(_INTERRUPTED_SORT)
         figures = made["measures"]["bits_per_byte"]

@@ -9,6 +9,7 @@ const EXAMPLES = { flops: "1e19", count: "10B", seconds: "30 min", hours: "2 h" 
 const LOWEST_ROW = 36; // pixels: no row is lower
 const FEWEST_ROWS = 12;
 const ROWS_A_FRAME = 24;
+const MOST_CHOICES = 400; // of a filter: a list of more is slow to open, and nobody reads it
 
 class Table {
   constructor(table, rows) {
@@ -244,7 +245,11 @@ class Table {
     this.sorter = make("select", { "aria-label": "Sort by", onchange: () => this.sortFrom(this.sorter.value, this.startsOf(this.sorter.value)) }, ...this.columns.map((column, k) => make("option", { value: column }, this.table.tHead.rows[0].cells[k].textContent)));
     const fields = FACETS.map(([facet, title]) => {
       const found = facet === "rung" ? Object.keys(marin.levels).slice(1) : [...new Set(this.rows[facet].filter((value) => value !== null))].sort((a, b) => (a.toLowerCase() < b.toLowerCase() ? -1 : 1));
-      return this.field(title, facet, [["", "any"], ...found.slice(0, 400).map((value) => [value, value])]);
+      const listed = found.slice(0, MOST_CHOICES);
+      const note = found.length > listed.length ? `The first ${marin.whole(MOST_CHOICES)} of ${marin.whole(found.length)}: search finds the others.` : "";
+      const chosen = this.state.get(facet); // by an address, which may name one of the others
+      if (found.includes(chosen) && !listed.includes(chosen)) listed.push(chosen);
+      return this.field(title, facet, [["", "any"], ...listed.map((value) => [value, value])], note);
     });
     const day = (title, name) => {
       const input = make("input", { type: "date", "aria-label": title });
@@ -265,10 +270,12 @@ class Table {
     this.showBasket();
   }
 
-  field(title, name, options) {
+  field(title, name, options, note = "") {
     const select = make("select", { "aria-label": title, onchange: () => this.set(name, select.value) }, ...options.map(([value, text]) => make("option", { value }, text)));
     select.value = this.state.get(name) ?? "";
-    return make("label", {}, title, select);
+    if (!note) return make("label", {}, title, select);
+    select.setAttribute("aria-describedby", `of-${name}`);
+    return make("label", {}, title, select, make("span", { id: `of-${name}` }, note));
   }
 
   clear() {
