@@ -76,7 +76,7 @@ def executor_main(steps: Sequence[ExecutorStep], description: str | None = None)
         executor = Executor(config, description)
         if isinstance(steps, Sized) and not steps:
             raise ConfigError(
-                "there is nothing to run: `steps` is empty: pass the steps whose outputs you want, as in"
+                "there is nothing to run: `steps` is empty; pass the steps whose outputs you want, as in"
                 " executor_main(steps=[step])"
             )
         if config.dry_run:
