@@ -38,9 +38,14 @@ class Parser(argparse.ArgumentParser):
             if word == "--" or self._takes_rest(word):
                 break
             flag = word.partition("=")[0]
-            if flag.startswith("--") and not any(name.startswith(flag) for name in known):
+            is_known = flag in known or (self.allow_abbrev and any(name.startswith(flag) for name in known))
+            if flag.startswith("--") and not is_known:
                 close = difflib.get_close_matches(flag, known, n=1)
-                return f"there is no flag `{flag}`" + (f", but there is `{close[0]}`" if close else "")
+            elif flag.startswith("-") and not is_known and f"-{flag}" in known:
+                close = [f"-{flag}"]
+            else:
+                continue
+            return f"there is no flag `{flag}`" + (f", but there is `{close[0]}`" if close else "")
         return None
 
     def _verbs(self) -> dict[str, "Parser"]:

@@ -27,21 +27,33 @@ def parse_flags(kind: type[Flags], description: str | None, arguments: Sequence[
     """The flags of a dataclass; `--help` prints and exits.
 
     A first argument `--`, which launchers pass on, is taken off.
+
+    Raises:
+        ConfigError: a flag that there is not, or a value that it does not take.
     """
     import tyro
+
+    from marin.gpt2.wrong_flags import refuse
 
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["--"]:
         given = given[1:]
     # By default tyro names the script's file, which cannot be run as it asks people to.
     prog = f"python -m {module_of(kind)}"
-    shown = _Kept()
+    shown, complaint = _Kept(), io.StringIO()
     try:
-        with contextlib.redirect_stdout(shown):
-            return tyro.cli(kind, args=given, description=_DESCRIPTION, prog=prog)
+        with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(complaint):
+            flags = tyro.cli(kind, args=given, description=_DESCRIPTION, prog=prog)
+    except SystemExit as ended:
+        if ended.code:
+            refuse(kind, given)
+        print(complaint.getvalue(), end="", file=sys.stderr)
+        raise
     finally:
         # Tyro would make each paragraph one line, however wide, and put two blank lines before what is indented.
         print(shown.getvalue().replace(_DESCRIPTION, described(description or "")), end="")
+    print(complaint.getvalue(), end="", file=sys.stderr)
+    return flags
 
 
 class _Kept(io.StringIO):

@@ -168,5 +168,5 @@ def test_rl_flags_become_its_config(tmp_path):
         chat_rl.make_config(chat_rl.Flags(top_k=-1), None, None, "d1")
     for task in RL_TASKS:
         assert parse_flags(chat_rl.Flags, None, ["--task", task]).task == task
-    with pytest.raises(SystemExit):  # before a directory of the run is made
+    with pytest.raises(ConfigError, match="--task: 'algebra'"):  # before a directory of the run is made
         parse_flags(chat_rl.Flags, None, ["--task", "algebra"])

@@ -14,6 +14,7 @@ from marin import hardware
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
 from marin.errors import ConfigError, HardwareError
+from marin.gpt2.command import parse_flags
 from marin.gpt2.datasets import open_tokenizer
 from marin.gpt2.devices import precision_of, resources_of
 from marin.gpt2.places import Places
@@ -264,13 +265,38 @@ def test_flags_that_are_wrong_are_refused_by_name(places):
         _config(places, "--target-flops=1e60")
     with pytest.raises(ConfigError, match="per_device_parallelism.*no equal parts"):
         _config(places, "--device-batch-size=7")
-    with pytest.raises(SystemExit):
-        _parse("--depht=12")
+
+
+@pytest.mark.parametrize(
+    ("script", "given", "said"),
+    [
+        ("base_train", ["--depth", "four"], r"--depth: 'four' is not taken: use a whole number"),
+        ("base_train", ["--depth", "4.5"], r"--depth: '4.5' is not taken: use a whole number"),
+        ("base_train", ["--matrix_lr", "high"], r"--matrix-lr: 'high' is not taken: use a number"),
+        ("base_train", ["--preset", "gide"], r"--preset: 'gide' is not taken: use guide or head"),
+        ("base_train", ["--depht=4"], r"there is no flag `--depht`, but there is `--depth`"),
+        ("base_train", ["--target-flops", "-inf", "--dep", "4"], r"there is no flag `--dep`, but there is `--depth`"),
+        ("base_train", ["-depth", "4"], r"there is no flag `-depth`, but there is `--depth`"),
+        ("base_train", ["--depth"], r"--depth: expected one argument"),
+        ("base_train", ["--no-fp8", "--depth=4", "more"], r"unrecognized arguments: more"),
+        ("chat_eval", ["-m", "many"], r"--max-new-tokens/-m: 'many' is not taken: use a whole number"),
+        ("chat_eval", ["-d", "f16"], r"--dtype/-d: 'f16' is not taken: use float32 or bfloat16"),
+        ("chat_sft", ["--dataset", "a", "b", "--mad", "3"], r"there is no flag `--mad`, but there is `--made`"),
+        ("report", [], r"required: action"),
+        ("series", ["depths"], r"required: --tags"),
+        ("report", ["generat"], r"action: 'generat' is not taken: use reset or generate"),
+    ],
+)
+def test_wrong_flags_are_refused_in_one_line_that_says_what_is_taken(script, given, said, capsys):
+    module = importlib.import_module(f"scripts.{script}")
+    with pytest.raises(ConfigError, match=f"^[^\n]*{said}; --help lists the flags$"):
+        parse_flags(module.Flags, None, given)
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [(["--help"], "usage: python -m scripts.tok_train"), (["--depht"], "run python -m scripts.tok_train --help")],
+    [(["--help"], "usage: python -m scripts.tok_train"), (["--depht"], "error: there is no flag `--depht`")],
 )
 def test_script_says_how_it_is_run_and_not_where_it_lies(given, said, plain_environment, repository):
     command = [sys.executable, "-m", "scripts.tok_train", *given]
