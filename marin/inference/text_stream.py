@@ -1,9 +1,10 @@
-"""Tokens to text as they come: no half characters, and nothing beyond a stop string.
+"""Tokens to text as they come: no half characters, and nothing of a stop string.
 
 Bytes that do not yet make a character wait for those that follow. So does text that may turn out to be the beginning of a
-stop string.
+stop string, and what is told of the tokens that it was made of.
 """
 
+import collections
 from collections.abc import Sequence
 
 from marin.data.tokenizer import Tokenizer
@@ -30,8 +31,14 @@ class TextStream:
         self._waiting: list[int] = []  # since a token that ended a character
         self._sent = 0  # characters of their text
         self._held = ""
+        self._made = self._given = 0  # characters so far, and those of them that are certain
+        self._begins: collections.deque[int] = (
+            collections.deque()
+        )  # where the text of each token begins that is not certain
         self.stopped = False
         """Whether a stop string was met; nothing more comes then."""
+        self.num_tokens = 0
+        """Tokens that the text so far was made of. One that is partly text and partly stop string is among them."""
 
     def push(self, tokens: Sequence[int]) -> str:
         """The text that is certain after these tokens."""
@@ -44,15 +51,23 @@ class TextStream:
 
     def _decoded(self, token: int) -> str:
         if token in self._special:
-            return self._flush() + self._special[token]
-        self._waiting.append(token)
-        text = self._since_before()
-        unfinished = len(text) - len(text.rstrip(_INCOMPLETE))
-        certain = len(text) - min(unfinished, _MOST_UNFINISHED)
-        new, self._sent = text[self._sent : certain], max(certain, self._sent)
-        if not unfinished:
-            # The last token stays as context, since some tokenizers write a space only between two.
-            self._before, self._waiting, self._sent = self._waiting[-1:], [], 0
+            before = self._flush()
+            new = before + self._special[token]
+            self._begins.append(self._made + len(before))
+        else:
+            before, sent = self._since_before() if self._waiting else "", self._sent
+            self._waiting.append(token)
+            text = self._since_before()
+            unfinished = len(text) - len(text.rstrip(_INCOMPLETE))
+            certain = len(text) - min(unfinished, _MOST_UNFINISHED)
+            new, self._sent = text[sent:certain], max(certain, sent)
+            # Signs that stood for the bytes before it, and still do, are none of this token's text.
+            begin = min(_same(before, text), self._sent)
+            self._begins.append(self._made - sent + begin)
+            if not unfinished:
+                # The last token stays as context, since some tokenizers write a space only between two.
+                self._before, self._waiting, self._sent = self._waiting[-1:], [], 0
+        self._made += len(new)
         return new
 
     def _since_before(self) -> str:
@@ -67,6 +82,16 @@ class TextStream:
     def _released(self, text: str, *, last: bool) -> str:
         if self.stopped:
             return ""
+        text = self._certain(text, last=last)
+        self._given += len(text)
+        # Without a stop string every token is one of the text's, even while its bytes make no character yet.
+        every = not self._stop or (last and not self.stopped)
+        while self._begins and (every or self._begins[0] < self._given):
+            self._begins.popleft()
+            self.num_tokens += 1
+        return text
+
+    def _certain(self, text: str, *, last: bool) -> str:
         text = self._held + text
         self._held = ""
         found = [at for at in (text.find(stop) for stop in self._stop) if at >= 0]
@@ -78,6 +103,11 @@ class TextStream:
         keep = max((_overlap(text, stop) for stop in self._stop), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
+
+
+def _same(one: str, other: str) -> int:
+    """How many characters at their beginning are the same."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _overlap(text: str, stop: str) -> int:

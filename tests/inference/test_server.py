@@ -175,16 +175,25 @@ def test_a_stop_string_ends_the_text_before_it_streamed_or_whole(client):
     assert streamed[-1].choices[0].finish_reason == "stop"
 
 
-def test_what_comes_after_a_stop_string_is_neither_told_nor_counted(client):
+@pytest.mark.parametrize("size", [1, 2])
+def test_tokens_of_an_answer_that_a_stop_string_ended_say_what_its_text_says(client, size):
     options = {"model": NAME, "prompt": "the cat", "temperature": 0, "max_tokens": 40, "logprobs": 0}
+    options |= {"extra_body": {"return_token_ids": True}}
     whole = client.completions.create(**options).choices[0]
-    stop = next(token for token in whole.logprobs.tokens[1:] if token.isascii() and token.strip())
+    texts = whole.logprobs.tokens
+    runs = ("".join(texts[at : at + size]) for at in range(1, len(texts)))
+    stop = next(run for run in runs if run.isascii() and run.strip())
+    kept = next(at for at in range(1, 40) if "".join(texts[at:]).startswith(stop))
     cut = client.completions.create(**options, stop=stop)
-    at = next(k for k in range(1, 40) if stop in "".join(whole.logprobs.tokens[:k]))
-    assert cut.choices[0].logprobs.tokens == whole.logprobs.tokens[:at] and cut.usage.completion_tokens == at
-    streamed = client.completions.create(**options, stop=stop, stream=True)
-    told = [token for chunk in streamed if (said := chunk.choices[0].logprobs) for token in said.tokens]
-    assert told == whole.logprobs.tokens[:at]
+    said = cut.choices[0]
+    assert said.text == whole.text[: whole.text.index(stop)] and said.finish_reason == "stop"
+    assert said.token_ids == whole.token_ids[:kept] and cut.usage.completion_tokens == kept
+    assert said.logprobs.tokens == texts[:kept]
+    assert said.logprobs.token_logprobs == whole.logprobs.token_logprobs[:kept]
+    told = [chunk.choices[0] for chunk in client.completions.create(**options, stop=["\u2603", stop], stream=True)]
+    assert "".join(each.text for each in told) == said.text
+    assert [token for each in told for token in each.token_ids] == said.token_ids
+    assert [value for each in told for value in each.logprobs.token_logprobs] == said.logprobs.token_logprobs
 
 
 def test_prompt_of_texts_and_tokens_is_refused_at_the_first_that_does_not_fit(client):

@@ -53,6 +53,34 @@ def test_stop_strings_end_the_text_wherever_tokens_cut_them(any_tokenizer, text,
         assert "".join(found) == expected
 
 
+def test_tokens_that_are_told_are_those_of_the_text_and_none_of_the_stop_string(any_tokenizer):
+    @settings(max_examples=50, deadline=None)
+    @given(st.text("ab \u00e9\u2603", min_size=1, max_size=12), st.text("ab \u2603", max_size=4), st.integers(1, 4))
+    def check(text, stop, size):
+        tokens = any_tokenizer.encode(text)
+        stream, said = TextStream(any_tokenizer, [stop]), ""
+
+        def bytes_of(count):
+            return b"".join(any_tokenizer.bytes_of(token) for token in tokens[:count])
+
+        for at in range(0, len(tokens), size):
+            said += stream.push(tokens[at : at + size])
+            assert bytes_of(stream.num_tokens).startswith(said.encode())  # never more text than tokens
+        said += stream.finish()
+        assert said == (text.partition(stop)[0] if stop else text)
+        assert bytes_of(stream.num_tokens).startswith(said.encode())
+        assert stream.num_tokens == 0 or not stop or len(bytes_of(stream.num_tokens - 1)) < len(said.encode())
+        assert stream.stopped or stream.num_tokens == len(tokens)
+
+    check()
+
+
+def test_bytes_that_are_no_text_are_told_without_the_stop_string_after_them(any_tokenizer):
+    lonely = any_tokenizer.encode("\u2603")[0]
+    stream = TextStream(any_tokenizer, ["x"])
+    assert stream.push([lonely, *any_tokenizer.encode("x")]) == "\ufffd" and stream.num_tokens == 1
+
+
 def test_tokens_that_each_end_inside_a_character_make_the_whole_text(any_tokenizer):
     """Each is the end of one character and the beginning of the next, as those of a vocabulary with few emoji are."""
     text = "\U0001f604\U0001f610\U0001f607\U0001f61f" * 8

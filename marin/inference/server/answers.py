@@ -16,32 +16,43 @@ from marin.inference.text_stream import TextStream
 
 @dataclasses.dataclass
 class Choice:
-    """One sample of a request so far."""
+    """One sample of a request so far. Its tokens are those that its text was made of: what waits with text that may begin a
+    stop string is told with it, and what made a stop string never is."""
 
     stream: TextStream
     text: str = ""
-    num_tokens: int = 0
     finish_reason: str | None = None
     tokens: list[int] = dataclasses.field(default_factory=list)
     logprobs: list[float] = dataclasses.field(default_factory=list)
+    _waiting: list[tuple[int, float]] = dataclasses.field(default_factory=list)  # tokens that are not certain
 
-    def take(self, event: Event) -> tuple[str, Event]:
-        """The text that an event adds, and what of the event belongs to it: the tokens up to a stop string."""
-        new, kept = "", 0
-        while kept < len(event.tokens) and not self.stream.stopped:
-            new += self.stream.push(event.tokens[kept : kept + 1])
-            kept += 1
-        event = dataclasses.replace(
-            event, tokens=event.tokens[:kept], mask=event.mask[:kept], logprobs=event.logprobs[:kept]
-        )
-        self.num_tokens += kept
-        self.tokens.extend(event.tokens)
-        self.logprobs.extend(event.logprobs)
+    def take(self, event: Event) -> "Piece":
+        """What an event adds."""
+        text = ""
+        for token, logprob in zip(event.tokens, event.logprobs, strict=True):
+            if self.stream.stopped:
+                break
+            self._waiting.append((token, logprob))
+            text += self.stream.push([token])
         if event.finish_reason is not None and not self.stream.stopped:
-            new += self.stream.finish()
+            text += self.stream.finish()
+        certain = self.stream.num_tokens - len(self.tokens)
+        told, self._waiting = self._waiting[:certain], self._waiting[certain:]
+        piece = Piece(text, [token for token, _ in told], [logprob for _, logprob in told])
+        self.text += piece.text
+        self.tokens.extend(piece.tokens)
+        self.logprobs.extend(piece.logprobs)
         self.finish_reason = "stop" if self.stream.stopped else event.finish_reason
-        self.text += new
-        return new, event
+        return piece
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """What a choice gained: text, and the tokens that it was made of with their log-probabilities."""
+
+    text: str
+    tokens: list[int]
+    logprobs: list[float]
 
 
 class Answer:
@@ -77,8 +88,8 @@ class Answer:
         self.choices = [Choice(TextStream(self._tokenizer, stop)) for _ in range(total)]
         return self
 
-    async def pieces(self) -> AsyncIterator[tuple[int, str, Event]]:
-        """(choice, new text, event) until all have ended; however it ends, the engine then works no more for it."""
+    async def pieces(self) -> AsyncIterator[tuple[int, Piece]]:
+        """(choice, what it gained) until all have ended; however it ends, the engine then works no more for it."""
         try:
             while any(choice.finish_reason is None for choice in self.choices):
                 place, event = await self._job.next_event()
@@ -86,10 +97,10 @@ class Answer:
                 choice = self.choices[index]
                 if choice.finish_reason is not None:
                     continue
-                text, event = choice.take(event)
+                piece = choice.take(event)
                 if choice.finish_reason is not None and event.finish_reason is None:
                     self._worker.cancel(self._job, (place, event.sample))
-                yield index, text, event
+                yield index, piece
         finally:
             self.close()
 
@@ -115,29 +126,29 @@ class Answer:
 
     def usage(self) -> dict[str, int]:
         prompt = sum(len(request.prompt) for request in self._job.requests)
-        answer = sum(choice.num_tokens for choice in self.choices)
+        answer = sum(len(choice.tokens) for choice in self.choices)
         return {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
 
-    def chunk(self, index: int, text: str, event: Event | None, *, first: bool = False) -> str:
-        """A stream's event with new text; without an event of the engine, the one that opens a chat's choice."""
+    def chunk(self, index: int, piece: Piece | None) -> str:
+        """A stream's event with what a choice gained; without that, the one that opens a chat's choice."""
         choice = self.choices[index]
-        finish = choice.finish_reason if event is not None else None
-        logprobs = self._logprobs_of(event.tokens, event.logprobs) if event is not None else None
+        finish = choice.finish_reason if piece is not None else None
+        logprobs = self._logprobs_of(piece.tokens, piece.logprobs) if piece is not None else None
         body: dict[str, Any] = {"index": index, "finish_reason": finish, "logprobs": logprobs}
-        if self._token_ids and event is not None:
-            body["token_ids"] = list(event.tokens)
+        if self._token_ids and piece is not None:
+            body["token_ids"] = piece.tokens
+        text = piece.text if piece is not None else ""
         if self._chat:
-            body["delta"] = ({"role": "assistant", "content": ""} if first else {}) | (
-                {"content": text} if text else {}
-            )
+            opening = {"role": "assistant", "content": ""} if piece is None else {}
+            body["delta"] = opening | ({"content": text} if text else {})
         else:
             body["text"] = text
         return self.stream_event([body])
 
-    def says_something(self, index: int, text: str, event: Event) -> bool:
+    def says_something(self, index: int, piece: Piece) -> bool:
         """Whether a stream has a chunk for this; of tokens that make no character yet others things may be told."""
         tells_tokens = self._logprobs or self._token_ids
-        return bool(text or self.choices[index].finish_reason is not None or (tells_tokens and event.tokens))
+        return bool(piece.text or self.choices[index].finish_reason is not None or (tells_tokens and piece.tokens))
 
     def stream_event(self, choices: list[dict[str, Any]], **more: Any) -> str:
         kind = "chat.completion.chunk" if self._chat else "text_completion"

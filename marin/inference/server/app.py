@@ -186,15 +186,14 @@ class _Service:
         try:
             if chat:
                 for index in range(len(answer.choices)):
-                    yield answer.chunk(index, "", None, first=True)
+                    yield answer.chunk(index, None)
             while True:
                 async with asyncio.timeout_at(deadline):
                     piece = await anext(pieces, None)
                 if piece is None:
                     break
-                index, text, event = piece
-                if answer.says_something(index, text, event):
-                    yield answer.chunk(index, text, event)
+                if answer.says_something(*piece):
+                    yield answer.chunk(*piece)
             if usage:
                 yield answer.stream_event([], usage=answer.usage())
             yield "data: [DONE]\n\n"
