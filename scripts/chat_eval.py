@@ -158,7 +158,14 @@ def main() -> None:
     kept = RecordFolder(folder, {"weights": weights})
     with timed(places, f"chat_eval, {flags.source}"):
         scores = chat_scores(
-            loaded.model, loaded.tokenizer, tasks, options, precision=precision, report=counter, records=kept
+            loaded.model,
+            loaded.tokenizer,
+            tasks,
+            options,
+            precision=precision,
+            context=loaded.config.max_seq_len,
+            report=counter,
+            records=kept,
         )
     verdict = show(scores, places.task_data, limit)
     core = chat_core(scores, limit)

@@ -19,6 +19,7 @@ from marin import hardware
 from marin.gpt2.command import check_numbers, parse_flags, run_command
 from marin.gpt2.opening import ModelFlags, open_model
 from marin.inference import Engine
+from marin.inference.context import note_beyond_context
 from marin.inference.measure import measure_speed, measured_bandwidth
 from marin.training.compile_cache import use_compile_cache
 
@@ -48,7 +49,9 @@ def main() -> None:
     use_compile_cache()
     loaded, precision = open_model(flags)
     config = loaded.config
-    length = max(config.max_seq_len, flags.prompt_tokens + flags.num_tokens)
+    asked = flags.prompt_tokens + flags.num_tokens
+    note_beyond_context("prompt and answer have", asked, config.max_seq_len)
+    length = max(config.max_seq_len, asked)
     engine = Engine(loaded.model, loaded.tokenizer, max_length=length, max_rows=flags.batch_size, precision=precision)
     speed = measure_speed(
         engine,

@@ -100,6 +100,7 @@ def serve(
     import time
 
     from marin.inference import Engine
+    from marin.inference.context import note_beyond_context
     from marin.inference.server import Limits, Worker, build_app
     from marin.nn.precision import Precision
     from marin.training.compile_cache import use_compile_cache
@@ -111,6 +112,7 @@ def serve(
     listener = bind(options.port, options.host)
     use_compile_cache()
     max_length = loaded.config.max_seq_len if options.max_length is None else options.max_length
+    note_beyond_context("`--max-length` is", max_length, loaded.config.max_seq_len)
     rows = options.max_rows
     engine = Engine(
         loaded.model, loaded.tokenizer, max_length=max_length, max_rows=rows, precision=precision, tools=tools

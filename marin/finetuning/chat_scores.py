@@ -26,6 +26,7 @@ from marin.evaluation.chat import (
 from marin.evaluation.chat.scoring import Progress, prompt_of
 from marin.evaluation.records import RecordFolder
 from marin.finetuning.made.tasks import MADE_TASKS, made_task
+from marin.inference.context import note_long_answers
 from marin.inference.engine import Engine
 from marin.inference.options import SamplingOptions
 from marin.nn.precision import Precision
@@ -88,12 +89,14 @@ def chat_scores(
     options: ChatEvalOptions,
     *,
     precision: Precision,
+    context: int,
     report: Callable[[str], Progress] | None = None,
     records: RecordFolder | None = None,
 ) -> list[TaskScore]:
-    """The score of each task.
+    """The score of each task. Answers go on beyond the model's context where they are asked to, with a note.
 
     Args:
+        context: tokens of the sequences that the model was trained with.
         report: makes for a task's name what is told how far it is; see `marin.evaluation.chat.scoring`.
         records: where each reply is kept as soon as its task is done, and where a task is found that was done before with the
             same model, questions and options.
@@ -130,6 +133,7 @@ def chat_scores(
         else:
             # As long as the longest of all tasks asks for, so that replies do not depend on which of them are left to ask.
             length = longest + options.max_new_tokens
+            note_long_answers(longest, options.max_new_tokens, context)
             engine = engine or Engine(model, tokenizer, max_length=length, max_rows=rows, precision=precision)
             score = score_replies(task, engine, tokenizer, sampling, num_samples=options.num_samples, progress=progress)
         if records is not None:

@@ -27,6 +27,7 @@ from marin.finetuning.origin import FinetuneRates, Origin, finetuning_optimizer
 from marin.finetuning.policy import Rollout, pass_at, policy_batch
 from marin.finetuning.rl_record import RlRecord
 from marin.finetuning.rl_tasks import rl_task
+from marin.inference.context import note_long_answers
 from marin.inference.engine import Engine
 from marin.inference.options import MAX_SEED, SamplingOptions
 from marin.nn.precision import Precision
@@ -154,7 +155,7 @@ def train_rl(config: RlConfig) -> None:
     arrays, static = eqx.partition(state, eqx.is_array)
     state = eqx.combine(jax.device_put(arrays, jax.local_devices()[0]), static)
     precision = Precision(origin.precision)
-    sampler = Sampler(config, state.model, tokenizer, precision, [learned, held_out])
+    sampler = Sampler(config, state.model, tokenizer, precision, [learned, held_out], origin.model.max_seq_len)
     origin.note(directory)
 
     # ---- the loop ----------------------------------------------------------------------------------------------------
@@ -251,10 +252,21 @@ class Sampler:
     """Asks the model of the moment; what it generates with is compiled once for a run."""
 
     def __init__(
-        self, config: RlConfig, model: Any, tokenizer: Tokenizer, precision: Precision, tasks: Sequence[ChatTask]
+        self,
+        config: RlConfig,
+        model: Any,
+        tokenizer: Tokenizer,
+        precision: Precision,
+        tasks: Sequence[ChatTask],
+        context: int,
     ) -> None:
+        """Args:
+        tasks: all that it will ask.
+        context: tokens of the sequences that the model was trained with; samples beyond them are made, with a note.
+        """
         self.config, self.tokenizer, self._tasks = config, tokenizer, tasks
         longest = max(len(prompt_of(question, tokenizer)) for task in tasks for question in task.questions)
+        note_long_answers(longest, config.max_new_tokens, context)
         self._engine = Engine(
             model,
             tokenizer,

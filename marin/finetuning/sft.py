@@ -124,7 +124,9 @@ def train_sft(config: SftConfig) -> None:
 
     def ask(model: Any) -> list[TaskScore]:
         tasks = [open_task(name, Path(config.task_data)) for name in available_tasks(Path(config.task_data))]
-        return chat_scores(model, tokenizer, tasks, config.chat_eval, precision=precision())
+        return chat_scores(
+            model, tokenizer, tasks, config.chat_eval, precision=precision(), context=train.model.max_seq_len
+        )
 
     # Several processes take each step of a computation together, which generating does not.
     alone = distributed.processes_of(os.environ) is None

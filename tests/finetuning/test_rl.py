@@ -119,13 +119,19 @@ def test_questions_are_sampled_by_chances_of_their_own(base, odd_answers, tmp_pa
     config = config_for(base, tmp_path / "run")
     task = ChatTask("Odd", 0.0, QUESTIONS[:1] * 4, begins_oddly)
     loaded = load_run_model(base.run)
-    sampler = rl.Sampler(config, loaded.model, loaded.tokenizer, loaded.precision, [task, task])
+    sampler = rl.Sampler(config, loaded.model, loaded.tokenizer, loaded.precision, [task, task], 64)
 
     def ask(step):
         return [[rollout.tokens for rollout in group] for group in sampler.sample(loaded.model, task.questions, step)]
 
     first = ask(3)
     assert len({str(group) for group in first}) == 4 and ask(3) == first and ask(4) != first
+
+
+def test_samples_beyond_the_trained_context_are_said_once(base, odd_answers, tmp_path, capsys):
+    train_rl(config_for(base, tmp_path / "run", num_questions=4, max_new_tokens=70, examples_per_step=48))
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert len(notes) == 1 and "more than the 64 that the model was trained with" in notes[0]
 
 
 @pytest.mark.parametrize("after", [0, 2])

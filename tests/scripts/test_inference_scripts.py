@@ -176,11 +176,12 @@ def test_commands_that_open_a_model_share_the_flags_that_name_it(script, capsys)
 
 
 def test_infer_bench_ends_with_a_line_of_json(base, plain_environment, repository):
-    sizes = ("-b", "2", "--prompt-tokens", "20", "-m", "30", "--repetitions", "1")
+    sizes = ("-b", "2", "--prompt-tokens", "40", "-m", "30", "--repetitions", "1")
     done = _script(plain_environment, repository, "scripts.infer_bench", *sizes, "--base-dir", base)
     assert done.returncode == 0, done.stderr
+    assert "6 more than the 64 that the model was trained with" in done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["batch_size"] == 2 and found["prompt_tokens"] == 20 and found["model"] == "d2-step-5"
+    assert found["batch_size"] == 2 and found["prompt_tokens"] == 40 and found["model"] == "d2-step-5"
     assert found["tokens_per_second"] == pytest.approx(2e3 / found["tpot_ms"], rel=0.01)
     assert found["ttft_ms"] > 0 and 0 < found["mbu"] and 0 < found["mfu"] < 1
 
@@ -213,6 +214,7 @@ def test_the_server_starts_answers_and_ends_on_sigterm(base, plain_environment, 
         for answer in running:
             assert "the server is stopping" in answer.result(timeout=30)
         rest, errors = server.communicate(timeout=30)
+        assert errors.count("note: `--max-length` is 8,000 tokens, ") == 1
         assert "Traceback" not in errors and "stopped" in rest
 
 

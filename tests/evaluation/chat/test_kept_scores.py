@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from marin.evaluation.chat import ChatTask, choice_question
+from marin.evaluation.chat import ChatTask, Question, choice_question
+from marin.evaluation.chat.scoring import prompt_of
 from marin.evaluation.records import RecordFolder
 from marin.finetuning import chat_scores as scoring
 from marin.finetuning.chat_scores import ChatEvalOptions, chat_scores
@@ -31,7 +32,8 @@ def test_tasks_that_were_asked_are_not_asked_again_after_a_kill(chat_model, chat
         return whole(task, *arguments, **named)
 
     def scores(tasks=tasks, records=kept, options=options):
-        return chat_scores(chat_model, chat_tokenizer, tasks, options, precision=Precision("f32"), records=records)
+        fixed = {"precision": Precision("f32"), "context": 64}
+        return chat_scores(chat_model, chat_tokenizer, tasks, options, **fixed, records=records)
 
     monkeypatch.setattr(scoring, "score_choices", ask)
     with pytest.raises(KeyboardInterrupt):
@@ -49,3 +51,19 @@ def test_tasks_that_were_asked_are_not_asked_again_after_a_kill(chat_model, chat
         before = len(asked)
         scores(**change)
         assert asked[before:] == ["first", "second"]
+
+
+@pytest.mark.parametrize(("max_new_tokens", "beyond"), [(8, 0), (77, 30)])
+def test_answers_beyond_the_trained_context_are_said_once(chat_model, chat_tokenizer, capsys, max_new_tokens, beyond):
+    question = Question([{"role": "user", "content": "7"}], "7")
+    tasks = [ChatTask(name, 0.0, [question], lambda question, reply: False) for name in ("one", "two")]
+    prompt = len(prompt_of(question, chat_tokenizer))
+    options, precision = ChatEvalOptions(max_new_tokens=max_new_tokens), Precision("f32")
+    for _ in range(2):
+        chat_scores(
+            chat_model, chat_tokenizer, tasks, options, precision=precision, context=prompt + max_new_tokens - beyond
+        )
+    said = capsys.readouterr().err
+    assert said.count("\n") == bool(beyond)
+    assert not beyond or f"{beyond} more than the {prompt + 47} that the model was trained with" in said
+    assert not beyond or "at most 47 tokens" in said
