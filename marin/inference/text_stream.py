@@ -32,9 +32,8 @@ class TextStream:
         self._sent = 0  # characters of their text
         self._held = ""
         self._made = self._given = 0  # characters so far, and those of them that are certain
-        self._begins: collections.deque[int] = (
-            collections.deque()
-        )  # where the text of each token begins that is not certain
+        # Of each token whose text is not certain: the character that it begins with.
+        self._begins: collections.deque[int] = collections.deque()
         self.stopped = False
         """Whether a stop string was met; nothing more comes then."""
         self.num_tokens = 0
