@@ -59,6 +59,26 @@ def test_worker_that_is_closed_while_its_engine_fails_ends() -> None:
     asyncio.run(drive())
 
 
+def test_all_are_told_that_the_server_stops_while_the_engine_is_still_busy() -> None:
+    """As a server gives them two seconds, and a burst that compiles takes more."""
+
+    async def drive() -> None:
+        engine: Any = _FailingEngine()
+        worker = Worker(engine, Limits())
+        running = worker.submit([_request()])
+        await asyncio.to_thread(engine.at_work.wait, 30)
+        arrived = worker.submit([_request()])
+        worker.stop_soon()
+        for job in (running, arrived):
+            with pytest.raises(ProblemError, match="stopping"):
+                await asyncio.wait_for(job.next_event(), 10)
+        engine.go.set()
+        await asyncio.to_thread(worker.close)
+        assert not worker.is_alive
+
+    asyncio.run(drive())
+
+
 def test_more_prompts_than_may_wait_are_no_reason_to_come_back() -> None:
     async def drive() -> None:
         engine: Any = _FailingEngine()

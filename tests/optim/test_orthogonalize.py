@@ -68,7 +68,7 @@ def test_orthogonalize_works_on_equal_shapes_together_as_on_each_alone(count: in
     together = orthogonalize_all(matrices, num_steps=5, epsilon=1e-7, coefficients=POLAR_EXPRESS)
     for matrix, joint in zip(matrices, together, strict=True):
         (alone,) = orthogonalize_all([matrix], num_steps=5, epsilon=1e-7, coefficients=POLAR_EXPRESS)
-        np.testing.assert_allclose(joint, alone, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(joint, alone, rtol=1e-5, atol=1e-5)  # 2.2e-6 on a processor without AVX-512
 
 
 @pytest.mark.parametrize("shape", [(24, 24), (24, 48), (96, 24)])

@@ -60,6 +60,7 @@ class Worker:
         self.engine, self.limits = engine, limits
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._scheduler = engine.scheduler()
+        self._arrived: set[Job] = set()  # in the inbox, which cannot be looked through
         self._jobs: dict[int, Job] = {}
         self._unfinished: dict[int, int] = {}
         self._lock = threading.Lock()
@@ -106,6 +107,7 @@ class Worker:
             self._waiting += len(requests)
             self._counts["requests"] += len(requests)
             job = Job(requests)
+            self._arrived.add(job)
             self._inbox.put(("submit", job))  # within the lock, so that a failure finds all that it stops counting
         return job
 
@@ -129,12 +131,11 @@ class Worker:
             self._counts["refused"] += 1
 
     def stop_soon(self) -> None:
-        """Ends the thread after its burst; jobs that run are told so. It does not wait, and may be called by a signal's handler."""
+        """Ends the thread after its burst; all jobs are told so. It does not wait, and may be called by a signal's handler."""
         self._closing.set()  # a failure of the engine empties the inbox, so the message alone could be lost
         self._inbox.put(_STOP)
-        for job in set(
-            self._jobs.values()
-        ):  # at once, as a burst that compiles takes longer than a server's time of grace
+        # At once, as a burst that compiles takes longer than a server's time of grace.
+        for job in self._arrived | set(self._jobs.values()):
             job.put(_stopping())
 
     def close(self, seconds: float = 5.0) -> None:
@@ -193,6 +194,7 @@ class Worker:
                 for request in job.requests:
                     self._scheduler.submit(request)
                     self._jobs[request.id], self._unfinished[request.id] = job, request.num_samples
+                self._arrived.discard(job)
             elif kind == "cancel":
                 self._cancel(job)
             else:
@@ -242,6 +244,7 @@ class Worker:
                 if message is not _STOP and message[0] == "submit":
                     jobs.add(message[1])
             self._waiting = 0
+            self._arrived.clear()
             for job in jobs:
                 job.waiting.clear()
             self._counts["failed"] += len(jobs)
