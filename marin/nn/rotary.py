@@ -10,9 +10,6 @@ from jaxtyping import Array, Float, Int
 
 from marin.errors import ConfigError
 
-# Tables of up to 8 MB stand in the program; longer ones it computes itself.
-_LARGEST_TABLE = 1 << 20
-
 
 @dataclasses.dataclass(frozen=True)
 class RotaryConfig:
@@ -90,18 +87,10 @@ def rotary_angles(
 ) -> tuple[Float[Array, "T half"], Float[Array, "T half"]]:
     """Cosine and sine of every position's angles, in float32.
 
-    They stand in the program as numbers: XLA's CPU compiler computes a cosine again for every element that it multiplies,
-    in each layer and for each head, which took 4 % of a training step.
-
     Raises:
         ConfigError: if `head_dim` is odd.
     """
-    if num_positions * head_dim > 2 * _LARGEST_TABLE:
-        return rotary_angles_at(config, jnp.arange(num_positions), head_dim)
-    position_T, frequency_C = config.scaled(np.arange(num_positions, dtype=np.float32), _frequencies(config, head_dim))
-    # The angle is rounded as on a device; its cosine in float64 is the same number on every machine.
-    angle_TC = np.outer(position_T, frequency_C).astype(np.float64)
-    return jnp.asarray(np.cos(angle_TC), jnp.float32), jnp.asarray(np.sin(angle_TC), jnp.float32)
+    return rotary_angles_at(config, jnp.arange(num_positions), head_dim)
 
 
 def rotary_angles_at(
@@ -116,7 +105,9 @@ def rotary_angles_at(
     angle_TC = jnp.outer(position_T, jnp.asarray(frequency_C))
     if angle_TC.size % 2:
         cos_TC, sin_TC = jnp.cos(angle_TC), jnp.sin(angle_TC)
-    else:  # a loop of two halves, since what a loop leaves is not computed again where it is used (see above)
+    else:
+        # In a loop of two halves: XLA's CPU compiler computes a cosine again for every element that it multiplies, in each layer
+        # and head, but not what a loop leaves. A table in the program would be taken for a copy of the text by `one_pass`.
         cos_TC, sin_TC = jax.lax.map(lambda half: (jnp.cos(half), jnp.sin(half)), angle_TC.reshape(2, -1))
     shape = (*position.shape, head_dim // 2)
     return cos_TC.reshape(shape), sin_TC.reshape(shape)

@@ -131,14 +131,6 @@ def test_angles_in_the_program_are_those_that_it_would_compute():
             np.testing.assert_allclose(table, expected, atol=3e-7)
 
 
-def test_a_program_computes_no_cosine_unless_its_context_is_very_long():
-    def program(num_positions):
-        return str(jax.make_jaxpr(lambda: rotary_angles(RotaryConfig(), num_positions, 64))())
-
-    assert " cos " not in program(32_768)
-    assert " cos " in program(32_769)
-
-
 @pytest.mark.parametrize("rows", [1, 2])
 def test_a_program_computes_the_cosine_of_a_position_once_for_all_its_layers(rows):
     def rotated(start, layers):
