@@ -5,7 +5,6 @@ import math
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from marin.errors import ConfigError
@@ -23,12 +22,9 @@ class RotaryConfig:
             raise ConfigError(f"`rope` has theta {self.theta} and factor {self.factor}: both must be above 0")
 
     def scaled(
-        self, position_T: Float[Array | np.ndarray, " T"], frequency_C: Float[np.ndarray, " half"]
-    ) -> tuple[Float[Array | np.ndarray, " T"], Float[np.ndarray, " half"]]:
-        """Positions and radians a position, stretched for longer contexts; an angle is their product.
-
-        Positions are NumPy's where they are known before the program runs.
-        """
+        self, position_T: Float[Array, " T"], frequency_C: Float[Array, " half"]
+    ) -> tuple[Float[Array, " T"], Float[Array, " half"]]:
+        """Positions and radians a position, stretched for longer contexts; an angle is their product."""
         return position_T / self.factor, frequency_C
 
 
@@ -58,10 +54,10 @@ class Llama3RotaryConfig(RotaryConfig):
             )
 
     def scaled(
-        self, position_T: Float[Array | np.ndarray, " T"], frequency_C: Float[np.ndarray, " half"]
-    ) -> tuple[Float[Array | np.ndarray, " T"], Float[np.ndarray, " half"]]:
+        self, position_T: Float[Array, " T"], frequency_C: Float[Array, " half"]
+    ) -> tuple[Float[Array, " T"], Float[Array, " half"]]:
         turns_C = frequency_C * (self.original_max_position_embeddings / (2 * math.pi))
-        kept_C = np.clip((turns_C - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor), 0.0, 1.0)
+        kept_C = jnp.clip((turns_C - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor), 0.0, 1.0)
         return position_T, frequency_C * (kept_C + (1.0 - kept_C) / self.factor)
 
 
@@ -76,10 +72,10 @@ class NtkRotaryConfig(RotaryConfig):
     factor: float = 2.0
 
     def scaled(
-        self, position_T: Float[Array | np.ndarray, " T"], frequency_C: Float[np.ndarray, " half"]
-    ) -> tuple[Float[Array | np.ndarray, " T"], Float[np.ndarray, " half"]]:
+        self, position_T: Float[Array, " T"], frequency_C: Float[Array, " half"]
+    ) -> tuple[Float[Array, " T"], Float[Array, " half"]]:
         pairs = frequency_C.shape[0]
-        return position_T, frequency_C * self.factor ** (-(np.arange(pairs, dtype=np.float32) + 1.0) / pairs)
+        return position_T, frequency_C * self.factor ** (-(jnp.arange(pairs, dtype=jnp.float32) + 1.0) / pairs)
 
 
 def rotary_angles(
@@ -96,13 +92,16 @@ def rotary_angles(
 def rotary_angles_at(
     config: RotaryConfig, position: Int[Array, "..."], head_dim: int
 ) -> tuple[Float[Array, "... half"], Float[Array, "... half"]]:
-    """The same for positions of any shape, which only the running program knows.
+    """The same for positions of any shape.
 
     Raises:
         ConfigError: if `head_dim` is odd.
     """
-    position_T, frequency_C = config.scaled(position.reshape(-1).astype(jnp.float32), _frequencies(config, head_dim))
-    angle_TC = jnp.outer(position_T, jnp.asarray(frequency_C))
+    if head_dim % 2:
+        raise ConfigError(f"`head_dim` is {head_dim}: rotary embedding rotates pairs, so use an even number")
+    frequency = config.theta ** (-jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
+    position_T, frequency = config.scaled(position.reshape(-1).astype(jnp.float32), frequency)
+    angle_TC = jnp.outer(position_T, frequency)
     if angle_TC.size % 2:
         cos_TC, sin_TC = jnp.cos(angle_TC), jnp.sin(angle_TC)
     else:
@@ -111,12 +110,6 @@ def rotary_angles_at(
         cos_TC, sin_TC = jax.lax.map(lambda half: (jnp.cos(half), jnp.sin(half)), angle_TC.reshape(2, -1))
     shape = (*position.shape, head_dim // 2)
     return cos_TC.reshape(shape), sin_TC.reshape(shape)
-
-
-def _frequencies(config: RotaryConfig, head_dim: int) -> Float[np.ndarray, " half"]:
-    if head_dim % 2:
-        raise ConfigError(f"`head_dim` is {head_dim}: rotary embedding rotates pairs, so use an even number")
-    return (config.theta ** (-np.arange(0, head_dim, 2) / head_dim)).astype(np.float32)
 
 
 def apply_rotary(

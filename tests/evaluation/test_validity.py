@@ -75,13 +75,14 @@ def failed(outcome: Validity) -> set[str]:
 
 
 @functools.cache
-def _honest(name: str, vocab_size: int) -> Any:
+def _honest(name: str, vocab_size: int, **changes: int) -> Any:
     if name == "llama":
-        return LLAMA.build(vocab_size, key=jax.random.key(0))
-    if name == "gpt":
-        return GptConfig(**SIZES, window_pattern="SL").build(vocab_size, key=jax.random.key(0))
-    config = importlib.import_module(f"experiments.speedrun.{name}.main").HackableTransformerConfig(**HACKABLE)
-    return config.build(vocab_size, key=jax.random.key(0))
+        config: Any = LLAMA
+    elif name == "gpt":
+        config = GptConfig(**SIZES, window_pattern="SL")
+    else:
+        config = importlib.import_module(f"experiments.speedrun.{name}.main").HackableTransformerConfig(**HACKABLE)
+    return dataclasses.replace(config, **changes).build(vocab_size, key=jax.random.key(0))
 
 
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS[1:]]
@@ -258,6 +259,15 @@ class HoldsATable(Cheat):
 
 def test_probes_of_a_program_that_holds_a_mask_pass(eval_set, tokenizer):
     assert failed(probe(HoldsATable(_honest("llama", tokenizer.vocab_size)), eval_set, tokenizer)) == set()
+
+
+@pytest.mark.parametrize("context", [256, 4096])
+@pytest.mark.parametrize("name", ["llama", "gpt", *VARIANTS])
+def test_programs_of_the_models_here_hold_next_to_nothing_whatever_their_context(name, context):
+    # A table of angles of the hello world, 65,536 bytes, was taken for a copy of the text, and no probe of a small model showed it.
+    model = _honest(name, 64, seq_len=context, hidden_dim=128)
+    tokens_BT = np.zeros((1, context), np.int32)
+    assert Scorer(model, F32).constant_bytes(tokens_BT, tokens_BT) < 1024
 
 
 class EqualToNothing:
