@@ -72,25 +72,22 @@ class Flags:
     text_key: str = "text"
     base_dir: str | None = None
 
-    def parts(self) -> list[str]:
-        """What to measure, with the other flags checked.
-
-        Raises:
-            ConfigError: a part is unknown, or a number cannot work.
-        """
-        parts = [part.strip().lower() for part in self.eval.split(",") if part.strip()]
-        unknown = [part for part in parts if part not in PARTS]
-        if unknown or not parts:
+    def __post_init__(self) -> None:
+        if not self.parts or any(part not in PARTS for part in self.parts):
             raise ConfigError(f"`--eval` is {self.eval!r}: use one or more of {', '.join(PARTS)}, separated by commas")
-        check_numbers(self, ("device_batch_size", "split_tokens"))
+        check_numbers(self, ("device_batch_size", "split_tokens"), ("max_per_task",))
         if self.hf_path is not None and (self.model_tag is not None or self.step is not None):
             raise ConfigError("`--hf-path` names the model: leave out `--model-tag` and `--step`")
-        return parts
+
+    @property
+    def parts(self) -> list[str]:
+        """What to measure."""
+        return [part.strip().lower() for part in self.eval.split(",") if part.strip()]
 
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
-    parts = flags.parts()
+    parts = flags.parts
     if process_index() > 0:  # one process evaluates; the others, which a launcher started, have nothing to do
         return
     places = Places.of(flags.base_dir)
@@ -165,7 +162,7 @@ def _bundle(flags: Flags, places: Places) -> Path | None:
         ConfigError: `--max-per-task` cannot be.
     """
     bundle = Path(flags.eval_bundle) if flags.eval_bundle else places.eval_bundle
-    if flags.eval_bundle is None and flags.parts() != ["core"] and not (bundle / CONFIG_FILE).is_file():
+    if flags.eval_bundle is None and flags.parts != ["core"] and not (bundle / CONFIG_FILE).is_file():
         print(
             f"note: CORE is not measured, as its data is not in {bundle}: `python -m scripts.eval_bundle` fetches it",
             flush=True,

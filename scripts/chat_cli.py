@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import tyro
 
 from marin.errors import MarinError
-from marin.gpt2.command import parse_flags, run_command, top_k_of
+from marin.gpt2.command import check_numbers, parse_flags, run_command, top_k_of
 from marin.gpt2.opening import ModelFlags, open_model
 from marin.inference import Engine, SamplingOptions
 from marin.inference.prompting import chat_prompt, stop_strings
@@ -46,10 +46,13 @@ class Flags(ModelFlags):
     max_tokens: Annotated[int, tyro.conf.arg(aliases=["-m"])] = 256
     seed: int | None = None
 
+    def __post_init__(self) -> None:
+        check_numbers(self, ("max_tokens",))
+        sampling_options(self)
+
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
-    sampling_options(flags)  # says what is wrong with them before a model is opened
     use_compile_cache()
     loaded, precision = open_model(flags)
     engine = Engine(

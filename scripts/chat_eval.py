@@ -24,7 +24,7 @@ from marin.evaluation.chat.datasets import download
 from marin.evaluation.records import RecordFolder
 from marin.finetuning.chat_scores import ChatEvalOptions, available_tasks, chat_scores, open_task
 from marin.finetuning.origin import Origin
-from marin.gpt2.command import parse_flags, run_command, top_k_of
+from marin.gpt2.command import check_numbers, parse_flags, run_command, top_k_of
 from marin.gpt2.devices import resources_of
 from marin.gpt2.opening import precision_for
 from marin.gpt2.places import Places
@@ -70,6 +70,26 @@ class Flags:
     download: bool = False
     device_type: str = ""
     base_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        check_numbers(self, ("num_samples", "batch_size", "max_new_tokens"))
+        if self.max_problems is not None and self.max_problems < 1:
+            raise ConfigError(f"`--max-problems` is {self.max_problems}: use at least 1, or leave it out for all")
+        _ = self.options
+
+    @property
+    def options(self) -> ChatEvalOptions:
+        """How the tasks are asked."""
+        limit = self.max_problems or -1
+        return ChatEvalOptions(
+            max_choices=limit,
+            max_replies=limit,
+            max_new_tokens=self.max_new_tokens,
+            temperature=self.temperature,
+            top_k=top_k_of(self.top_k),
+            num_samples=self.num_samples,
+            batch_size=self.batch_size,
+        )
 
 
 def task_names(flags: Flags, task_data: Path) -> list[str]:
@@ -125,12 +145,6 @@ def limit_words(limit: int) -> str:
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
-    if flags.max_problems is not None and flags.max_problems < 1:
-        raise ConfigError(f"`--max-problems` is {flags.max_problems}: use at least 1, or leave it out for all")
-    for name in ("num_samples", "batch_size", "max_new_tokens"):
-        if getattr(flags, name) < 1:
-            raise ConfigError(f"`--{name.replace('_', '-')}` is {getattr(flags, name)}: use at least 1")
-    top_k = top_k_of(flags.top_k)
     if process_index() > 0:  # one process asks; the others, which a launcher started, have nothing to do
         return
     places = Places.of(flags.base_dir)
@@ -141,16 +155,8 @@ def main() -> None:
     weights = Origin.open(run, flags.step).digest
     loaded = load_run_model(run, step=flags.step)
     precision = precision_for(loaded, flags.dtype)
-    limit = flags.max_problems or -1
-    options = ChatEvalOptions(
-        max_choices=limit,
-        max_replies=limit,
-        max_new_tokens=flags.max_new_tokens,
-        temperature=flags.temperature,
-        top_k=top_k,
-        num_samples=flags.num_samples,
-        batch_size=flags.batch_size,
-    )
+    options = flags.options
+    limit = options.max_replies
     print(
         f"asking {flags.source} {run.name}, step {loaded.step:,}: {', '.join(task.name for task in tasks)}", flush=True
     )

@@ -24,6 +24,7 @@ from marin.gpt2.command import (
 from marin.gpt2.devices import resources_of
 from marin.gpt2.places import Places
 from marin.gpt2.stages import process_index, report_section, run_stage, stage
+from marin.resources import CpuOnlyConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,47 +85,58 @@ class Flags:
     download: bool = False
     base_dir: str | None = None
 
+    def __post_init__(self) -> None:
+        check_numbers(
+            self,
+            (
+                *("num_questions", "num_epochs", "device_batch_size", "examples_per_step", "num_samples"),
+                *("max_new_tokens", "eval_examples", "checkpoint_interval"),
+            ),
+            ("eval_every", "save_every"),
+        )
+        _ = self.config
+
+    @property
+    def config(self) -> RlConfig:
+        """What the flags say of the stage's config by themselves."""
+        return RlConfig(
+            CpuOnlyConfig(),
+            "",
+            self.task,
+            FinetuneRates(
+                self.embedding_lr, self.unembedding_lr, self.matrix_lr, self.init_lr_frac, warmdown_ratio=1.0
+            ),
+            self.num_questions,
+            self.num_epochs,
+            self.examples_per_step,
+            self.num_samples,
+            self.max_new_tokens,
+            self.temperature,
+            top_k_of(self.top_k),
+            self.seed,
+            device_batch_size=self.device_batch_size,
+            eval_every=self.eval_every,
+            eval_examples=self.eval_examples,
+            save_every=self.save_every,
+            checkpoint_interval=self.checkpoint_interval,
+        )
+
 
 def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> RlConfig:
     """The stage's config."""
-    top_k = top_k_of(flags.top_k)
-    return RlConfig(
-        resources_of(flags.device_type),
-        origin.digest,
-        flags.task,
-        FinetuneRates(
-            flags.embedding_lr, flags.unembedding_lr, flags.matrix_lr, flags.init_lr_frac, warmdown_ratio=1.0
-        ),
-        flags.num_questions,
-        flags.num_epochs,
-        flags.examples_per_step,
-        flags.num_samples,
-        flags.max_new_tokens,
-        flags.temperature,
-        top_k,
-        flags.seed,
+    return dataclasses.replace(
+        flags.config,
+        resources=resources_of(flags.device_type),
+        origin_digest=origin.digest,
         origin=str(origin.checkpoint.path),
-        device_batch_size=flags.device_batch_size,
-        eval_every=flags.eval_every,
-        eval_examples=flags.eval_examples,
-        save_every=flags.save_every,
         task_data=str(places.task_data),
         run_name=run_name(flags.run, tag),
-        checkpoint_interval=flags.checkpoint_interval,
         flags=dataclasses.asdict(flags),
     )
 
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
-    check_numbers(
-        flags,
-        (
-            *("num_questions", "num_epochs", "device_batch_size", "examples_per_step", "num_samples", "max_new_tokens"),
-            *("eval_examples", "checkpoint_interval"),
-        ),
-        ("eval_every", "save_every"),
-    )
     places = Places.of(flags.base_dir)
     keep_off_wandb_unless_named(flags.run)
     if flags.task == "gsm8k" and flags.download and process_index() == 0:  # all processes write to one place

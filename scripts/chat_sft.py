@@ -97,6 +97,35 @@ class Flags:
     seed: int = 42
     base_dir: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.load_optimizer not in (0, 1):
+            raise ConfigError(
+                f"`--load-optimizer` is {self.load_optimizer}: use 1 for the base run's moments, 0 for none"
+            )
+        if self.max_seq_len is not None and self.max_seq_len < 2:
+            raise ConfigError(
+                f"`--max-seq-len` is {self.max_seq_len}: use at least 2, or leave it out for that of the base run"
+            )
+        check_numbers(
+            self,
+            ("device_batch_size", "total_batch_size", "eval_tokens", "checkpoint_interval"),
+            ("num_iterations", "eval_every", "chatcore_every", "chatcore_max_cat", "chatcore_max_sample"),
+        )
+        _ = self.rates
+
+    @property
+    def rates(self) -> FinetuneRates:
+        """The learning rates, and how they rise and fall."""
+        return FinetuneRates(
+            self.embedding_lr,
+            self.unembedding_lr,
+            self.matrix_lr,
+            self.init_lr_frac,
+            self.warmup_ratio,
+            self.warmdown_ratio,
+            self.final_lr_frac,
+        )
+
 
 def takes_public(flags: Flags) -> bool:
     """Whether the public data is learned from."""
@@ -143,15 +172,7 @@ def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> SftCo
         resources_of(flags.device_type),
         conversations_step(flags, places, origin, tag),
         origin.digest,
-        FinetuneRates(
-            flags.embedding_lr,
-            flags.unembedding_lr,
-            flags.matrix_lr,
-            flags.init_lr_frac,
-            flags.warmup_ratio,
-            flags.warmdown_ratio,
-            flags.final_lr_frac,
-        ),
+        flags.rates,
         flags.num_iterations,
         flags.max_seq_len,
         flags.total_batch_size,
@@ -172,17 +193,6 @@ def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> SftCo
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
-    if flags.load_optimizer not in (0, 1):
-        raise ConfigError(f"`--load-optimizer` is {flags.load_optimizer}: use 1 for the base run's moments, 0 for none")
-    if flags.max_seq_len is not None and flags.max_seq_len < 2:
-        raise ConfigError(
-            f"`--max-seq-len` is {flags.max_seq_len}: use at least 2, or leave it out for that of the base run"
-        )
-    check_numbers(
-        flags,
-        ("device_batch_size", "total_batch_size", "eval_tokens", "checkpoint_interval"),
-        ("num_iterations", "eval_every", "chatcore_every"),
-    )
     places = Places.of(flags.base_dir)
     keep_off_wandb_unless_named(flags.run)
     base = places.find_run("base", flags.model_tag)

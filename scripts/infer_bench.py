@@ -18,7 +18,7 @@ import tyro
 from marin import hardware
 from marin.gpt2.command import check_numbers, parse_flags, run_command
 from marin.gpt2.opening import ModelFlags, open_model
-from marin.inference import Engine
+from marin.inference import Engine, SamplingOptions
 from marin.inference.context import note_beyond_context
 from marin.inference.measure import measure_speed, measured_bandwidth
 from marin.training.compile_cache import use_compile_cache
@@ -42,10 +42,13 @@ class Flags(ModelFlags):
     temperature: Annotated[float, tyro.conf.arg(aliases=["-t"])] = 0.0
     repetitions: int = 3
 
+    def __post_init__(self) -> None:
+        check_numbers(self, ("batch_size", "prompt_tokens", "num_tokens", "repetitions"))
+        SamplingOptions(self.num_tokens, temperature=self.temperature)
+
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
-    check_numbers(flags, ("batch_size", "prompt_tokens", "num_tokens", "repetitions"))
     use_compile_cache()
     loaded, precision = open_model(flags)
     config = loaded.config

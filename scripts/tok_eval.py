@@ -35,13 +35,17 @@ class Flags:
     others: str | None = None
     base_dir: str | None = None
 
+    def __post_init__(self) -> None:
+        check_numbers(self, (), ("max_files",))
+        if self.others is not None and not Path(self.others).is_dir():
+            raise ConfigError(
+                f"`--others` is {self.others}, which is no folder: give one with files of other tokenizers"
+            )
+
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
-    check_numbers(flags, (), ("max_files",))
     places = Places.of(flags.base_dir)
-    if flags.others is not None and not Path(flags.others).is_dir():
-        raise ConfigError(f"`--others` is {flags.others}, which is no folder: give one with files of other tokenizers")
     dataset = open_dataset(places, flags.dataset, flags.text_key, flags.max_files)
     output = run_stage(places, compare_tokenizers_step(dataset, places, flags.others))
     if output is None:

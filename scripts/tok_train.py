@@ -37,10 +37,12 @@ class Flags:
     max_files: int = -1
     base_dir: str | None = None
 
+    def __post_init__(self) -> None:
+        check_numbers(self, ("max_chars", "doc_cap", "vocab_size"), ("max_files",))
+
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
-    check_numbers(flags, (), ("max_files",))
     places = Places.of(flags.base_dir)
     dataset = open_dataset(places, flags.dataset, flags.text_key, flags.max_files)
     config = TrainGptTokenizerConfig(dataset.train, flags.text_key, flags.max_chars, flags.doc_cap, flags.vocab_size)

@@ -3,6 +3,8 @@
 import argparse
 import dataclasses
 
+from marin.errors import ConfigError
+
 HELP = """\
 Serve a trained model: OpenAI's /v1/chat/completions, /v1/completions and /v1/models, and a page to chat on at /.
 
@@ -32,6 +34,16 @@ class ServerOptions:
     max_queue: int = 256
     timeout: float = 300.0
     compile_all: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"`--port` is {self.port}: use a number from 0 to 65535")
+        for name, least in (("max_length", 2), ("max_rows", 1), ("max_queue", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"`--{name.replace('_', '-')}` is {value}: use at least {least}")
+        if not self.timeout > 0:
+            raise ConfigError(f"`--timeout` is {self.timeout:g}: use more than 0 seconds")
 
     @staticmethod
     def of(flags: object) -> "ServerOptions":
@@ -80,12 +92,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    options = ServerOptions.of(args)  # before JAX is imported, and a model loaded
+
     from marin.nn.precision import Precision
     from marin.training.run_model import load_any_model
 
     loaded = load_any_model(args.checkpoint, tokenizer=args.tokenizer)
     precision = Precision(args.dtype) if args.dtype else loaded.precision
-    return serve(loaded, precision, ServerOptions.of(args), name=args.name, tools=not args.no_tools)
+    return serve(loaded, precision, options, name=args.name, tools=not args.no_tools)
 
 
 def serve(

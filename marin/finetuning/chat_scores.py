@@ -61,6 +61,12 @@ class ChatEvalOptions:
                 raise ConfigError(f"`{name}` is {getattr(self, name)}: use at least 1, or -1 for all questions")
         for name in ("max_new_tokens", "num_samples", "batch_size"):
             check_range(name, getattr(self, name), at_least=1, whole=True)
+        _ = self.sampling  # what it refuses is refused before a model is loaded
+
+    @property
+    def sampling(self) -> SamplingOptions:
+        """How answers are generated, but for the tokens that end one."""
+        return SamplingOptions(self.max_new_tokens, temperature=self.temperature, top_k=self.top_k, seed=self.seed)
 
 
 def available_tasks(task_data: Path) -> list[str]:
@@ -107,13 +113,7 @@ def chat_scores(
     longest = max((len(prompt_of(question, tokenizer)) for question in generated), default=0)
     rows = max(options.batch_size, options.num_samples)
     engine: Engine | None = None
-    sampling = SamplingOptions(
-        options.max_new_tokens,
-        temperature=options.temperature,
-        top_k=options.top_k,
-        seed=options.seed,
-        stop_tokens=stop_tokens(tokenizer),
-    )
+    sampling = dataclasses.replace(options.sampling, stop_tokens=stop_tokens(tokenizer))
     scores = []
     for task in asked:
         progress = report(task.name) if report else None

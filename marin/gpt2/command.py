@@ -26,7 +26,8 @@ Flags = TypeVar("Flags")
 def parse_flags(kind: type[Flags], description: str | None, arguments: Sequence[str] | None = None) -> Flags:
     """The flags of a dataclass; `--help` prints and exits.
 
-    A first argument `--`, which launchers pass on, is taken off.
+    A first argument `--`, which launchers pass on, is taken off. What a number may be is said by the dataclass's own
+    `__post_init__`, so that a mistake ends a command before it has opened, fetched or loaded anything.
 
     Raises:
         ConfigError: a flag that there is not, or a value that it does not take.
@@ -45,6 +46,8 @@ def parse_flags(kind: type[Flags], description: str | None, arguments: Sequence[
         with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(complaint):
             flags = tyro.cli(kind, args=given, description=_DESCRIPTION, prog=prog)
     except SystemExit as ended:
+        if isinstance(ended.__context__, ConfigError):  # from the dataclass: tyro would break its message in a frame
+            raise ended.__context__ from None
         if ended.code:
             refuse(kind, given)
         print(complaint.getvalue(), end="", file=sys.stderr)

@@ -229,8 +229,8 @@ def test_bits_per_byte_of_other_weights_or_text_under_the_same_names_are_measure
         (["--step=2"], CheckpointError, "checkpoint of step 2"),
         (["--eval=core"], DataError, r"core.yaml is not there"),
         (["--eval-bundle=nowhere"], DataError, r"nowhere/core.yaml is not there"),
-        (["--eval=core", "--max-per-task=0", "--eval-bundle=BUNDLE"], ConfigError, "`max_per_task` is 0"),
-        (["--eval=core", "--max-per-task=-2", "--eval-bundle=BUNDLE"], ConfigError, "`max_per_task` is -2"),
+        (["--eval=core", "--max-per-task=0", "--eval-bundle=BUNDLE"], ConfigError, "`--max-per-task` is 0"),
+        (["--eval=core", "--max-per-task=-2", "--eval-bundle=BUNDLE"], ConfigError, "`--max-per-task` is -2"),
     ],
 )
 def test_what_cannot_work_is_refused_with_what_to_do(base, made_bundle, arguments, error, message):
