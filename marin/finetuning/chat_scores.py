@@ -61,6 +61,11 @@ class ChatEvalOptions:
                 raise ConfigError(f"`{name}` is {getattr(self, name)}: use at least 1, or -1 for all questions")
         for name in ("max_new_tokens", "num_samples", "batch_size"):
             check_range(name, getattr(self, name), at_least=1, whole=True)
+        if self.num_samples > 1 and (self.temperature == 0 or self.top_k == 1):
+            raise ConfigError(
+                f"`num_samples` is {self.num_samples}, but at `temperature` {self.temperature:g} and `top_k` {self.top_k} all samples"
+                " are the same: use a temperature such as 0.8 and a top_k such as 50, or one sample"
+            )
         _ = self.sampling  # what it refuses is refused before a model is loaded
 
     @property

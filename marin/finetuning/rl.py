@@ -99,6 +99,11 @@ class RlConfig:
         check_range("seed", self.seed, at_least=0, at_most=MAX_SEED, whole=True)
         _ = self.sampling  # what it refuses is refused before anything is made
         check_range("temperature", self.temperature, above=0.0)
+        if self.top_k == 1:
+            raise ConfigError(
+                "`top_k` is 1: all samples of a question would be the same, and there is nothing to learn from: use at least 2,"
+                " such as 50, or None (`--top-k 0`) for all tokens"
+            )
         check_range("checkpoint_interval", self.checkpoint_interval, above=0.0)
         samples = self.examples_per_step * self.num_samples
         if samples % min(self.device_batch_size, samples):
