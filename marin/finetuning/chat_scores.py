@@ -26,7 +26,7 @@ from marin.evaluation.chat import (
 from marin.evaluation.chat.scoring import Progress, prompt_of
 from marin.evaluation.records import RecordFolder
 from marin.finetuning.made.tasks import MADE_TASKS, made_task
-from marin.inference.context import note_long_answers
+from marin.inference.context import note_long_answers, note_long_choices
 from marin.inference.engine import Engine
 from marin.inference.options import SamplingOptions
 from marin.nn.precision import Precision
@@ -104,7 +104,7 @@ def chat_scores(
     report: Callable[[str], Progress] | None = None,
     records: RecordFolder | None = None,
 ) -> list[TaskScore]:
-    """The score of each task. Answers go on beyond the model's context where they are asked to, with a note.
+    """The score of each task. Questions and answers beyond the model's context are asked as others are, with a note.
 
     Args:
         context: tokens of the sequences that the model was trained with.
@@ -114,13 +114,18 @@ def chat_scores(
     """
     model = on_one_device(model)
     asked = [task.first(options.max_choices if task.grade is None else options.max_replies) for task in tasks]
-    generated = [question for task in asked if task.grade for question in task.questions]
-    longest = max((len(prompt_of(question, tokenizer)) for question in generated), default=0)
+    prompts = [[prompt_of(question, tokenizer) for question in task.questions] for task in asked]
+    longest = max(
+        (max(map(len, own), default=0) for task, own in zip(asked, prompts, strict=True) if task.grade), default=0
+    )
+    letters = [own for task, own in zip(asked, prompts, strict=True) if task.grade is None]
+    note_long_choices([len(prompt) for own in letters for prompt in own], context)
     rows = max(options.batch_size, options.num_samples)
     engine: Engine | None = None
     sampling = dataclasses.replace(options.sampling, stop_tokens=stop_tokens(tokenizer))
     scores = []
-    for task in asked:
+    for task, own in zip(asked, prompts, strict=True):
+        beyond = sum(len(prompt) > context for prompt in own)
         progress = report(task.name) if report else None
         made_from = _made_from(task, tokenizer, options, precision)
         found = records.read(task.name, made_from) if records else None
@@ -128,12 +133,12 @@ def chat_scores(
             right = sum(bool(record["right"]) for record in found[0])
             if progress:
                 progress(len(found[0]), len(found[0]), right)
-            scores.append(TaskScore(task.name, right, len(found[0]), task.baseline, found[0]))
+            scores.append(TaskScore(task.name, right, len(found[0]), task.baseline, found[0], beyond))
             continue
         started = time.monotonic()
         if task.grade is None:
             score = score_choices(
-                task, model, tokenizer, precision=precision, batch_size=options.batch_size, progress=progress
+                task, own, model, tokenizer, precision=precision, batch_size=options.batch_size, progress=progress
             )
         else:
             # As long as the longest of all tasks asks for, so that replies do not depend on which of them are left to ask.
@@ -144,7 +149,7 @@ def chat_scores(
         if records is not None:
             replies = [dict(record) for record in score.records]
             records.write(task.name, replies, made_from, time.monotonic() - started)
-        scores.append(score)
+        scores.append(dataclasses.replace(score, beyond_context=beyond))
     return scores
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+from collections.abc import Sequence
 
 
 def note_beyond_context(what: str, num_tokens: int, context: int, advice: str = "") -> None:
@@ -25,6 +26,15 @@ def note_long_answers(longest_prompt: int, max_new_tokens: int, context: int) ->
     room = context - longest_prompt
     advice = f"with answers of at most {room:,} tokens none goes beyond" if room > 0 else ""
     note_beyond_context("a question with its answer may have", longest_prompt + max_new_tokens, context, advice)
+
+
+def note_long_choices(prompts: Sequence[int], context: int) -> None:
+    """The same of questions whose answer is a letter, by their lengths."""
+    beyond = sum(length > context for length in prompts)
+    what = (
+        f"of {len(prompts):,} multiple-choice questions {beyond:,} {'is' if beyond == 1 else 'are'} beyond the context:"
+    )
+    note_beyond_context(f"{what} the longest has", max(prompts, default=0), context)
 
 
 @functools.cache

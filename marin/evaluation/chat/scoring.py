@@ -41,6 +41,7 @@ class Generates(Protocol):
 
 def score_choices(
     task: ChatTask,
+    prompts: Sequence[Sequence[int]],
     model: Any,
     tokenizer: Tokenizer,
     *,
@@ -48,8 +49,11 @@ def score_choices(
     batch_size: int = 8,
     progress: Progress | None = None,
 ) -> TaskScore:
-    """The score of a task with letters."""
-    prompts = [prompt_of(question, tokenizer) for question in task.questions]
+    """The score of a task with letters.
+
+    Args:
+        prompts: of its questions, each as `prompt_of` has it.
+    """
     order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
     arrays, static = eqx.partition(precision.cast(model), eqx.is_array)
     chosen = [""] * len(prompts)
@@ -132,7 +136,7 @@ def _choose(
     arrays: Any,
     tokenizer: Tokenizer,
     task: ChatTask,
-    prompts: list[list[int]],
+    prompts: Sequence[Sequence[int]],
     group: list[int],
     batch_size: int,
 ) -> list[str]:

@@ -57,13 +57,19 @@ class ChatTask:
 
 @dataclasses.dataclass(frozen=True)
 class TaskScore:
-    """What a task measured. `records` has for each question the reply and whether it is right."""
+    """What a task measured.
+
+    Args:
+        records: for each question the reply and whether it is right.
+        beyond_context: questions that are longer than the sequences that the model was trained with, answers not counted.
+    """
 
     name: str
     correct: int
     total: int
     baseline: float
     records: Sequence[Mapping[str, Any]] = dataclasses.field(default=(), repr=False)
+    beyond_context: int = 0
 
     @property
     def accuracy(self) -> float:
@@ -82,7 +88,8 @@ class TaskScore:
         """All but the records."""
         low, high = self.interval
         figures = {"accuracy": self.accuracy, "low": low, "high": high, "centered": self.centered}
-        return {"correct": self.correct, "total": self.total, "baseline": self.baseline, **figures}
+        counts = {"correct": self.correct, "total": self.total, "beyond_context": self.beyond_context}
+        return {**counts, "baseline": self.baseline, **figures}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -67,3 +67,19 @@ def test_answers_beyond_the_trained_context_are_said_once(chat_model, chat_token
     assert said.count("\n") == bool(beyond)
     assert not beyond or f"{beyond} more than the {prompt + 47} that the model was trained with" in said
     assert not beyond or "at most 47 tokens" in said
+
+
+def test_questions_with_letters_beyond_the_trained_context_are_said_once_and_counted(
+    chat_model, chat_tokenizer, capsys, tmp_path
+):
+    questions = [choice_question("7 " * number, ["a", "b"], 0) for number in (1, 40, 60)]
+    lengths = [len(prompt_of(question, chat_tokenizer)) for question in questions]
+    reply = ChatTask("words", 0.0, [questions[0]], lambda question, reply: False)
+    tasks, context = [ChatTask("letters", 0.5, questions), reply], lengths[0] + 4
+    fixed = {"precision": Precision("f32"), "context": context, "records": RecordFolder(tmp_path, {"weights": "x"})}
+    for _ in range(2):  # the second time from what is kept
+        found = chat_scores(chat_model, chat_tokenizer, tasks, ChatEvalOptions(max_new_tokens=4), **fixed)
+        assert [score.as_json()["beyond_context"] for score in found] == [2, 0]
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "of 3 multiple-choice questions 2 are beyond the context" in said
+    assert f"{lengths[2]} tokens, {lengths[2] - context} more than the {context} that" in said

@@ -23,6 +23,7 @@ def test_score_choices_is_the_best_letter_logit_one_question_at_a_time(chat_mode
     seen = []
     found = score_choices(
         task,
+        [prompt_of(question, chat_tokenizer) for question in questions],
         chat_model,
         chat_tokenizer,
         precision=Precision("f32"),
