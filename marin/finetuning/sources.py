@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from marin.data.conversation import Conversation
-from marin.errors import ConfigError
+from marin.errors import ConfigError, DataError
 from marin.evaluation.chat import datasets
 from marin.evaluation.chat.datasets import PlacedRow, Source, data_files, read_rows, read_source
 from marin.evaluation.chat.tasks import chat_conversation, checked, gsm8k_conversation, mmlu_conversations
@@ -23,6 +23,7 @@ PUBLIC: dict[str, dict[str, Source]] = {
     "mmlu": {"train": datasets.MMLU_TRAIN, "test": datasets.MMLU_TEST},
     "gsm8k": {"train": datasets.GSM8K_TRAIN, "test": datasets.GSM8K_TEST},
 }
+_EXPECTED = "give rows with `messages`, or with the texts `prompt` and `response`"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,11 +62,14 @@ def local_conversations(place: LocalFile) -> Iterator[Conversation]:
     Raises:
         DataError: a row is no conversation; the message says which.
     """
-    for row in read_rows(Path(place.path)):
+    for row in read_rows(Path(place.path), _EXPECTED):
         if "messages" in row.fields:
             yield chat_conversation(row)
-        else:
+        elif isinstance(row.fields.get("prompt"), str) and isinstance(row.fields.get("response"), str):
             yield _pair(row)
+        else:
+            fields = ", ".join(row.fields) or "none"
+            raise DataError(f"{row.where} is no conversation (its fields: {fields}): {_EXPECTED}")
 
 
 def public_conversations(name: str, split: str, task_data: str) -> Iterator[Conversation]:

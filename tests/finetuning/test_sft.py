@@ -148,6 +148,20 @@ def test_local_rows_with_messages_or_pairs_and_bad_ones(base, tmp_path):
     path.write_text(json.dumps({"prompt": "a", "response": "b"}) + "\n")
     with pytest.raises(DataError, match="give at least two"):
         tokenize_conversations(config)
+    for content, problem in (
+        ("", r"chats\.jsonl has no rows: give rows with `messages`, or"),
+        (
+            '{"text": "x", "id": 3}\n',
+            r"chats\.jsonl:1 is no conversation \(its fields: text, id\): give rows with `messages`",
+        ),
+        (
+            '{"prompt": "a", "response": 3}\n',
+            r"chats\.jsonl:1 is no conversation \(its fields: prompt, response\): give",
+        ),
+    ):
+        path.write_text(content)
+        with pytest.raises(DataError, match=problem):
+            tokenize_conversations(config)
     (tmp_path / "empty").mkdir()
     for name, problem in (("absent", "is not there"), ("empty", "no .jsonl")):
         with pytest.raises(ConfigError, match=problem):

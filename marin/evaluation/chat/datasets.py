@@ -91,7 +91,8 @@ def read_rows(place: Path, expected: str = "") -> Iterator[PlacedRow]:
             empty = False
             yield PlacedRow(fields, f"{path}:{number}")
     if empty:
-        raise DataError(f"{place} has files but no rows in them{': ' + expected if expected else ''}")
+        found_none = "has no rows" if place.is_file() else "has files but no rows in them"
+        raise DataError(f"{place} {found_none}{': ' + expected if expected else ''}")
 
 
 def read_source(source: Source, task_data: Path) -> Iterator[PlacedRow]:
@@ -150,7 +151,10 @@ def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if line.isspace():
                 continue
             try:
-                fields = json.loads(line)
+                fields = json.loads(line.rstrip())
+            except json.JSONDecodeError as error:  # its own text counts lines too, of which this is always the first
+                problem = f"{error.msg} at character {error.pos + 1:,}"
+                raise DataError(f"{path}:{number} is no JSON ({problem}): mend the line") from None
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{path}:{number} is no JSON ({error}): mend the line") from None
             if not isinstance(fields, dict):

@@ -105,7 +105,7 @@ def test_missing_or_damaged_data_says_where_to_get_it(tmp_path):
     with pytest.raises(DataError, match=r"bad\.parquet is no readable Parquet"):
         list(read_rows(tmp_path / "bad.parquet"))
     (tmp_path / "bad.jsonl").write_text('{"a": 1}\n{"a"\n')
-    with pytest.raises(DataError, match=r"bad\.jsonl:2 is no JSON"):
+    with pytest.raises(DataError, match=r"bad\.jsonl:2 is no JSON \(Expecting ':' delimiter at character 5\): mend"):
         list(read_rows(tmp_path / "bad.jsonl"))
     (tmp_path / "blank.jsonl").write_text('{"a": 1}\n\n[1]\n')
     with pytest.raises(DataError, match=r"blank\.jsonl:3 is a list"):
