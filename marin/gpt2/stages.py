@@ -24,6 +24,7 @@ from marin.execution.graph import Graph, Node
 from marin.execution.status import INFO_NAME, Status, own_leftovers, read_info, read_status
 from marin.gpt2.places import Places
 from marin.gpt2.sections import note_time, report_section
+from marin.storage import files
 
 __all__ = ["process_index", "refuse_other_settings", "report_section", "run_stage", "stage"]
 
@@ -73,7 +74,7 @@ def refuse_other_settings(places: Places, step: ExecutorStep) -> None:
     """
     for node in Graph([step], places.base).nodes:
         if node.override_output_path is not None:
-            _refuse_other_settings(node)
+            _refuse_other_settings(node, places.base)
 
 
 def process_index() -> int:
@@ -90,24 +91,38 @@ def process_index() -> int:
     return distributed.process_index(os.environ)
 
 
-def _refuse_other_settings(node: Node) -> None:
+def _refuse_other_settings(node: Node, prefix: str) -> None:
     """Refuses to go on where work of other settings lies, finished or not; a failure that left nothing is replaced."""
     info = read_info(node.output_path)
     if info is None or info.get("fingerprint") in (None, node.fingerprint) or not own_leftovers(node.output_path):
         return
-    version = info.get("version")
-    old = version.get("config", {}) if isinstance(version, Mapping) else {}
-    new = node.parts
-    places = [place for place in dict.fromkeys([*new, *old]) if old.get(place) != new.get(place)]
-    rows = [
-        f"  {place}: was {old.get(place, '(absent)')}, is {new.get(place, '(absent)')}"
-        for place in places[:_DIFFERENCES_SHOWN]
-    ]
-    if len(places) > _DIFFERENCES_SHOWN:
-        rows.append(f"  and {len(places) - _DIFFERENCES_SHOWN} more, see {INFO_NAME} there")
+    rows = _differences(node, info, prefix)
+    if len(rows) > _DIFFERENCES_SHOWN:
+        rows[_DIFFERENCES_SHOWN:] = [f"  and {len(rows) - _DIFFERENCES_SHOWN} more, see {INFO_NAME} there"]
     state = "a finished" if read_status(node.output_path) is Status.SUCCESS else "an unfinished"
     raise ConfigError(
         f"{node.output_path} holds {state} `{node.name}` with other settings:\n"
         + "\n".join(rows)
-        + "\nuse those again, choose another tag or base directory, or remove that directory to make it anew"
+        + "\nuse those again, choose another `--base-dir` (or, of base_train, another `--model-tag`), or move that directory away"
     )
+
+
+def _differences(node: Node, info: Mapping[str, Any], prefix: str, at: str = "") -> list[str]:
+    """A line for each setting of a step that was another in what is recorded, those of steps that it depends on among them.
+
+    Args:
+        at: what the names of the settings begin with.
+    """
+    version = info.get("version")
+    old = version.get("config", {}) if isinstance(version, Mapping) else {}
+    new, rows = node.parts, list[str]()
+    for place in dict.fromkeys([*new, *old]):
+        was, now = old.get(place, "(absent)"), new.get(place, "(absent)")
+        if was == now:
+            continue
+        # A step stands there as `step NAME-DIGEST/`, and two digests say nothing to a person.
+        within = [each for each in node.dependencies if now == f"step {each.name}-{each.fingerprint[:8]}/"]
+        before = read_info(files.join(prefix, was.removeprefix("step "))) if within else None
+        inner = _differences(within[0], before, prefix, f"{at}{place}: ") if before else []
+        rows += inner or [f"  {at}{place}: was {was}, is {now}"]
+    return rows

@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from marin.errors import ConfigError, DataError, StepFailedError
-from marin.execution.step import placement, this_output_path
+from marin.execution.step import ExecutorStep, placement, this_output_path
 from marin.gpt2.places import Places
 from marin.gpt2.sections import report_section, section_markdown
 from marin.gpt2.stages import run_stage, stage
@@ -40,9 +41,37 @@ def test_stage_is_done_once_and_other_settings_are_refused_with_both(tmp_path, c
     assert output == tmp_path / "base_checkpoints" / "d2" and (output / "steps").read_text() == "0.5 "
     assert run_stage(places, _stage(places, rate=0.5)) == output
     assert "nothing to do" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match=r"(?s)a finished `gpt2/test`.*rate: was 0\.5, is 0\.25.*another tag"):
+    with pytest.raises(
+        ConfigError, match=r"(?s)a finished `gpt2/test`.*rate: was 0\.5, is 0\.25.*another `--model-tag`"
+    ):
         run_stage(places, _stage(places, rate=0.25))
     assert (output / "steps").read_text() == "0.5 "
+
+
+@dataclasses.dataclass(frozen=True)
+class _Above:
+    data: ExecutorStep
+    output_path: str = this_output_path()
+
+
+def _write_above(config: _Above) -> None:
+    Path(config.output_path, "steps").write_text("some")
+
+
+def test_other_settings_of_what_a_stage_depends_on_are_named_and_not_by_digests(tmp_path):
+    places = Places.of(str(tmp_path))
+
+    def above(rate: float) -> ExecutorStep:
+        data = ExecutorStep("data", _write, _Config(rate=rate))
+        return stage("above", _write_above, _Above(data), places, places.checkpoints("sft", "d2"))
+
+    run_stage(places, above(0.5))
+    with pytest.raises(ConfigError, match=r"other settings:\n  config\.data: config\.rate: was 0\.5, is 0\.25\nuse"):
+        run_stage(places, above(0.25))
+    for data in tmp_path.glob("data-*"):  # what is not there any more cannot be compared
+        shutil.rmtree(data)
+    with pytest.raises(ConfigError, match=r"config\.data: was step data-\w+/, is step data-"):
+        run_stage(places, above(0.25))
 
 
 def test_failed_stage_continues_and_keeps_its_work_from_other_settings(tmp_path):
