@@ -107,26 +107,27 @@ def task_names(flags: Flags, task_data: Path) -> list[str]:
     return list(once.values())
 
 
-def show(scores: list[TaskScore], task_data: Path, limit: int) -> str:
-    """Prints the scores, and returns what ChatCORE is, or why there is none.
+def show(scores: dict[str, TaskScore], task_data: Path, options: ChatEvalOptions) -> str:
+    """Prints the scores under their names, and returns what ChatCORE is, or why there is none.
 
     Args:
         task_data: where data of public tasks lies.
-        limit: how many questions of a task were asked at most; -1 for all.
+        options: how the tasks were asked.
     """
     table = Table("task", "right", "accuracy", "95 % interval", "guessing", "centered")
-    for score in scores:
+    for name, score in scores.items():
         low, high = score.interval
+        once = name == score.name  # one right answer of several is not held against a guess that is made once
         table.add_row(
-            score.name,
+            name,
             f"{score.correct:,} of {score.total:,}",
             f"{score.accuracy:.4f}",
             f"{low:.4f} to {high:.4f}",
-            f"{score.baseline:.4f}",
-            f"{score.centered:+.4f}",
+            f"{score.baseline:.4f}" if once else "",
+            f"{score.centered:+.4f}" if once else "",
         )
     Console().print(table)
-    core = chat_core(scores, limit)
+    core = chat_core(list(scores.values()), options.max_replies)
     if core is None:
         return "no ChatCORE: none of its tasks was asked"
     missing = "; ".join(
@@ -135,12 +136,18 @@ def show(scores: list[TaskScore], task_data: Path, limit: int) -> str:
         else f"{name} is not there: https://huggingface.co/datasets/{source_of(name).repository}"
         for name in core.missing
     )
-    return f"{core.name}{limit_words(limit)}: {core.value:.4f}" + (f" ({missing})" if missing else "")
+    how = limit_words(options.max_replies) + pass_words(options.num_samples)
+    return f"{core.name}{how}: {core.value:.4f}" + (f" ({missing})" if missing else "")
 
 
 def limit_words(limit: int) -> str:
     """What a figure of some questions of each task is marked with; nothing where all were asked."""
     return "" if limit == -1 else f", at most {limit} questions a task"
+
+
+def pass_words(num_samples: int) -> str:
+    """What a figure of several answers to a question is marked with; nothing where there was one."""
+    return "" if num_samples == 1 else f", pass@{num_samples}"
 
 
 def main() -> None:
@@ -173,12 +180,11 @@ def main() -> None:
             report=counter,
             records=kept,
         )
-    verdict = show(scores, places.task_data, limit)
+    letters = {task.name for task in tasks if task.grade is None}  # chosen by their logits, whatever is sampled
+    named = {score.name + ("" if score.name in letters else pass_words(options.num_samples)): score for score in scores}
+    verdict = show(named, places.task_data, options)
     core = chat_core(scores, limit)
     print(f"{verdict}\nreplies: {folder}")
-    pass_at = "" if flags.num_samples == 1 else f", pass@{flags.num_samples}"
-    letters = {task.name for task in tasks if task.grade is None}  # chosen by their logits, whatever is sampled
-    rows = {score.name + ("" if score.name in letters else pass_at): score.as_json() for score in scores}
     samples = "### Replies\n\n" + "\n".join(sample_lines(score) for score in scores if score.records)
     report_section(
         places,
@@ -192,7 +198,7 @@ def main() -> None:
             "temperature": flags.temperature,
             "top_k": flags.top_k,
             "max_new_tokens": flags.max_new_tokens,
-            "tasks": rows,
+            "tasks": {name: score.as_json() for name, score in named.items()},
         },
         samples,
     )

@@ -212,7 +212,7 @@ def final_metrics(report: Report) -> dict[str, dict[str, Any]]:
                 label = name + (limit_of_core(section.figures) if name == "core_metric" else "")
                 found.setdefault(label, {})[column] = section.figures[name]
         if isinstance(section.figures.get("chatcore_metric"), float):
-            label = f"ChatCORE{limit_of_chat(section.figures)}"
+            label = f"ChatCORE{asked_of_chat(section.figures)}"
             found.setdefault(label, {})[column] = section.figures["chatcore_metric"]
         tasks = section.figures.get("tasks")
         for name, row in tasks.items() if column != "BASE" and isinstance(tasks, dict) else ():
@@ -227,10 +227,11 @@ def limit_of_core(figures: dict[str, Any]) -> str:
     return "" if limit in (None, -1) else f", at most {limit} items a task"
 
 
-def limit_of_chat(figures: dict[str, Any]) -> str:
-    """The same for ChatCORE."""
-    limit = figures.get("max_problems")
-    return "" if limit in (None, -1) else f", at most {limit} questions a task"
+def asked_of_chat(figures: dict[str, Any]) -> str:
+    """The same for ChatCORE, where several answers to a question are told too."""
+    limit, samples = figures.get("max_problems"), figures.get("num_samples")
+    words = "" if limit in (None, -1) else f", at most {limit} questions a task"
+    return words if samples in (None, 1) else f"{words}, pass@{samples}"
 
 
 def comparisons(report: Report) -> dict[str, dict[str, Any]]:

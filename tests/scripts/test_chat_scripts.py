@@ -1,12 +1,14 @@
 """The commands after pretraining: their flags and defaults, and what a person sees of mistakes."""
 
 import dataclasses
+import re
 from types import SimpleNamespace
 
 import pytest
 
 from marin.errors import ConfigError, DataError
 from marin.evaluation.chat import TaskScore, source_of
+from marin.finetuning.chat_scores import ChatEvalOptions
 from marin.finetuning.rl_tasks import RL_TASKS
 from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.places import Places
@@ -104,9 +106,18 @@ def test_task_that_was_not_asked_is_told_from_one_that_is_not_there(tmp_path, ca
     folder = source_of("GSM8K").folder(tmp_path)
     folder.mkdir(parents=True)
     (folder / "rows.jsonl").write_text("")
-    said = chat_eval.show([TaskScore("MMLU", 3, 10, 0.25)], tmp_path, 10)
+    asked = ChatEvalOptions(max_choices=10, max_replies=10)
+    said = chat_eval.show({"MMLU": TaskScore("MMLU", 3, 10, 0.25)}, tmp_path, asked)
     assert said.startswith("partial ChatCORE (1 of 5 tasks), at most 10 questions a task: 0.0667")
     assert "GSM8K was not asked" in said and "ARC-Easy is not there: https://" in said
+
+
+def test_scores_of_several_answers_are_marked_and_not_held_against_one_guess(tmp_path, capsys):
+    asked = ChatEvalOptions(num_samples=4, temperature=1.0)
+    scores = {"MMLU": TaskScore("MMLU", 3, 10, 0.25), "GSM8K, pass@4": TaskScore("GSM8K", 5, 10, 0.125)}
+    assert re.match(r"partial ChatCORE \(2 of 5 tasks\), pass@4: 0\.\d+ \(", chat_eval.show(scores, tmp_path, asked))
+    shown = capsys.readouterr().out
+    assert "GSM8K, pass@4" in shown and "0.2500" in shown and "0.1250" not in shown
 
 
 @pytest.mark.parametrize(
