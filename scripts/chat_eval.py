@@ -4,8 +4,8 @@
     python -m scripts.chat_eval -i sft -a "ARC-Easy|GSM8K" -x 100
     python -m scripts.chat_eval -i sft -a "Spelling|SpellingBee|Arithmetic|Identity"     # made questions: no network
 
-Every question's reply and verdict are in BASE/chat_eval. Run again, it continues with the task that it was at; what is
-finished is not asked twice.
+Every question's reply and verdict are in BASE/chat_eval, in a folder for each way of asking. Run again, it continues with the
+task that it was at; what is finished is not asked twice.
 """
 
 import dataclasses
@@ -91,6 +91,17 @@ class Flags:
             batch_size=self.batch_size,
         )
 
+    @property
+    def asked(self) -> str:
+        """What a folder of replies ends in: the flags that change them and are not as usual.
+
+        So a look at a few questions does not take the place of hours of asking all.
+        """
+        usual = Flags.__dataclass_fields__
+        names = ("max_problems", "num_samples", "temperature", "top_k", "max_new_tokens", "batch_size", "dtype")
+        others = [f"_{name}={getattr(self, name)}" for name in names if getattr(self, name) != usual[name].default]
+        return "".join(others)
+
 
 def task_names(flags: Flags, task_data: Path) -> list[str]:
     """The tasks that the flags ask for, fetched where that is asked for too."""
@@ -167,7 +178,7 @@ def main() -> None:
     print(
         f"asking {flags.source} {run.name}, step {loaded.step:,}: {', '.join(task.name for task in tasks)}", flush=True
     )
-    folder = Path(places.base, "chat_eval", f"{flags.source}_{run.name}_{loaded.step:06d}")
+    folder = Path(places.base, "chat_eval", f"{flags.source}_{run.name}_{loaded.step:06d}{flags.asked}")
     kept = RecordFolder(folder, {"weights": weights})
     with timed(places, f"chat_eval, {flags.source}"):
         scores = chat_scores(

@@ -5,6 +5,7 @@ import io
 import json
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,17 +19,19 @@ from unittest import mock
 import equinox as eqx
 import jax
 import pytest
+from small_commands import run_script
 
 from marin.data.conversation import SPECIAL_TOKENS, render, render_for_completion
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenizer
+from marin.evaluation.chat import source_of
 from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.opening import ModelFlags
 from marin.models import GptConfig
 from marin.tracking import RunWriter
 from marin.training.checkpoint_writer import CheckpointWriter
 from marin.training.config_json import config_to_json
-from scripts import chat_cli, chat_web, infer_bench
+from scripts import chat_cli, chat_eval, chat_web, infer_bench
 
 CONFIG = GptConfig(seq_len=64, hidden_dim=32, num_layers=2, num_heads=2)
 
@@ -66,6 +69,26 @@ def test_chat_cli_answers_a_prompt_and_holds_a_conversation(base, plain_environm
     done = _script(plain_environment, repository, "scripts.chat_cli", *options, text="the cat\nclear\na mat\nquit\n")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Model: ") == 2 and "A new conversation." in done.stdout
+
+
+def test_a_look_at_a_few_questions_keeps_the_replies_to_all(base, tmp_path):
+    folder = shutil.copytree(base, tmp_path / "base")
+    data = source_of("ARC-Easy").folder(folder / "task_data")
+    data.mkdir(parents=True)
+    choices = {"text": ["a cat", "a mat"], "label": ["A", "B"]}
+    row = {"question": "Which one sat?", "choices": choices, "answerKey": "A"}
+    (data / "rows.jsonl").write_text(3 * (json.dumps(row) + "\n"))
+    asking = ["-i", "sft", "-a", "ARC-Easy", "--device-type=cpu", f"--base-dir={folder}"]
+    run_script(chat_eval, *asking)
+    run_script(chat_eval, *asking, "-x=2")
+    run_script(chat_eval, *asking, "-n=2", "-t=1.0")
+    kept = {path.parent.name: path for path in folder.glob("chat_eval/*/ARC-Easy.jsonl")}
+    whole = "sft_d2_000005"
+    assert set(kept) == {whole, f"{whole}_max_problems=2", f"{whole}_num_samples=2_temperature=1.0"}
+    assert len(kept[whole].read_text().splitlines()) == 3
+    written = kept[whole].stat().st_mtime_ns
+    run_script(chat_eval, *asking)
+    assert kept[whole].stat().st_mtime_ns == written  # not asked again
 
 
 def test_chat_cli_says_which_command_makes_the_model_that_is_missing(base, plain_environment, repository):
