@@ -103,7 +103,7 @@ def main() -> None:
         dataset = open_dataset(places, flags.dataset, flags.text_key)
         for split in ("train", "val"):
             step = bits_step(model, dataset, split, flags.split_tokens, flags.device_batch_size, places)
-            output = run_stage(places, step)
+            output = run_stage(places, step, BITS_FILE)
             assert output is not None
             found = files.read_json(str(output / BITS_FILE))
             figures |= {f"{split}_bpb": found["value"], f"{split} bytes": found["num_bytes"]}

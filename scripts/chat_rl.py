@@ -11,7 +11,7 @@ from typing import Literal
 
 from marin.evaluation.chat.datasets import GSM8K_TEST, GSM8K_TRAIN, download
 from marin.finetuning.origin import FinetuneRates, Origin
-from marin.finetuning.rl import RlConfig, read_figures, train_rl
+from marin.finetuning.rl import FIGURES_FILE, RlConfig, read_figures, train_rl
 from marin.gpt2.command import (
     check_numbers,
     flags_table,
@@ -148,7 +148,7 @@ def main() -> None:
     run = places.checkpoints("rl", begin.name)
     if process_index() == 0:
         print(f"{flags.task}: {begin.name} goes on from its step {origin.checkpoint.step:,}, into {run}")
-    output = run_stage(places, stage("chat_rl", train_rl, config, places, run))
+    output = run_stage(places, stage("chat_rl", train_rl, config, places, run), FIGURES_FILE)
     if output is None:
         return
     figures = {"begins from": f"{flags.source} {begin.name}, step {origin.checkpoint.step}", **read_figures(output)}

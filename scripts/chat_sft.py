@@ -16,7 +16,7 @@ from marin.execution.step import ExecutorStep
 from marin.finetuning.chat_scores import ChatEvalOptions
 from marin.finetuning.conversations import ConversationsConfig, tokenize_conversations
 from marin.finetuning.origin import FinetuneRates, Origin
-from marin.finetuning.sft import SftConfig, read_figures, train_sft
+from marin.finetuning.sft import FIGURES_FILE, SftConfig, read_figures, train_sft
 from marin.finetuning.sources import PUBLIC, LocalFile
 from marin.gpt2.command import (
     check_numbers,
@@ -203,7 +203,7 @@ def main() -> None:
     run = places.checkpoints("sft", base.name)
     if process_index() == 0:
         print(f"finetuning {base.name} from its step {origin.checkpoint.step:,}, into {run}")
-    output = run_stage(places, stage("chat_sft", train_sft, config, places, run))
+    output = run_stage(places, stage("chat_sft", train_sft, config, places, run), FIGURES_FILE)
     if output is None:
         return
     report_section(

@@ -47,7 +47,7 @@ def main() -> None:
     flags = parse_flags(Flags, __doc__)
     places = Places.of(flags.base_dir)
     dataset = open_dataset(places, flags.dataset, flags.text_key, flags.max_files)
-    output = run_stage(places, compare_tokenizers_step(dataset, places, flags.others))
+    output = run_stage(places, compare_tokenizers_step(dataset, places, flags.others), COMPARISON_FILE)
     if output is None:
         return
     found = files.read_json(str(output / COMPARISON_FILE))

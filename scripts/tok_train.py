@@ -46,7 +46,9 @@ def main() -> None:
     places = Places.of(flags.base_dir)
     dataset = open_dataset(places, flags.dataset, flags.text_key, flags.max_files)
     config = TrainGptTokenizerConfig(dataset.train, flags.text_key, flags.max_chars, flags.doc_cap, flags.vocab_size)
-    output = run_stage(places, stage("tok_train", train_gpt_tokenizer, config, places, places.tokenizer))
+    output = run_stage(
+        places, stage("tok_train", train_gpt_tokenizer, config, places, places.tokenizer), "tokenizer.json"
+    )
     if output is None:
         return
     info = files.read_json(str(output / "tokenizer_info.json"))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from marin.errors import ConfigError
+from marin.errors import ConfigError, DataError
 from marin.execution.executor import Executor, ExecutorMainConfig, ExecutorStep
 from marin.execution.following import follow
 from marin.execution.graph import Graph, Node
@@ -43,14 +43,17 @@ def stage(name: str, fn: Callable[[Any], Any], config: Any, places: Places, outp
     return ExecutorStep(name=f"gpt2/{name}", fn=fn, config=config, override_output_path=relative)
 
 
-def run_stage(places: Places, step: ExecutorStep) -> Path | None:
+def run_stage(places: Places, step: ExecutorStep, leaves: str = "") -> Path | None:
     """Runs the stage with what it depends on, unless it is done, and returns its output.
 
     Where torchrun, SLURM or `marin.run.launch` has started several processes, the first of them does so; the others take
     part in steps whose config's class says `marin_together = True`, and get None: they have nothing more to do.
 
+    Args:
+        leaves: the file that a finished stage has, below its output; "" for none in particular.
     Raises:
         ConfigError: the path holds what was made with other settings.
+        DataError: the stage was done before, and what it left is not there any more.
         StepFailedError: the stage, or one that it depends on, failed.
     """
     graph = Graph([step], places.base)
@@ -65,7 +68,13 @@ def run_stage(places: Places, step: ExecutorStep) -> Path | None:
     outcomes = Executor(ExecutorMainConfig(prefix=places.base), description=step.name).run([step])
     if any(outcome.kind == "ran" for outcome in outcomes):
         note_time(places, step.name, time.monotonic() - started)
-    return Path(graph.node(step).output_path)
+    output = Path(graph.node(step).output_path)
+    if leaves and not (output / leaves).is_file():
+        raise DataError(
+            f"{output} was finished before, and its {leaves} is not there any more: restore it, or move that directory away and run"
+            " the same command again"
+        )
+    return output
 
 
 def refuse_other_settings(places: Places, step: ExecutorStep) -> None:

@@ -48,6 +48,19 @@ def test_stage_is_done_once_and_other_settings_are_refused_with_both(tmp_path, c
     assert (output / "steps").read_text() == "0.5 "
 
 
+def test_finished_stage_without_the_file_that_it_leaves_is_not_called_done(tmp_path):
+    places = Places.of(str(tmp_path))
+    output = run_stage(places, _stage(places, rate=0.5), "steps")
+    assert output is not None
+    (output / "steps").unlink()
+    with pytest.raises(
+        DataError, match=r"d2 was finished before, and its steps is not there any more: restore it, or move"
+    ):
+        run_stage(places, _stage(places, rate=0.5), "steps")
+    output.rename(tmp_path / "away")
+    assert run_stage(places, _stage(places, rate=0.5), "steps") == output and (output / "steps").is_file()
+
+
 @dataclasses.dataclass(frozen=True)
 class _Above:
     data: ExecutorStep
