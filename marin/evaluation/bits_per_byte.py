@@ -13,6 +13,9 @@ import dataclasses
 import math
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float64
+
 from marin.data.eval_set import EvalSet
 from marin.data.tokenizer import Tokenizer
 from marin.errors import DataError
@@ -24,7 +27,10 @@ _LN2 = math.log(2.0)
 
 @dataclasses.dataclass(frozen=True)
 class BitsPerByte:
-    """A measurement. `value` is the project's metric; `levanter` and `nanochat` are what published rows use."""
+    """A measurement. `value` is the project's metric; `levanter` and `nanochat` are what published rows use.
+
+    `nats_of_targets` are those of each target in the order of the stream, whose sum is `nats`: what probes hold others against.
+    """
 
     set_name: str
     digest: str
@@ -35,6 +41,7 @@ class BitsPerByte:
     num_bytes: int
     num_tokens: int
     num_documents: int
+    nats_of_targets: Float64[np.ndarray, " N"] = dataclasses.field(repr=False, compare=False)
 
 
 def bits_per_byte(
@@ -70,8 +77,10 @@ def bits_per_byte_of(
     nats = text_nats = 0.0
     num_bytes = num_tokens = 0
     levanter_sum = 0.0
+    scored: list[np.ndarray] = []
     for tokens, targets, segments, valid in stream.batches(batch_size, max_batches):
         loss = scorer.nats(tokens, targets, segments)
+        scored.append(loss[valid])
         sizes = stream.token_bytes[targets[valid]]
         batch_nats = float(loss[valid].sum())
         text_nats += float(loss[valid][sizes > 0].sum())
@@ -92,4 +101,5 @@ def bits_per_byte_of(
         num_bytes=num_bytes,
         num_tokens=num_tokens,
         num_documents=len(eval_set.documents),
+        nats_of_targets=np.concatenate(scored),
     )

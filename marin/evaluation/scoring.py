@@ -12,6 +12,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float64, Int
 
@@ -44,6 +45,21 @@ class Scorer:
         """The loss of each target, in nats."""
         x_BTD = self.activations(tokens_BT, segment_ids_BT)
         return np.asarray(_loss(x_BTD, self.head_DV, targets_BT, softcap=self.softcap), np.float64)
+
+    def nats_at(
+        self,
+        columns_BK: Int[Any, "B K"],
+        tokens_BT: Int[Any, "B T"],
+        targets_BT: Int[Any, "B T"],
+        segment_ids_BT: Int[Any, "B T"],
+    ) -> Float64[np.ndarray, "B K"]:
+        """The same at some columns of each row, without the cost of the head at all others.
+
+        The head's products have another shape, so figures differ from those of `nats` by rounding.
+        """
+        x_BTD = self.activations(tokens_BT, segment_ids_BT)
+        targets_BK = np.take_along_axis(targets_BT, columns_BK, axis=1)
+        return np.asarray(_loss_at(x_BTD, columns_BK, self.head_DV, targets_BK, softcap=self.softcap), np.float64)
 
     def calls_out(self, tokens_BT: Int[Any, "B T"], segment_ids_BT: Int[Any, "B T"]) -> set[str]:
         """By what the model's program for a batch of this shape calls out of itself."""
@@ -88,3 +104,8 @@ _program = functools.lru_cache(maxsize=4)(_Program)
 def _loss(x_BTD: Any, head_DV: Any, targets_BT: Any, *, softcap: float | None) -> Any:
     loss_BT = cross_entropy(x_BTD, head_DV, targets_BT, block=SCORING_BLOCK, softcap=softcap)
     return replicate(loss_BT)  # so that every process of a multi-host run has all of it
+
+
+@functools.partial(jax.jit, static_argnames="softcap")
+def _loss_at(x_BTD: Any, columns_BK: Any, head_DV: Any, targets_BK: Any, *, softcap: float | None) -> Any:
+    return _loss(jnp.take_along_axis(x_BTD, columns_BK[..., None], axis=1), head_DV, targets_BK, softcap=softcap)

@@ -151,6 +151,18 @@ class RarelyNextToken(Cheat):
         return jnp.where(chosen, self.embedded(jnp.roll(tokens_BT, -1, axis=1)), jnp.zeros((), jnp.float32))
 
 
+class OnceInAHundred(Cheat):
+    """The same where two tokens and the column say so, at one position in a hundred."""
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        columns_1T = jnp.arange(tokens_BT.shape[1])[None]
+        mixed_BT = tokens_BT * 7919 + jnp.roll(tokens_BT, 1, axis=1) * 104729 + columns_1T * 13
+        chosen_BT = mixed_BT % 100 == 0
+        return jnp.where(
+            chosen_BT[..., None], self.embedded(jnp.roll(tokens_BT, -1, axis=1)), jnp.zeros((), jnp.float32)
+        )
+
+
 class RowAverage(Cheat):
     """A side channel: the average over the row."""
 
@@ -207,6 +219,22 @@ def test_probes_of_a_model_that_cheats_fail_for_the_right_reason(cheat, probes, 
     outcome = probe(cheat(_honest("llama", tokenizer.vocab_size)), eval_set, tokenizer)
     assert failed(outcome) == probes
     assert not outcome.passed
+
+
+def test_probes_of_a_model_that_looks_ahead_at_one_position_in_a_hundred_fail_whatever_the_seed(long, tokenizer):
+    model = OnceInAHundred(_honest("llama", tokenizer.vocab_size))
+    scorer = Scorer(model, F32)
+    measured = bits_per_byte_of(scorer, long, tokenizer, LENGTH, batch_size=ROWS)
+    for seed in range(4):  # of 64 cuts all would meet it once in 24 times
+        outcome = probe_validity(scorer, long, tokenizer, LENGTH, measured, batch_size=ROWS, seed=seed)
+        assert failed(outcome) == {"causality"}
+
+
+def test_probes_of_a_set_that_was_scored_in_part_are_refused(long, tokenizer):
+    scorer = Scorer(_honest("llama", tokenizer.vocab_size), F32)
+    measured = bits_per_byte_of(scorer, long, tokenizer, LENGTH, batch_size=ROWS, max_batches=1)
+    with pytest.raises(ValueError, match="score all of it"):
+        probe_validity(scorer, long, tokenizer, LENGTH, measured, batch_size=ROWS)
 
 
 class ReadsTargets(Cheat):
@@ -306,7 +334,7 @@ def test_probes_of_a_program_that_is_made_again_fail(eval_set, tokenizer):
     measured = bits_per_byte_of(scorer, eval_set, tokenizer, LENGTH, batch_size=ROWS)
     jax.clear_caches()  # which a model's code could do
     outcome = probe_validity(scorer, eval_set, tokenizer, LENGTH, measured, batch_size=ROWS)
-    assert failed(outcome) == {"one_pass"}
+    assert failed(outcome) == {"causality", "one_pass"}  # the scores are not what the other program gives
     assert "made again" in outcome.one_pass.message
 
 
