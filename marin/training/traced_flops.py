@@ -17,6 +17,7 @@ computed: the program is traced with shapes, for one row, and walked. The rules:
 import concurrent.futures
 import dataclasses
 import math
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,10 +32,20 @@ from marin.nn.attention_counting import Keys, counting_attention
 from marin.training.state import StepConfig, loss_of_rows, training_activations
 
 # Foreign code, of which cannot be seen what it computes, and transforms, whose work is no product.
-_FOREIGN = ("ffi_call", "custom_call", "pure_callback", "io_callback", "fft", "dot_product_attention_fwd_wrapper",
-            "dot_product_attention_bwd_wrapper")  # fmt: skip
-# What a program does not compute itself: the host does, or code of somebody's own.
-_OUTSIDE = {"pure_callback", "io_callback", "debug_callback", "ffi_call"}
+_FOREIGN = ("ffi_call", "custom_call", "pure_callback", "io_callback", "buffer_callback", "call_exported", "fft",
+            "dot_product_attention_fwd_wrapper", "dot_product_attention_bwd_wrapper")  # fmt: skip
+# What a program does not compute itself: the host does, or code of somebody's own, or a program that was compiled before and shows
+# nothing of what is in it.
+_OUTSIDE = {
+    "pure_callback",
+    "io_callback",
+    "buffer_callback",
+    "debug_callback",
+    "debug_print",
+    "ffi_call",
+    "call_exported",
+}
+_MAKERS = ("jax", "equinox")  # packages whose primitives are what their names say
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,16 +151,34 @@ def count_flops(jaxpr: Any) -> FlopCount:
     return FlopCount(_count(jaxpr, uncounted), tuple(sorted(uncounted)))
 
 
-def primitives(program: Any) -> set[str]:
-    """The names of everything that a traced program calls, also inside of what it calls."""
+def primitives(program: Any) -> set[core.Primitive]:
+    """Everything that a traced program calls, also inside of what it calls."""
     jaxpr = getattr(program, "jaxpr", program)
-    found = {equation.primitive.name for equation in jaxpr.eqns}
+    found = {equation.primitive for equation in jaxpr.eqns}
     return found.union(*(primitives(inner) for equation in jaxpr.eqns for inner in _inner_jaxprs(equation.params)))
 
 
 def calls_out_of(program: Any) -> set[str]:
-    """By what a traced program calls out of itself: callbacks and foreign code, whose work is in no count."""
-    return primitives(program) & _OUTSIDE
+    """By what a traced program calls out of itself, so that its work is in no count and its result may depend on anything.
+
+    Callbacks and foreign code, by their names; primitives of somebody's own, whatever their names, as a name such as `add` may
+    stand for any code; and effects, such as a mutable array that outlives a call.
+    """
+    called = primitives(program)
+    own = _primitives_of_jax() if called else set()
+    found = {
+        primitive.name if id(primitive) in own else f"{primitive.name} of its own"
+        for primitive in called
+        if primitive.name in _OUTSIDE or id(primitive) not in own
+    }
+    return found or {type(effect).__name__ for effect in program.effects}
+
+
+def _primitives_of_jax() -> set[int]:
+    """The identities of the primitives that stand in JAX's modules, as far as they are imported."""
+    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in _MAKERS]
+    values = (value for module in modules for value in list(vars(module).values()))
+    return {id(value) for value in values if isinstance(value, core.Primitive)}
 
 
 def constants_of(program: Any) -> list[Any]:

@@ -9,9 +9,12 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenizer
@@ -206,6 +209,53 @@ class CallsOut(Cheat):
     def seen(self, tokens_BT, segment_ids_BT):
         shape = jax.ShapeDtypeStruct((), jnp.float32)
         return jax.pure_callback(lambda: np.zeros((), np.float32), shape, vmap_method="sequential")
+
+
+class Shows(Cheat):
+    """The same by a print, whose output a program may read."""
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        jax.debug.print("{}", tokens_BT[0, 0])
+        return jnp.zeros((), jnp.float32)
+
+
+class Exported(Cheat):
+    """Calls a program that was compiled before, in which no walk finds the text that it may hold."""
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        shape = jax.ShapeDtypeStruct(tokens_BT.shape, jnp.int32)
+        held = np.random.default_rng(0).integers(0, 277, 2**17, np.int32)
+        looked_up = jax.export.export(jax.jit(lambda tokens_BT: jnp.asarray(held)[tokens_BT]))(shape)
+        return 0.0 * looked_up.call(tokens_BT)[..., None].astype(jnp.float32)
+
+
+class Remembers(Cheat):
+    """Keeps what it saw in a mutable array, from one batch to the next."""
+
+    memory: Any = eqx.field(static=True, default_factory=lambda: jax.new_ref(jnp.zeros((), jnp.int32)))
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        self.memory[...] = tokens_BT[0, 0]
+        return jnp.zeros((), jnp.float32)
+
+
+OWN = Primitive("add")  # a primitive of one's own under the name of one of JAX's
+OWN.def_abstract_eval(lambda x: x)
+mlir.register_lowering(OWN, lambda context, x: [x])
+
+
+class OwnPrimitive(Cheat):
+    """Does what nobody sees in a primitive of its own."""
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        return 0.0 * OWN.bind(tokens_BT)[..., None].astype(jnp.float32)
+
+
+@pytest.mark.parametrize("cheat", [Shows, Exported, Remembers, OwnPrimitive])
+def test_probes_of_a_program_that_does_not_all_of_its_work_itself_fail(cheat, eval_set, tokenizer):
+    outcome = probe(cheat(_honest("llama", tokenizer.vocab_size)), eval_set, tokenizer)
+    assert failed(outcome) == {"one_pass"}
+    assert "calls out of itself" in outcome.one_pass.message
 
 
 @pytest.mark.parametrize(
