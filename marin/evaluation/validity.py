@@ -319,9 +319,16 @@ def _one_pass(rows: _Rows, measured: BitsPerByte) -> Probe:
         called = ", ".join(sorted(outside))
         message = f"the model's program calls out of itself ({called}), so its score may depend on anything"
         return Probe(False, 1.0, 0.0, message)
-    held, most = rows.scorer.constant_bytes(tokens, segments), max(_CONSTANTS, _CONSTANTS_OF_TEXT * measured.num_bytes)
+    (held, largest), most = (
+        rows.scorer.constant_bytes(tokens, segments),
+        max(_CONSTANTS, _CONSTANTS_OF_TEXT * measured.num_bytes),
+    )
     if held > most:
-        message = f"the model's program holds {held:,} bytes that are no parameters, as a copy of the text would be: compute them in the program"
+        message = (
+            f"the model's program holds {held:,} bytes that are no parameters, more than {most:,.0f}, as a copy of the text would"
+            f" be; the largest array is {largest}. Compute it inside `activations` from jnp.arange (jnp.cos, jnp.tril, ...),"
+            " not with NumPy nor while the model is built"
+        )
         return Probe(False, float(held), float(most), message)
     if measured.num_tokens != rows.stream.num_targets:
         missing = abs(rows.stream.num_targets - measured.num_tokens)

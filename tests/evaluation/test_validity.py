@@ -345,7 +345,34 @@ def test_programs_of_the_models_here_hold_next_to_nothing_whatever_their_context
     # A table of angles of the hello world, 65,536 bytes, was taken for a copy of the text, and no probe of a small model showed it.
     model = _honest(name, 64, seq_len=context, hidden_dim=128)
     tokens_BT = np.zeros((1, context), np.int32)
-    assert Scorer(model, F32).constant_bytes(tokens_BT, tokens_BT) < 1024
+    assert Scorer(model, F32).constant_bytes(tokens_BT, tokens_BT)[0] < 1024
+
+
+class NumpyAngles(Cheat):
+    """Honest, with a table of angles from NumPy that is as large as the text."""
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        angles_TC = np.outer(np.arange(1024), 10_000.0 ** -(np.arange(32) / 32))
+        table_TC = jnp.asarray(np.cos(angles_TC), jnp.float32)
+        return 0.0 * table_TC[: tokens_BT.shape[1], :1][None]
+
+
+class OwnAngles(Cheat):
+    """The same as the message says."""
+
+    def seen(self, tokens_BT, segment_ids_BT):
+        frequencies_1C = 10_000.0 ** -(jnp.arange(32, dtype=jnp.float32)[None] / 32)
+        table_TC = jnp.cos(jnp.arange(1024, dtype=jnp.float32)[:, None] * frequencies_1C)
+        return 0.0 * table_TC[: tokens_BT.shape[1], :1][None]
+
+
+def test_probes_tell_the_author_of_a_numpy_table_which_it_is_and_how_to_pass(eval_set, tokenizer):
+    honest = _honest("llama", tokenizer.vocab_size)
+    refused = probe(NumpyAngles(honest), eval_set, tokenizer)
+    assert failed(refused) == {"one_pass"}
+    assert "float32[1024, 32]" in refused.one_pass.message
+    assert "inside `activations` from jnp.arange" in refused.one_pass.message
+    assert failed(probe(OwnAngles(honest), eval_set, tokenizer)) == set()
 
 
 class EqualToNothing:
