@@ -1,0 +1,70 @@
+"""The programs of a run's training step, one for each batch size, compiled before the clock starts."""
+
+import concurrent.futures
+import dataclasses
+import time
+from typing import Any
+
+import jax
+
+from marin.parallel import distributed
+from marin.parallel.mesh import ambient, num_batch_shards, replicated
+from marin.training.programs import Compilation, choose_compilation, compile_traced, trace_program
+from marin.training.run_setup import RunSetup
+from marin.training.state import StepConfig, TrainState, make_train_step
+from marin.training.traced_flops import TracedFlops, calls_out_of, tracing_flops
+
+
+@dataclasses.dataclass(frozen=True)
+class CompiledSteps:
+    """The training step as programs.
+
+    Args:
+        of_size: by batch size; each takes (state, batch), and gives the state's memory to the state that it returns.
+        calls_out: by what the programs call out of themselves.
+        traced_flops: may still be counted; None for a run that goes on, whose `run.json` has them.
+        compile_time: in seconds.
+    """
+
+    compilation: Compilation
+    of_size: dict[int, Any]
+    calls_out: set[str]
+    traced_flops: "concurrent.futures.Future[TracedFlops] | None"
+    compile_time: float
+
+
+def compile_steps(setup: RunSetup, state: TrainState) -> CompiledSteps:
+    """Compiles the step for each batch size that is still to come; every process in the way that the first one chooses."""
+    begin = time.perf_counter()
+    config, saved = setup.config, setup.saved
+    compilation = choose_compilation(config, setup.shapes) if saved is None else Compilation.from_json(saved)
+    compilation = Compilation.from_json(distributed.of_main(compilation.as_json()))
+    sizes = config.train.batch_schedule.sizes(setup.first_step, config.train.num_train_steps)
+    traced_flops = None
+    if saved is None:
+        first = _step_config(setup, compilation, sizes[0])
+        traced_flops = tracing_flops(config.model, config.vocab_size, first, config.seq_len)
+    layout = (jax.tree.map(lambda leaf: leaf.sharding, state), replicated(setup.mesh))
+    of_size: dict[int, Any] = {}
+    calls_out: set[str] = set()
+    for size in sizes:
+        with ambient(setup.mesh):
+            step = make_train_step(setup.optimizer, setup.rate, _step_config(setup, compilation, size))
+            program = trace_program(step, state, setup.batch_of(0, size), out_shardings=layout)
+            calls_out |= calls_out_of(program.jaxpr)
+            of_size[size] = compile_traced(program, compilation)
+    compile_time = time.perf_counter() - begin
+    distributed.meet("after compiling")
+    return CompiledSteps(compilation, of_size, calls_out, traced_flops, compile_time)
+
+
+def _step_config(setup: RunSetup, compilation: Compilation, batch_size: int) -> StepConfig:
+    train = setup.config.train
+    return StepConfig(
+        precision=compilation.precision,
+        micro_batches=train.micro_batches(batch_size, num_batch_shards(setup.mesh)),
+        loss_block=getattr(setup.config.model, "cross_entropy_block_size", None),
+        z_loss_weight=train.z_loss_weight or 0.0,
+        ema_beta=train.ema_beta,
+        watch=train.watch if train.watch.watch_targets else None,
+    )

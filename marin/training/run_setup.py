@@ -1,0 +1,141 @@
+"""Everything that a run needs before it is compiled: devices, data, model, optimizer, and where it begins or goes on.
+
+What cannot run on this machine is refused here, before anything is computed.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import optax
+
+from marin.data.loader import BatchRow, BatchSource, open_batches
+from marin.data.rows import Batch
+from marin.data.tokenizer import Tokenizer
+from marin.optim import skip_bad_steps
+from marin.optim.hyperball import check_radii
+from marin.optim.schedule import Schedule
+from marin.parallel import distributed
+from marin.parallel.mesh import check_batch, run_mesh
+from marin.storage import files
+from marin.training.budget import budget_is_spent
+from marin.training.checkpoint import Checkpoint
+from marin.training.compile_cache import use_compile_cache
+from marin.training.config import TrainLmConfig
+from marin.training.hf_exports import HfExporter
+from marin.training.placement import initial_state, parameter_shapes
+from marin.training.preflight import check_devices, check_tokenizer
+from marin.training.run_info import check_log, check_same_data, check_same_run, read_run_info
+from marin.training.starting_point import starting_point
+from marin.training.state import TrainState
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSetup:
+    """What set-up found. The state is not in it: each step gives the memory of the one before it away.
+
+    Args:
+        shapes: the model's parameters.
+        saved: the content of `run.json`, where the run was begun before.
+        restored: the run's checkpoint that training goes on from, if there is one.
+        first_sample: the sample of the data that step 0 begins with.
+        origin_step: that of the checkpoint whose weights the run began with, if it began with such.
+        at_budget: whether the run has ended at its budget, or has no room for another step.
+    """
+
+    config: TrainLmConfig
+    directory: Path
+    mesh: jax.sharding.Mesh
+    tokenizer: Tokenizer
+    source: BatchSource
+    shapes: Any
+    optimizer: optax.GradientTransformation
+    rate: Schedule
+    exporter: HfExporter
+    saved: dict[str, Any] | None
+    restored: Checkpoint | None
+    first_step: int
+    first_sample: int
+    origin_step: int | None
+    at_budget: bool
+
+    @property
+    def last_sample(self) -> int:
+        """The sample behind those of the last step."""
+        return self.first_sample + self.config.train.num_train_sequences
+
+    @property
+    def is_over(self) -> bool:
+        return self.at_budget or self.first_step >= self.config.train.num_train_steps
+
+    def batch_of(self, step: int, batch_size: int) -> Batch:
+        """The batch of a step, on the mesh."""
+        first = self.first_sample + self.config.train.batch_schedule.offset_at(step)
+        return distributed.place_batch(
+            lambda row, num_rows: self.source.batch_from(self.config.data_seed, first + row, num_rows),
+            batch_size,
+            self.mesh,
+        )
+
+    def rows_of(self, step: int) -> list[BatchRow]:
+        """Where the rows of a step's batch come from."""
+        schedule = self.config.train.batch_schedule
+        first = self.first_sample + schedule.offset_at(step)
+        return self.source.rows_from(self.config.data_seed, first, schedule.size_at(step))
+
+
+def set_up(config: TrainLmConfig) -> tuple[RunSetup, TrainState]:
+    """What the run needs, and the state that it begins or goes on with.
+
+    Raises:
+        ConfigError, HardwareError: if the config cannot run on this machine.
+        CheckpointError: if checkpoints are there and none is whole.
+    """
+    # ---- devices ---------------------------------------------------------------------------------------------------
+    train, schedule = config.train, config.train.batch_schedule
+    use_compile_cache()
+    check_devices(train.resources)
+    mesh = run_mesh(train.resources, train.parallelism)
+    for _, batch_size in schedule.entries:
+        check_batch(batch_size, config.seq_len, mesh)
+    # ---- data, and what was begun before ---------------------------------------------------------------------------
+    directory = files.local_path(config.output_path)
+    check_same_run(config, directory)
+    check_log(directory)
+    tokenizer = Tokenizer.load(config.tokenizer)
+    source = open_batches(config.data, config.seq_len, tokenizer.bos_id, schedule.offset_at)
+    check_tokenizer(config, source, tokenizer)
+    check_same_data(directory, source, tokenizer)
+    # ---- model and optimizer ---------------------------------------------------------------------------------------
+    optimizer_config = train.build_optimizer()
+    shapes = parameter_shapes(config.model, config.vocab_size)
+    optimizer = optimizer_config.build(shapes, train.num_train_steps)
+    optimizer = skip_bad_steps(optimizer) if train.skip_bad_steps else optimizer
+    state = initial_state(config.model, config.vocab_size, optimizer, mesh, seed=train.seed, ema_beta=train.ema_beta)
+    start = starting_point(config, directory, state, optimizer, tokenizer, source)
+    state = start.state
+    first_step = 0 if start.restored is None else start.restored.step
+    if start.restored is None:
+        check_radii(state.opt_state)
+    exporter = HfExporter(config, directory, state)
+    exporter.make_up(state, first_step)
+    saved = read_run_info(directory)
+    setup = RunSetup(
+        config=config,
+        directory=directory,
+        mesh=mesh,
+        tokenizer=tokenizer,
+        source=source,
+        shapes=shapes,
+        optimizer=optimizer,
+        rate=optimizer_config.schedule(train.num_train_steps),
+        exporter=exporter,
+        saved=saved,
+        restored=start.restored,
+        first_step=first_step,
+        first_sample=start.first_sample,
+        origin_step=start.origin_step,
+        at_budget=first_step > 0 and budget_is_spent(train.budget, directory, saved, first_step),
+    )
+    return setup, state
