@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 from example_runs import run_info
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from marin.speedrun.board.leaderboard import TrackBoard, best_under, build_board
+from marin.speedrun.board.leaderboard import TrackBoard, build_board
 from marin.speedrun.board.rows import Row, rows_of
 from marin.speedrun.statistics.means import Noise
 from marin.speedrun.tracks import (
@@ -271,26 +269,6 @@ def test_records_of_a_pareto_track_are_better_than_the_record_of_their_day_by_mo
     assert [entry.rank for entry in board.entries] == [1, 2, 3, 4, 5]
     noise = next(entry for entry in board.entries if entry.name == "noise")
     assert "not shown" in noise.details["claims"][0]["text"]
-
-
-# Costs of whole seconds: several runs of one time to the last digit would be taken for one run.
-_ENTRIES = st.lists(
-    st.tuples(
-        st.integers(1, 28), st.sampled_from([3.12e16, 3.12e17, 9.36e17, 3.12e18]), st.sampled_from([1.0, 1.1, 1.2, 1.3])
-    ),
-    max_size=12,
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(_ENTRIES, st.sampled_from([1e15, 1e16, 2e17, 1e18, 1e20]))
-def test_best_under_a_budget_is_the_best_of_what_it_buys(found: list[tuple[int, float, float]], budget: float) -> None:
-    rows = [
-        _row(f"run{i}", bits=bits, cost=cost, day=day, description=str(i)) for i, (day, cost, bits) in enumerate(found)
-    ]
-    best = best_under(_track(rows, FINEWEB_EDU), budget)
-    affordable = sorted(bits for _, cost, bits in found if cost <= budget)
-    assert [entry.values["bits_per_byte"] for entry in best] == affordable
 
 
 # --- copies -------------------------------------------------------------------------------------------------------

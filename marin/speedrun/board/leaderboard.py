@@ -19,7 +19,7 @@ from marin.speedrun.board.records import Came, placed, timeline, unknown_time
 from marin.speedrun.board.row_store import RowStore
 from marin.speedrun.board.rows import Row, Unreadable
 from marin.speedrun.importers import read_list, read_results_tree
-from marin.speedrun.tracks import TRACKS, Cost, Track, other_track
+from marin.speedrun.tracks import TRACKS, Track, other_track
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,19 +173,3 @@ def _point(track: Track, entry: Entry) -> tuple[float | None, float | None]:
     if not entry.counts or quality is None:
         return (None, None)
     return (entry.values[track.cost], -quality if track.higher_is_better else quality)
-
-
-def best_under(board: TrackBoard, budget: float, cost: Cost | None = None) -> tuple[Entry, ...]:
-    """The entries that cost at most `budget`, best quality first: the answer to "what is best under N FLOPs".
-
-    Args:
-        cost: which cost; the track's own where it is left out.
-    """
-    name = cost or board.track.cost
-    sign = -1.0 if board.track.higher_is_better else 1.0
-    within = []
-    for entry in board.entries:
-        paid, quality = entry.values[name], entry.values[board.track.metric]
-        if entry.counts and paid is not None and quality is not None and paid <= budget:
-            within.append((sign * quality, paid, entry.name, entry.key, entry))
-    return tuple(item[-1] for item in sorted(within, key=lambda item: item[:4]))
