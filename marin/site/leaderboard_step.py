@@ -22,10 +22,10 @@ class LeaderboardConfig:
     output_path: str = this_output_path()
 
 
-def leaderboard_step(results: ExecutorStep, name: str = "leaderboard") -> ExecutorStep:
+def leaderboard_step(results: ExecutorStep) -> ExecutorStep:
     """The step that builds the page once `results`, the last step of a speedrun, is done."""
     return ExecutorStep(
-        name=name,
+        name="leaderboard",
         fn=build_leaderboard,
         config=LeaderboardConfig(results=results, prefix=InputName.hardcoded("")),
         description="a static leaderboard page",

@@ -130,13 +130,13 @@ def seconds_of(way: Compilation, width: int) -> float:
     return min(seconds[1:])
 
 
-def compile_program(function: Callable[..., Any], way: Compilation, *arguments: Any, out_shardings: Any = None) -> Any:
+def compile_program(function: Callable[..., Any], way: Compilation, *arguments: Any) -> Any:
     """`function(state, ...)` compiled for these arguments; the state's memory is given to the result.
 
     Raises:
         HardwareError: if this compiler does not take the options, which a run that goes on has from where it began.
     """
-    return compile_traced(trace_program(function, *arguments, out_shardings=out_shardings), way)
+    return compile_traced(trace_program(function, *arguments), way)
 
 
 def trace_program(function: Callable[..., Any], *arguments: Any, out_shardings: Any = None) -> Any:

@@ -38,12 +38,12 @@ def make(kind: str, split: Split, number: int, *, seed: int = 0) -> Made:
     return MAKERS[kind](random.Random(f"{kind}/{split}/{seed}/{number}"), split)
 
 
-def questions(kind: str, size: int, *, seed: int = 0) -> list[Made]:
+def questions(kind: str, size: int) -> list[Made]:
     """`size` different held-out questions of a kind, or all that there are if they are fewer; no word is to be spelled twice."""
     found: dict[str, Made] = {}
     number = 0
     while len(found) < size and number < 20 * size + 100:
-        made = make(kind, "test", number, seed=seed)
+        made = make(kind, "test", number)
         found.setdefault(made.answer if kind == "spelling" else made.conversation["messages"][0]["content"], made)
         number += 1
     return list(found.values())

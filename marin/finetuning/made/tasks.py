@@ -21,7 +21,7 @@ MADE_TASKS = tuple(_GRADES)
 _DEFAULT_SIZE = 256
 
 
-def made_task(name: str, size: int = _DEFAULT_SIZE, *, seed: int = 0) -> ChatTask:
+def made_task(name: str, size: int = _DEFAULT_SIZE) -> ChatTask:
     """One of `MADE_TASKS`; its baseline is how often the most common answer is right.
 
     Raises:
@@ -30,7 +30,7 @@ def made_task(name: str, size: int = _DEFAULT_SIZE, *, seed: int = 0) -> ChatTas
     if name not in _GRADES:
         raise ConfigError(f"there is no made task {name!r}: use {', '.join(MADE_TASKS)}")
     kind, grade = _GRADES[name]
-    made = questions(kind, size, seed=seed)
+    made = questions(kind, size)
     asked = [Question(one.conversation["messages"][:-1], one.answer) for one in made]
     most_common = collections.Counter(question.answer for question in asked).most_common(1)[0][1]
     return ChatTask(name, most_common / len(asked), asked, grade)

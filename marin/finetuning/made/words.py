@@ -57,10 +57,10 @@ def english_words() -> tuple[str, ...]:
     return tuple(sorted(word for word in inflected_words() if 3 <= len(word) <= 10))
 
 
-def draw_word(rng: random.Random, split: Split, *, coined: float = 0.5) -> str:
-    """A word of the split; with probability `coined` one that does not exist."""
+def draw_word(rng: random.Random, split: Split) -> str:
+    """A word of the split; half of them do not exist."""
     while True:
-        word = coined_word(rng) if rng.random() < coined else rng.choice(english_words())
+        word = coined_word(rng) if rng.random() < 0.5 else rng.choice(english_words())
         if is_held_out(word) == (split == "test"):
             return word
 
