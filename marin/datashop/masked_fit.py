@@ -6,10 +6,11 @@ the loss on them stands in `pretraining.json` beside the entropy of the tokens a
 """
 
 import dataclasses
+import functools
 import itertools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,23 +111,8 @@ def pretrain(config: PretrainEncoderConfig) -> None:
     )
 
     # ---- model, optimizer, loop --------------------------------------------------------------------------------------
-    model = EncoderModelConfig(
-        max_seq_len=config.max_tokens,
-        hidden_dim=config.hidden_dim,
-        intermediate_dim=config.intermediate_dim,
-        num_layers=config.num_layers,
-        num_heads=config.num_heads,
-        rope=RotaryConfig() if config.rotary else None,
-        gated=config.rotary,
-        num_token_types=0 if config.rotary else 2,
-    )
     precision = Precision(config.compute or compute_on(jax.default_backend()))
-    encoder_key, head_key = jax.random.split(jax.random.key(config.seed))
-    whole = {
-        "encoder": model.build(tokenizer.vocab_size, key=encoder_key),
-        "head": MaskedHead.init(model, tokenizer.vocab_size, key=head_key),
-    }
-    weights, static = eqx.partition(whole, eqx.is_array)
+    weights, static = eqx.partition(_model(config, tokenizer.vocab_size), eqx.is_array)
     optimizer = AdamConfig(
         learning_rate=config.learning_rate,
         weight_decay=config.weight_decay,
@@ -155,17 +141,11 @@ def pretrain(config: PretrainEncoderConfig) -> None:
     state = fit(run, state, descent(optimizer, lambda *given: jnp.mean(losses(*given))), batch_of)
 
     # ---- the folder --------------------------------------------------------------------------------------------------
-    measured = dataclasses.replace(rows, windows=held_out)
-    score = jax.jit(losses)
-    nats: list[float] = []
-    for start in range(0, len(held_out), config.batch_size):
-        chosen = np.arange(start, min(start + config.batch_size, len(held_out)))
-        nats += np.asarray(score(state["weights"], *measured.rows(chosen, _HELD_OUT, start)), np.float64).tolist()
-    counts = np.bincount(learn.reshape(-1), minlength=tokenizer.vocab_size) + 1.0
-    unigram = float(-np.mean(np.log(counts[held_out.reshape(-1)] / counts.sum())))
+    score = functools.partial(jax.jit(losses), state["weights"])
+    unigram = _nats_of_frequencies(learn, held_out, tokenizer.vocab_size)
     pretraining = {
         "note": CPU_SIZE,
-        "held_out_nats": float(np.mean(nats)),
+        "held_out_nats": _mean_nats(score, dataclasses.replace(rows, windows=held_out), config.batch_size),
         "held_out_nats_of_frequencies": unigram,
         "parameters": count_parameters(state["weights"]["encoder"]),
         "layers": config.num_layers,
@@ -184,6 +164,41 @@ def pretrain(config: PretrainEncoderConfig) -> None:
         f" {unigram:.3f} ({CPU_SIZE})",
         flush=True,
     )
+
+
+def _model(config: PretrainEncoderConfig, vocab_size: int) -> dict[str, Any]:
+    """The encoder, and the head that only masked prediction needs."""
+    model = EncoderModelConfig(
+        max_seq_len=config.max_tokens,
+        hidden_dim=config.hidden_dim,
+        intermediate_dim=config.intermediate_dim,
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        rope=RotaryConfig() if config.rotary else None,
+        gated=config.rotary,
+        num_token_types=0 if config.rotary else 2,
+    )
+    encoder_key, head_key = jax.random.split(jax.random.key(config.seed))
+    return {
+        "encoder": model.build(vocab_size, key=encoder_key),
+        "head": MaskedHead.init(model, vocab_size, key=head_key),
+    }
+
+
+def _mean_nats(score: Callable[..., Array], held_out: MaskedRows, batch_size: int) -> float:
+    """The mean of what `score` gives the hidden tokens of all windows."""
+    nats: list[float] = []
+    count = len(held_out.windows)
+    for start in range(0, count, batch_size):
+        chosen = np.arange(start, min(start + batch_size, count))
+        nats += np.asarray(score(*held_out.rows(chosen, _HELD_OUT, start)), np.float64).tolist()
+    return float(np.mean(nats))
+
+
+def _nats_of_frequencies(learn: np.ndarray, held_out: np.ndarray, vocab_size: int) -> float:
+    """Nats a held-out token by how often each stands in `learn`, counted from 1: what needs no model."""
+    counts = np.bincount(learn.reshape(-1), minlength=vocab_size) + 1.0
+    return float(-np.mean(np.log(counts[held_out.reshape(-1)] / counts.sum())))
 
 
 def _remove_leftovers(output: Path) -> None:
