@@ -177,6 +177,7 @@ def measure_bits(config: BitsConfig) -> None:
         batch_size=config.batch_size * jax.local_device_count(),
     )
     figures = dataclasses.asdict(measured)
+    del figures["nats_of_targets"]  # an array, which only probes ask for
     files.write_json(str(Path(str(config.output_path)) / BITS_FILE), figures)
 
 
