@@ -155,11 +155,12 @@ class _Rows:
         self.num_batches = -(-stream.num_windows // batch_size)
         self._scored = measured.nats_of_targets
 
-    def any_batch(self) -> "tuple[tuple[np.ndarray, ...], np.ndarray]":
+    def any_batch(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """`batch` of a number by chance, where each window counts alike."""
         window = int(self.rng.integers(self.stream.num_windows))
         return self.batch(window // self.batch_size)
 
-    def batch(self, number: int) -> "tuple[tuple[np.ndarray, ...], np.ndarray]":
+    def batch(self, number: int) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
         """Tokens, targets, segment ids and which of them are real, of a batch that the run was scored on, and its scores."""
         first, stop = number * self.batch_size, min((number + 1) * self.batch_size, self.stream.num_windows)
         batch = self.stream.windows(range(first, stop), self.batch_size)
@@ -319,10 +320,8 @@ def _one_pass(rows: _Rows, measured: BitsPerByte) -> Probe:
         called = ", ".join(sorted(outside))
         message = f"the model's program calls out of itself ({called}), so its score may depend on anything"
         return Probe(False, 1.0, 0.0, message)
-    (held, largest), most = (
-        rows.scorer.constant_bytes(tokens, segments),
-        max(_CONSTANTS, _CONSTANTS_OF_TEXT * measured.num_bytes),
-    )
+    held, largest = rows.scorer.constant_bytes(tokens, segments)
+    most = max(_CONSTANTS, _CONSTANTS_OF_TEXT * measured.num_bytes)
     if held > most:
         message = (
             f"the model's program holds {held:,} bytes that are no parameters, more than {most:,.0f}, as a copy of the text would"

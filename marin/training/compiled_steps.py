@@ -29,7 +29,7 @@ class CompiledSteps:
     compilation: Compilation
     of_size: dict[int, Any]
     calls_out: set[str]
-    traced_flops: "concurrent.futures.Future[TracedFlops] | None"
+    traced_flops: concurrent.futures.Future[TracedFlops] | None
     compile_time: float
 
 
