@@ -158,6 +158,11 @@ def _imported(file: str, statement: ast.Import | ast.ImportFrom, name: str | Non
     for alias in statement.names:
         if name is not None and (alias.asname or alias.name.split(".")[0]) != name:
             continue
+        if isinstance(statement, ast.Import) and alias.asname is None:  # `import a.b` binds `a`, and so all of a/__init__.py
+            parts = alias.name.split(".")
+            for end in range(1, len(parts) + 1):
+                yield from _all_of(_module_file(".".join(parts[:end])))
+            continue
         if isinstance(statement, ast.Import):
             target, submodule = None, _module_file(alias.name)
         elif alias.name == _ALL:
@@ -169,9 +174,15 @@ def _imported(file: str, statement: ast.Import | ast.ImportFrom, name: str | Non
         if target and _is_user_file(target) and alias.name in _definitions(target):
             yield target, alias.name
         elif submodule and _is_user_file(submodule):
-            yield from ((submodule, defined) for defined in _definitions(submodule))
+            yield from _all_of(submodule)
         elif target and _is_user_file(target):  # if at all, it comes from where that file imports all names
             yield target, alias.name
+
+
+def _all_of(file: str | None) -> Iterator[tuple[str, str]]:
+    """All definitions of a user file; none of any other."""
+    if file is not None and _is_user_file(file):
+        yield from ((file, name) for name in _definitions(file))
 
 
 def _files_of_stars(file: str, statement: ast.stmt) -> Iterator[str]:

@@ -4,7 +4,7 @@ import itertools
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -88,6 +88,45 @@ def test_digest_of_an_edit_that_changes_nothing_is_the_same(digest: Callable[...
 )
 def test_digest_of_an_edit_that_counts_differs(digest: Callable[..., str], old: str, new: str) -> None:
     assert digest(old, new) != digest()
+
+
+@pytest.fixture
+def digest_of(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str]], str]:
+    """The digest of `run` in `exp.py`, of files given by name, after the files are imported as a user's program would."""
+
+    def measure(sources: Mapping[str, str]) -> str:
+        directory = tmp_path / str(next(_numbers))
+        for name, source in sources.items():
+            file = directory / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(source)
+        program = "from marin.execution.code_digest import code_digest\nimport exp\nprint(code_digest(exp.run))"
+        environment = {"PYTHONPATH": f"{directory}:{pathlib.Path.cwd()}"}
+        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return measure
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pkg.inner.sub\ndef run(config):\n    return pkg.inner.scaled(pkg.inner.sub.ONE)\n",
+        "def run(config):\n    import pkg.inner.sub\n    return pkg.inner.scaled(pkg.inner.sub.ONE)\n",
+    ],
+)
+@pytest.mark.parametrize("edited", ["pkg/__init__.py", "pkg/inner/__init__.py", "pkg/inner/sub.py"])
+def test_digest_of_an_import_of_a_submodule_covers_the_packages_around_it(
+    digest_of: Callable[[Mapping[str, str]], str], source: str, edited: str
+) -> None:
+    files = {
+        "exp.py": source,
+        "pkg/__init__.py": "ONE = 1\n",
+        "pkg/inner/__init__.py": "import pkg\nONE = 1\ndef scaled(x):\n    return ONE * pkg.ONE * x\n",
+        "pkg/inner/sub.py": "ONE = 1\n",
+    }
+    assert digest_of({**files, edited: files[edited].replace("ONE = 1", "ONE = 2")}) != digest_of(files)
 
 
 @pytest.mark.parametrize("form", ["star", "module with a star", "name from a star", "relative star"])
