@@ -69,6 +69,7 @@ def _reachable(file: str, name: str) -> set[bytes]:
     """The dumps of all statements that the definition of `name` in `file` needs."""
     parts: set[bytes] = set()
     visited: set[tuple[str, str]] = set()
+    reached: dict[str, list[ast.stmt]] = {}
     waiting = [(file, name)]
     while waiting:
         here = waiting.pop()
@@ -83,13 +84,25 @@ def _reachable(file: str, name: str) -> set[bytes]:
             if isinstance(statement, ast.Import | ast.ImportFrom):
                 waiting.extend(_imported(here[0], statement, here[1]))
                 continue
+            if statement not in reached.setdefault(here[0], []):
+                reached[here[0]].append(statement)
             parts.add(_dump(statement))
             for node in ast.walk(statement):
                 if isinstance(node, ast.Name):
                     waiting.append((here[0], node.id))
                 elif isinstance(node, ast.Import | ast.ImportFrom):
                     waiting.extend(_imported(here[0], node, None))
-    return parts
+    return parts.union(*(_orders(file, statements) for file, statements in reached.items()))
+
+
+def _orders(file: str, reached: list[ast.stmt]) -> Iterator[bytes]:
+    """The dumps of those statements, in order, that make or use a name which several of them make or change."""
+    for name, statements in _definitions(file).items():
+        changing = [statement for statement in statements if statement in reached]
+        if len(changing) > 1:
+            involved = [one for one in reached if one in changing or name in _names_used_by(one)]
+            involved.sort(key=lambda statement: (statement.lineno, statement.col_offset))
+            yield b"in order " + b";".join(_dump(statement) for statement in involved)
 
 
 @functools.cache
@@ -124,6 +137,22 @@ def _bound_names(statement: ast.stmt) -> Iterator[str]:
 def _at_top_level(statement: ast.stmt) -> Iterator[ast.AST]:
     """What a top-level statement does itself: nothing of a function or class that it defines."""
     return iter(()) if isinstance(statement, _DEFINITIONS) else ast.walk(statement)
+
+
+def _run_by(statement: ast.AST) -> Iterator[ast.AST]:
+    """All that is evaluated when a top-level statement runs: nothing in the body of a function that it defines."""
+    yield statement
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        arguments = statement.args
+        inside = [*statement.decorator_list, *arguments.defaults, *(value for value in arguments.kw_defaults if value)]
+    else:
+        inside = list(ast.iter_child_nodes(statement))
+    for node in inside:
+        yield from _run_by(node)
+
+
+def _names_used_by(statement: ast.stmt) -> set[str]:
+    return {node.id for node in _run_by(statement) if isinstance(node, ast.Name)}
 
 
 def _assigned_names(statement: ast.stmt) -> Iterator[str]:

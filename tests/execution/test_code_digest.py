@@ -170,6 +170,30 @@ def test_digest_sees_what_a_call_at_the_top_level_does_to_a_value(digest: Callab
     assert measure(5) == measure(5)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("A = []\nA.append(1)", "A = []\nA.append(1)\nA.append(1)"),
+        ("A = []\nA.append(1)\nA.append(2)", "A = []\nA.append(2)\nA.append(1)"),
+        ("A = 1\nA = 2", "A = 2\nA = 1"),
+        ("A = 1\nB = A\nA = 2", "A = 1\nA = 2\nB = A"),
+        ("A = 1\ndef f(x=A):\n    return x\nA = 2\nB = f()", "A = 1\nA = 2\ndef f(x=A):\n    return x\nB = f()"),
+    ],
+)
+def test_digest_sees_how_often_and_in_which_order_a_value_is_changed(
+    digest_of: Callable[[Mapping[str, str]], str], one: str, other: str
+) -> None:
+    run = "\ndef run(config):\n    return A, B\n"
+    assert digest_of({"exp.py": f"B = 0\n{one}{run}"}) != digest_of({"exp.py": f"B = 0\n{other}{run}"})
+
+
+def test_digest_does_not_see_in_which_order_independent_names_are_defined(
+    digest_of: Callable[[Mapping[str, str]], str],
+) -> None:
+    definitions = ["A = 1\n", "def double(x):\n    return 2 * x\n", "B = 2\n", "def run(config):\n    return double(A) + B\n"]
+    assert len({digest_of({"exp.py": "".join(order)}) for order in (definitions, definitions[::-1])}) == 1
+
+
 def test_digest_is_the_same_on_every_python_version(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "digest_golden.py").write_text(
