@@ -19,7 +19,7 @@ import os
 import pathlib
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from marin.errors import FingerprintError
@@ -118,20 +118,35 @@ def _definitions(file: str) -> dict[str, list[ast.stmt]]:
     return definitions
 
 
-def _bound_names(statement: ast.stmt) -> Iterator[str]:
-    if isinstance(statement, _DEFINITIONS):
-        yield statement.name
-    elif isinstance(statement, ast.Import | ast.ImportFrom):
-        for alias in statement.names:
-            yield alias.asname or alias.name.split(".")[0]
-    elif isinstance(statement, ast.If | ast.Try | ast.With | ast.For | ast.While | ast.Match):
-        for child in ast.walk(statement):
-            if child is not statement and isinstance(child, ast.stmt):
-                yield from _bound_names(child)
-    elif isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete):
-        targets = [statement.target] if isinstance(statement, ast.AugAssign | ast.AnnAssign) else statement.targets
-        for target in targets:
-            yield from (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
+def _bound_names(node: ast.AST) -> Iterator[str]:
+    """The top-level names that a statement binds or deletes, or of whose values it sets a part."""
+    inside: Iterable[ast.AST] = ast.iter_child_nodes(node)
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+            return
+        case ast.Import() | ast.ImportFrom():
+            yield from (alias.asname or alias.name.split(".")[0] for alias in node.names)
+        case ast.Assign(targets=targets) | ast.Delete(targets=targets):
+            yield from _names_in(targets)
+        case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
+            yield from _names_in([target])
+        case ast.Name(id=name, ctx=ast.Store()):  # of `for`, `with` or `:=`
+            yield name
+        case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
+            yield name
+        case ast.ExceptHandler(name=str(name)):
+            yield name
+        case ast.comprehension(iter=items, ifs=conditions):  # whose own names end with it
+            inside = [items, *conditions]
+        case ast.Lambda():
+            return
+    for child in inside:
+        yield from _bound_names(child)
+
+
+def _names_in(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    yield from (node.id for top in nodes for node in ast.walk(top) if isinstance(node, ast.Name))
 
 
 def _at_top_level(statement: ast.stmt) -> Iterator[ast.AST]:

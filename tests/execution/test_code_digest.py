@@ -187,6 +187,32 @@ def test_digest_sees_how_often_and_in_which_order_a_value_is_changed(
     assert digest_of({"exp.py": f"B = 0\n{one}{run}"}) != digest_of({"exp.py": f"B = 0\n{other}{run}"})
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "for A in [0, 1]:\n    pass",
+        "with contextlib.nullcontext(1) as A:\n    pass",
+        "if (A := 1) > 0:\n    pass",
+        "print(A := 1)",
+        "match 1:\n    case A:\n        pass",
+        "match [0, 1]:\n    case [0, *A]:\n        pass",
+        "match {'a': 1}:\n    case {**A}:\n        pass",
+    ],
+)
+def test_digest_sees_every_statement_that_binds_a_name(
+    digest_of: Callable[[Mapping[str, str]], str], statement: str
+) -> None:
+    source = f"import contextlib\n{statement}\ndef run(config):\n    return A\n"
+    assert digest_of({"exp.py": source}) != digest_of({"exp.py": source.replace("1", "2")})
+
+
+def test_digest_does_not_take_the_name_of_a_comprehension_for_one_of_the_file(
+    digest_of: Callable[[Mapping[str, str]], str],
+) -> None:
+    source = "UNUSED = [x for x in (1, 2)]\ndef run(config):\n    x = config\n    return x\n"
+    assert digest_of({"exp.py": source}) == digest_of({"exp.py": source.replace("1", "3")})
+
+
 def test_digest_does_not_see_in_which_order_independent_names_are_defined(
     digest_of: Callable[[Mapping[str, str]], str],
 ) -> None:
