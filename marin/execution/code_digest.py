@@ -110,7 +110,7 @@ def _definitions(file: str) -> dict[str, list[ast.stmt]]:
     """Every top-level statement of the file under each name that it binds or changes."""
     tree = ast.parse(pathlib.Path(file).read_bytes(), file)
     definitions: dict[str, list[ast.stmt]] = {}
-    statements = [statement for statement in tree.body if not _is_main_block(statement)]
+    statements = list(_top_level(tree))
     values = {name for statement in statements for name in _assigned_names(statement)}
     for statement in statements:
         for name in {*_bound_names(statement), *(values & set(_names_called_on(statement)))}:
@@ -188,13 +188,14 @@ def _names_called_on(statement: ast.stmt) -> Iterator[str]:
                 yield called.id
 
 
-def _is_main_block(statement: ast.stmt) -> bool:
-    return (
-        isinstance(statement, ast.If)
-        and isinstance(statement.test, ast.Compare)
-        and isinstance(statement.test.left, ast.Name)
-        and statement.test.left.id == "__name__"
-    )
+def _top_level(tree: ast.Module) -> Iterator[ast.stmt]:
+    """The statements that run when the file is imported: of `if __name__ == "__main__":` only its `else`."""
+    for statement in tree.body:
+        match statement:
+            case ast.If(test=ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")]), orelse=otherwise):
+                yield from otherwise
+            case _:
+                yield statement
 
 
 def _imported(file: str, statement: ast.Import | ast.ImportFrom, name: str | None) -> Iterator[tuple[str, str]]:

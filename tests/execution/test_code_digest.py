@@ -206,6 +206,17 @@ def test_digest_sees_every_statement_that_binds_a_name(
     assert digest_of({"exp.py": source}) != digest_of({"exp.py": source.replace("1", "2")})
 
 
+@pytest.mark.parametrize(
+    "block",
+    ["if __name__ != '__main__':\n    A = 1", "if __name__ == '__main__':\n    pass\nelse:\n    A = 1"],
+)
+def test_digest_sees_what_runs_only_when_the_file_is_imported(
+    digest_of: Callable[[Mapping[str, str]], str], block: str
+) -> None:
+    source = f"A = 0\n{block}\ndef run(config):\n    return A\n"
+    assert digest_of({"exp.py": source}) != digest_of({"exp.py": source.replace("A = 1", "A = 2")})
+
+
 def test_digest_does_not_take_the_name_of_a_comprehension_for_one_of_the_file(
     digest_of: Callable[[Mapping[str, str]], str],
 ) -> None:
