@@ -19,7 +19,7 @@ import os
 import pathlib
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from marin.errors import FingerprintError
@@ -112,8 +112,10 @@ def _definitions(file: str) -> dict[str, list[ast.stmt]]:
     definitions: dict[str, list[ast.stmt]] = {}
     statements = list(_top_level(tree))
     values = {name for statement in statements for name in _assigned_names(statement)}
+    own = values.union(statement.name for statement in statements if isinstance(statement, _DEFINITIONS))
+    changers = _changers(statements, own)
     for statement in statements:
-        for name in {*_bound_names(statement), *(values & set(_names_called_on(statement)))}:
+        for name in {*_bound_names(statement), *_changed_names(statement, own, changers)}:
             definitions.setdefault(name, []).append(statement)
     return definitions
 
@@ -177,15 +179,59 @@ def _assigned_names(statement: ast.stmt) -> Iterator[str]:
             yield from _bound_names(node)
 
 
-def _names_called_on(statement: ast.stmt) -> Iterator[str]:
-    """Names of which a statement calls a method for what that does to them."""
-    for node in _at_top_level(statement):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            called = node.value.func
-            while isinstance(called, ast.Attribute | ast.Subscript):
-                called = called.value
-            if isinstance(called, ast.Name) and called is not node.value.func:
-                yield called.id
+def _changed_names(statement: ast.stmt, own: set[str], changers: Mapping[str, set[str]]) -> set[str]:
+    """Names of the file whose values a top-level statement changes, by itself or with functions of the file that it calls.
+
+    Args:
+        own: the names of the file that may be changed.
+        changers: what calls of the file's functions change.
+    """
+    changed: set[str] = set()
+    for node in _run_by(statement):
+        decorators = node.decorator_list if isinstance(node, _DEFINITIONS) else []
+        changed.update(own & set(_names_acted_on(node)))
+        called = [*decorators, *([node.func] if isinstance(node, ast.Call) else [])]
+        changed.update(*(changers[one.id] for one in called if isinstance(one, ast.Name) and one.id in changers))
+        # `@REGISTRY.register` and `@REGISTRY.register("name")` change the registry
+        roots = {_root(one.func if isinstance(one, ast.Call) else one) for one in decorators if not isinstance(one, ast.Name)}
+        changed.update(own & roots)
+    return changed
+
+
+def _changers(statements: Iterable[ast.stmt], own: set[str]) -> dict[str, set[str]]:
+    """The names of the file whose values each of its functions changes, by itself or with others that it calls."""
+    functions = [one for one in statements if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+    changed: dict[str, set[str]] = {}
+    calls: dict[str, set[str]] = {}
+    for function in functions:
+        nodes = list(ast.walk(function))
+        changed[function.name] = {name for node in nodes for name in _names_acted_on(node)} & own
+        for node in nodes:
+            if isinstance(node, ast.Global):
+                changed[function.name].update(node.names)
+        calls[function.name] = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    for _ in functions:  # each time one call further
+        for name, called in calls.items():
+            changed[name].update(*(changed[other] for other in called & changed.keys()))
+    return {name: names for name, names in changed.items() if names}
+
+
+def _names_acted_on(node: ast.AST) -> Iterator[str]:
+    """Names of whose values a statement sets a part, or calls a method, or that it hands to a call, for what that does to them."""
+    match node:
+        case ast.Expr(ast.Call(func=func, args=arguments)) if not (isinstance(func, ast.Name) and func.id == "print"):
+            yield from (_root(one) for one in [func, *arguments] if one is not func or not isinstance(func, ast.Name))
+        case ast.Assign(targets=targets) | ast.Delete(targets=targets):
+            yield from (_root(one) for one in targets if not isinstance(one, ast.Name))
+        case ast.AugAssign(target=target) if not isinstance(target, ast.Name):
+            yield _root(target)
+
+
+def _root(node: ast.AST) -> str:
+    """`a` for `a.b[0].c`; "" for what does not start with a name."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _top_level(tree: ast.Module) -> Iterator[ast.stmt]:

@@ -104,7 +104,7 @@ def digest_of(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callab
         environment = {"PYTHONPATH": f"{directory}:{pathlib.Path.cwd()}"}
         done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        return done.stdout
+        return done.stdout.splitlines()[-1]
 
     return measure
 
@@ -215,6 +215,34 @@ def test_digest_sees_what_runs_only_when_the_file_is_imported(
 ) -> None:
     source = f"A = 0\n{block}\ndef run(config):\n    return A\n"
     assert digest_of({"exp.py": source}) != digest_of({"exp.py": source.replace("A = 1", "A = 2")})
+
+
+REGISTER = "def register(f):\n    R[f.__name__] = f\n    return f\n"
+REGISTER_AS = "def register(name):\n    def keep(f):\n        R.update({name: f})\n        return f\n    return keep\n"
+DOUBLE = "def double(x):\n    return x + 1\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"R = {{}}\n{REGISTER}@register\n{DOUBLE}",
+        f"R = {{}}\n{REGISTER}{DOUBLE}register(double)\n",
+        f"R = {{}}\n{REGISTER}def also(f):\n    register(f)\n{DOUBLE}also(double)\n",
+        f"R = {{}}\n{REGISTER_AS}@register('double')\n{DOUBLE}",
+        f"class Table:\n    def add(self, f):\n        self.f = f\nR = Table()\n@R.add\n{DOUBLE}",
+        "R = 0\ndef set_up(n):\n    global R\n    R = n\nset_up(1)\n",
+        "R = [0]\ndef set_up(n):\n    R[0] += n\nset_up(1)\n",
+        "class R:\n    x = 0\nsetattr(R, 'x', 1)\n",
+        "import random\nR = [3, 4, 5]\nrandom.Random(1).shuffle(R)\n",
+    ],
+)
+def test_digest_sees_what_functions_called_at_the_top_level_do_to_a_value(
+    digest_of: Callable[[Mapping[str, str]], str], source: str
+) -> None:
+    source += "UNUSED = 7\nprint(R)\ndef run(config):\n    return R\n"
+    assert digest_of({"exp.py": source}) != digest_of({"exp.py": source.replace("1", "2")})
+    quiet = source.replace("print(R)\n", "").replace("7", "8")
+    assert digest_of({"exp.py": source}) == digest_of({"exp.py": quiet})
 
 
 def test_digest_does_not_take_the_name_of_a_comprehension_for_one_of_the_file(
