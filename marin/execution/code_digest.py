@@ -25,6 +25,9 @@ from typing import Any
 from marin.errors import FingerprintError
 
 _ALL = "*"
+# Other names for modules that say which module it is, as the module's own name does.
+_CUSTOMARY = {"np": "numpy", "jnp": "jax.numpy", "eqx": "equinox"}
+_MODULES_OF_TYPES = frozenset({"__future__", "collections.abc", "jaxtyping", "typing"})
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _OMITTED_FIELDS = frozenset({"ctx", "type_comment", "kind", "type_ignores"})
 
@@ -70,6 +73,7 @@ def _reachable(file: str, name: str) -> set[bytes]:
     parts: set[bytes] = set()
     visited: set[tuple[str, str]] = set()
     reached: dict[str, list[ast.stmt]] = {}
+    imports: list[tuple[str, str, str]] = []  # what a file calls it, what it is called where it comes from, and that file
     waiting = [(file, name)]
     while waiting:
         here = waiting.pop()
@@ -79,10 +83,17 @@ def _reachable(file: str, name: str) -> set[bytes]:
         definitions = _definitions(here[0])
         if here[1] not in definitions:
             for statement in definitions.get(_ALL, ()):
-                waiting.extend((target, here[1]) for target in _files_of_stars(here[0], statement))
+                for target in _files_of_stars(here[0], statement):
+                    waiting.append((target, here[1]))
+                    if here[1] in _definitions(target):  # the last of several stars wins
+                        imports.append((here[1], f"star {len(imports)}", target))
+                parts.update(_library_imports(here[0], statement, _ALL))
         for statement in definitions.get(here[1], ()):
             if isinstance(statement, ast.Import | ast.ImportFrom):
-                waiting.extend(_imported(here[0], statement, here[1]))
+                imported = list(_imported(here[0], statement, here[1]))
+                waiting.extend(imported)
+                imports.extend(_renamings(statement, here[1], imported))
+                parts.update(_library_imports(here[0], statement, here[1]))
                 continue
             if statement not in reached.setdefault(here[0], []):
                 reached[here[0]].append(statement)
@@ -92,7 +103,49 @@ def _reachable(file: str, name: str) -> set[bytes]:
                     waiting.append((here[0], node.id))
                 elif isinstance(node, ast.Import | ast.ImportFrom):
                     waiting.extend(_imported(here[0], node, None))
-    return parts.union(*(_orders(file, statements) for file, statements in reached.items()))
+    parts.update(*(_orders(file, statements) for file, statements in reached.items()))
+    return parts.union(_origins(reached, imports))
+
+
+def _origins(reached: Mapping[str, list[ast.stmt]], imports: Iterable[tuple[str, str, str]]) -> Iterator[bytes]:
+    """What tells apart definitions that have one name in several files, and imports that give another name to what they bring."""
+    contents = {file: b";".join(sorted(_dump(statement) for statement in found)) for file, found in reached.items()}
+    files_of: dict[str, set[str]] = {}
+    for file, statements in reached.items():
+        for name in {name for statement in statements for name in _bound_names(statement)}:
+            files_of.setdefault(name, set()).add(file)
+    alike = set().union(*(files for files in files_of.values() if len(files) > 1))
+    for file in alike:
+        yield b"together " + contents[file]
+    for name, original, file in imports:
+        if file in contents and (file in alike or original not in (name, _ALL)):
+            yield f"import {name} {original} ".encode() + contents[file]
+
+
+def _renamings(
+    statement: ast.Import | ast.ImportFrom, name: str, imported: Iterable[tuple[str, str]]
+) -> Iterator[tuple[str, str, str]]:
+    """What `name` was called in each user file that an import brings it from."""
+    files = dict.fromkeys(file for file, _ in imported)
+    for alias in statement.names:
+        if (alias.asname or alias.name.split(".")[0]) == name:
+            original = alias.name if alias.asname else name
+            yield from ((name, original, file) for file in files)
+
+
+def _library_imports(file: str, statement: ast.stmt, name: str) -> Iterator[bytes]:
+    """Where a name comes from that an import outside user space binds, unless the name says it or it stands for a type only."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.asname == name and _CUSTOMARY.get(name) != alias.name and not _is_user_file(_module_file(alias.name)):
+                    yield f"import {alias.name} as {name}".encode()
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module not in _MODULES_OF_TYPES:
+            is_ours = node.module.split(".")[0] == "marin"  # whose modules may be arranged anew
+            for alias in node.names:
+                bound = alias.asname or alias.name
+                if bound == name and not (is_ours and alias.asname is None) and not _is_user_file(_file_of_from(file, node)):
+                    yield f"from {'marin' if is_ours else node.module} import {alias.name} as {name}".encode()
 
 
 def _orders(file: str, reached: list[ast.stmt]) -> Iterator[bytes]:

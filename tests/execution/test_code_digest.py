@@ -245,6 +245,45 @@ def test_digest_sees_what_functions_called_at_the_top_level_do_to_a_value(
     assert digest_of({"exp.py": source}) == digest_of({"exp.py": quiet})
 
 
+ONE_AND_TWO = {"one.py": "def f():\n    return 1\n", "two.py": "def f():\n    return 2\ndef g():\n    return 3\n"}
+
+
+@pytest.mark.parametrize(
+    ("imports", "others", "use"),
+    [
+        ("from math import sin as act", "from math import cos as act", "act(1)"),
+        ("from math import sqrt", "from cmath import sqrt", "sqrt(1)"),
+        ("from math import *", "from cmath import *", "sqrt(1)"),
+        ("import math as np", "import cmath as np", "np.sqrt(1)"),
+        ("import numpy as np", "import jax.numpy as np", "np.sqrt(1)"),
+        ("try:\n    import math as m\nexcept ImportError:\n    m = 0", "try:\n    import cmath as m\nexcept ImportError:\n    m = 0", "m"),
+        ("from two import f as a, g as b", "from two import g as a, f as b", "a() - b()"),
+        ("import one as a, two as b", "import two as a, one as b", "a.f() - b.f()"),
+        ("import one, two\nfrom one import f", "import one, two\nfrom two import f", "one, two, f()"),
+        ("from one import *\nfrom two import *", "from two import *\nfrom one import *", "f()"),
+    ],
+)  # fmt: skip
+def test_digest_sees_where_a_name_is_imported_from(
+    digest_of: Callable[[Mapping[str, str]], str], imports: str, others: str, use: str
+) -> None:
+    run = f"\ndef run(config):\n    return {use}\n"
+    assert digest_of({"exp.py": imports + run, **ONE_AND_TWO}) != digest_of({"exp.py": others + run, **ONE_AND_TWO})
+
+
+def test_digest_sees_that_two_files_swap_what_they_define_alike(digest_of: Callable[[Mapping[str, str]], str]) -> None:
+    files = {"exp.py": "import one, two\ndef run(config):\n    return one.f() - two.f()\n", **ONE_AND_TWO}
+    assert digest_of({**files, "one.py": files["two.py"], "two.py": files["one.py"]}) != digest_of(files)
+
+
+def test_digest_does_not_see_how_imports_are_written(digest_of: Callable[[Mapping[str, str]], str]) -> None:
+    run = "def run(config):\n    return math.pi, np.pi, g(), this_output_path\n"
+    forms = [
+        "import math\nimport numpy as np\nfrom marin.execution import this_output_path\nfrom two import f, g\n",
+        "import numpy as np, math, os\nfrom two import g\nfrom marin.execution.step import this_output_path\n",
+    ]
+    assert len({digest_of({"exp.py": form + run, **ONE_AND_TWO}) for form in forms}) == 1
+
+
 def test_digest_does_not_take_the_name_of_a_comprehension_for_one_of_the_file(
     digest_of: Callable[[Mapping[str, str]], str],
 ) -> None:
