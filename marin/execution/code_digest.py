@@ -60,6 +60,57 @@ def code_digest(definition: Any) -> str:
     return _digest(file, name)
 
 
+def depends_on_call(definition: Any) -> bool:
+    """Whether what a function or class is, that was defined in a function, depends on the call that defined it.
+
+    It does if it uses variables of the function around it, be it in a default, a decorator or a class body only, or if that
+    function has several definitions of the name.
+    """
+    file, (top, *path) = source_file(definition), definition.__qualname__.split(".")
+    functions = [definition, inspect.unwrap(definition)]
+    if isinstance(definition, type):
+        functions = [inspect.unwrap(getattr(one, "fget", None) or one) for one in vars(definition).values()]
+    for function in functions:
+        code = getattr(function, "__code__", None)
+        # what `dataclass` generates has variables of its own
+        is_written = code is not None and (
+            os.path.realpath(code.co_filename) == file or not isinstance(definition, type)
+        )
+        if is_written and set(code.co_freevars) - {"__class__"}:
+            return True
+    if getattr(definition, "__defaults__", None) or getattr(definition, "__kwdefaults__", None):
+        return True
+    around: list[ast.AST] = list(_definitions(file).get(top, ())) if file else []
+    variables: set[str] = set()
+    for step in path:
+        if step == "<locals>":
+            variables.update(*(_bound_in(one) for one in around))
+        else:
+            around = [node for one in around for node in _definitions_in(one) if node.name == step]
+    used = {
+        node.id
+        for one in around
+        for node in _run_by(one)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    return len(around) > 1 or bool(used & variables)
+
+
+def _bound_in(function: ast.AST) -> set[str]:
+    """The variables of a function."""
+    bound = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
+    return bound.union(*(_bound_names(statement) for statement in getattr(function, "body", ())))
+
+
+def _definitions_in(node: ast.AST) -> Iterator[Any]:
+    """The functions and classes that a definition itself defines, also under conditions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, _DEFINITIONS):
+            yield child
+        else:
+            yield from _definitions_in(child)
+
+
 @functools.cache
 def _digest(file: str, name: str) -> str:
     digest = hashlib.sha256()
@@ -73,7 +124,9 @@ def _reachable(file: str, name: str) -> set[bytes]:
     parts: set[bytes] = set()
     visited: set[tuple[str, str]] = set()
     reached: dict[str, list[ast.stmt]] = {}
-    imports: list[tuple[str, str, str]] = []  # what a file calls it, what it is called where it comes from, and that file
+    imports: list[
+        tuple[str, str, str]
+    ] = []  # what a file calls it, what it is called where it comes from, and that file
     waiting = [(file, name)]
     while waiting:
         here = waiting.pop()
@@ -138,13 +191,21 @@ def _library_imports(file: str, statement: ast.stmt, name: str) -> Iterator[byte
     for node in ast.walk(statement):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                if alias.asname == name and _CUSTOMARY.get(name) != alias.name and not _is_user_file(_module_file(alias.name)):
+                if (
+                    alias.asname == name
+                    and _CUSTOMARY.get(name) != alias.name
+                    and not _is_user_file(_module_file(alias.name))
+                ):
                     yield f"import {alias.name} as {name}".encode()
         elif isinstance(node, ast.ImportFrom) and node.module and node.module not in _MODULES_OF_TYPES:
             is_ours = node.module.split(".")[0] == "marin"  # whose modules may be arranged anew
             for alias in node.names:
                 bound = alias.asname or alias.name
-                if bound == name and not (is_ours and alias.asname is None) and not _is_user_file(_file_of_from(file, node)):
+                if (
+                    bound == name
+                    and not (is_ours and alias.asname is None)
+                    and not _is_user_file(_file_of_from(file, node))
+                ):
                     yield f"from {'marin' if is_ours else node.module} import {alias.name} as {name}".encode()
 
 
@@ -246,7 +307,9 @@ def _changed_names(statement: ast.stmt, own: set[str], changers: Mapping[str, se
         called = [*decorators, *([node.func] if isinstance(node, ast.Call) else [])]
         changed.update(*(changers[one.id] for one in called if isinstance(one, ast.Name) and one.id in changers))
         # `@REGISTRY.register` and `@REGISTRY.register("name")` change the registry
-        roots = {_root(one.func if isinstance(one, ast.Call) else one) for one in decorators if not isinstance(one, ast.Name)}
+        roots = {
+            _root(one.func if isinstance(one, ast.Call) else one) for one in decorators if not isinstance(one, ast.Name)
+        }
         changed.update(own & roots)
     return changed
 
@@ -262,7 +325,9 @@ def _changers(statements: Iterable[ast.stmt], own: set[str]) -> dict[str, set[st
         for node in nodes:
             if isinstance(node, ast.Global):
                 changed[function.name].update(node.names)
-        calls[function.name] = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+        calls[function.name] = {
+            node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
     for _ in functions:  # each time one call further
         for name, called in calls.items():
             changed[name].update(*(changed[other] for other in called & changed.keys()))
@@ -291,7 +356,9 @@ def _top_level(tree: ast.Module) -> Iterator[ast.stmt]:
     """The statements that run when the file is imported: of `if __name__ == "__main__":` only its `else`."""
     for statement in tree.body:
         match statement:
-            case ast.If(test=ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")]), orelse=otherwise):
+            case ast.If(
+                test=ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")]), orelse=otherwise
+            ):
                 yield from otherwise
             case _:
                 yield statement
@@ -302,7 +369,9 @@ def _imported(file: str, statement: ast.Import | ast.ImportFrom, name: str | Non
     for alias in statement.names:
         if name is not None and (alias.asname or alias.name.split(".")[0]) != name:
             continue
-        if isinstance(statement, ast.Import) and alias.asname is None:  # `import a.b` binds `a`, and so all of a/__init__.py
+        if (
+            isinstance(statement, ast.Import) and alias.asname is None
+        ):  # `import a.b` binds `a`, and so all of a/__init__.py
             parts = alias.name.split(".")
             for end in range(1, len(parts) + 1):
                 yield from _all_of(_module_file(".".join(parts[:end])))

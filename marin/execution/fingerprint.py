@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from marin.errors import FingerprintError
-from marin.execution.code_digest import code_digest, is_user_space
+from marin.execution.code_digest import code_digest, depends_on_call, is_user_space
 from marin.execution.step import ExecutorStep, InputName, OutputName, VersionedValue
 from marin.resources import Resources
 
@@ -224,12 +224,7 @@ class _Encoder:
         name = getattr(value, "__qualname__", None) or ""
         if "<lambda>" in name:
             raise self._refuse(place, "is a lambda, which has no name to know it by: define a function with `def`")
-        if "<locals>" in name and _captures(value):
-            raise self._refuse(
-                place,
-                f"is `{name}`, which captures variables of the function around it: "
-                "define it at the top level of a file and pass values with functools.partial",
-            )
+        self._refuse_what_depends_on_a_call(value, place)
         if not name or not ("<locals>" in name or _found_by_name(value)):
             raise self._refuse(
                 place,
@@ -245,7 +240,17 @@ class _Encoder:
             self._note(place, f"{module}.{name}")
         return _frame(tag, _frame(b"module", module.encode()), _frame(b"name", name.encode()))
 
+    def _refuse_what_depends_on_a_call(self, definition: Any, place: str) -> None:
+        name = definition.__qualname__ if hasattr(definition, "__qualname__") else ""
+        if "<locals>" in name and is_user_space(definition) and depends_on_call(definition):
+            raise self._refuse(
+                place,
+                f"is `{name}`, which depends on the call of the function around it: "
+                "define it at the top level of a file and pass values with functools.partial",
+            )
+
     def _encode_type(self, cls: type, place: str) -> bytes:
+        self._refuse_what_depends_on_a_call(cls, place and f"{place}.__class__")
         if is_user_space(cls):
             return _frame(b"type", self._encode_code(cls, place and f"{place}.__class__"))
         if place:
@@ -404,15 +409,6 @@ _SCALARS: dict[type, Callable[[Any], bytes]] = {
 
 def _shortened(shown: str) -> str:
     return f"{shown[:_MAX_SHOWN]}... (sha256 {hashlib.sha256(shown.encode(errors='replace')).hexdigest()[:16]})"
-
-
-def _captures(definition: Any) -> bool:
-    """Whether a local function, or a method of a local class, depends on variables around it."""
-    if getattr(definition, "__defaults__", None) or getattr(definition, "__kwdefaults__", None):
-        return True  # the defaults were computed by the function around it
-    functions = vars(definition).values() if isinstance(definition, type) else [definition]
-    names = {name for function in functions for name in getattr(getattr(function, "__code__", None), "co_freevars", ())}
-    return bool(names - {"__class__"})
 
 
 def _found_by_name(value: Any) -> bool:

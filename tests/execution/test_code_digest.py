@@ -294,7 +294,12 @@ def test_digest_does_not_take_the_name_of_a_comprehension_for_one_of_the_file(
 def test_digest_does_not_see_in_which_order_independent_names_are_defined(
     digest_of: Callable[[Mapping[str, str]], str],
 ) -> None:
-    definitions = ["A = 1\n", "def double(x):\n    return 2 * x\n", "B = 2\n", "def run(config):\n    return double(A) + B\n"]
+    definitions = [
+        "A = 1\n",
+        "def double(x):\n    return 2 * x\n",
+        "B = 2\n",
+        "def run(config):\n    return double(A) + B\n",
+    ]
     assert len({digest_of({"exp.py": "".join(order)}) for order in (definitions, definitions[::-1])}) == 1
 
 

@@ -304,6 +304,73 @@ def test_fingerprint_of_an_unstable_value_is_refused_with_its_place(value: Any) 
         fingerprint(Point([0, {"k": value}]))
 
 
+def one_of_two(first: bool) -> Any:
+    if first:
+
+        def run(config: Any) -> int:
+            return 1
+
+    else:
+
+        def run(config: Any) -> int:
+            return 2
+
+    return run
+
+
+def class_with(value: int) -> Any:
+    class Config:
+        number = value
+
+    return Config
+
+
+def dataclass_with(value: int) -> Any:
+    @dataclasses.dataclass
+    class Config:
+        def number(self) -> int:
+            return value
+
+    return Config()
+
+
+def class_with_property(value: int) -> Any:
+    class Config:
+        @property
+        def number(self) -> int:
+            return value
+
+    return Config
+
+
+def decorated_with(value: int) -> Any:
+    @functools.lru_cache(value)
+    def run(config: Any) -> None:
+        pass
+
+    return run
+
+
+def independent() -> Any:
+    @dataclasses.dataclass
+    class Config:
+        x: int = 1
+
+    return Config()
+
+
+@pytest.mark.parametrize(
+    "value", [one_of_two(True), class_with(1), class_with_property(1), dataclass_with(1), decorated_with(1)]
+)
+def test_fingerprint_of_what_depends_on_the_call_that_defined_it_is_refused(value: Any) -> None:
+    with pytest.raises(FingerprintError, match=r"step `s`: `config\.x.*depends on the call"):
+        fingerprint(Point(value))
+
+
+def test_fingerprint_of_what_a_function_defines_alike_in_each_call_is_one() -> None:
+    assert fingerprint(Point(independent())) == fingerprint(Point(independent()))
+
+
 def test_fingerprint_of_a_config_that_contains_itself_is_refused() -> None:
     loop: list[Any] = []
     loop.append(loop)
