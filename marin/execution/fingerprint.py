@@ -25,7 +25,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from marin.errors import FingerprintError
-from marin.execution.code_digest import code_digest, depends_on_call, is_user_space
+from marin.execution.closures import depends_on_call
+from marin.execution.code_digest import code_digest
+from marin.execution.source_files import is_user_space
 from marin.execution.step import ExecutorStep, InputName, OutputName, VersionedValue
 from marin.resources import Resources
 

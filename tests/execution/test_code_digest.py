@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from marin.execution.code_digest import code_digest, is_user_space
+from marin.execution.code_digest import code_digest
+from marin.execution.source_files import is_user_space
 
 SOURCE = '''
 """An experiment."""
@@ -282,6 +283,44 @@ def test_digest_does_not_see_how_imports_are_written(digest_of: Callable[[Mappin
         "import numpy as np, math, os\nfrom two import g\nfrom marin.execution.step import this_output_path\n",
     ]
     assert len({digest_of({"exp.py": form + run, **ONE_AND_TWO}) for form in forms}) == 1
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"exp.py": "import os\nos.environ['A'] = '1'\n"},
+        {"exp.py": "import random\nrandom.seed(1)\n"},
+        {"exp.py": "from random import seed\nseed(1)\n"},
+        {"exp.py": "import lib\nlib.S = 1\n", "lib.py": "S = 0\n"},
+        {"exp.py": "import lib\nsetattr(lib, 'S', 1)\n", "lib.py": "S = 0\n"},
+        {"exp.py": "import pkg.sub\n", "pkg/__init__.py": "import random\nrandom.seed(1)\n", "pkg/sub.py": ""},
+        {"exp.py": "from pkg.sub import f\n", "pkg/__init__.py": "from . import sub\nsub.S = 1\n",
+         "pkg/sub.py": "S = 0\ndef f():\n    return S\n"},
+        {"exp.py": "from pkg import sub\n", "pkg/__init__.py": "", "pkg/sub.py": "import random\nrandom.seed(1)\n"},
+        {"exp.py": f"from lib import R, register\n@register\n{DOUBLE}", "lib.py": f"R = {{}}\n{REGISTER}"},
+        {"exp.py": f"from lib import R, register_as\n@register_as('a')\n{DOUBLE}",
+         "lib.py": f"R = {{}}\n{REGISTER_AS.replace('register', 'register_as')}"},
+    ],
+)  # fmt: skip
+def test_digest_sees_what_importing_a_file_does_to_other_modules(
+    digest_of: Callable[[Mapping[str, str]], str], files: Mapping[str, str]
+) -> None:
+    run = "def run(config):\n    return 0\n"
+    changed = {name: source.replace("1", "2") for name, source in files.items()}
+    assert digest_of({**files, "exp.py": files["exp.py"] + run}) != digest_of(
+        {**changed, "exp.py": changed["exp.py"] + run}
+    )
+
+
+def test_digest_does_not_see_what_starts_the_run_logs_and_prints(
+    digest_of: Callable[[Mapping[str, str]], str],
+) -> None:
+    source = (
+        "import logging, os\nfrom marin.execution.executor import executor_main\n"
+        "logging.getLogger('1').setLevel(1)\nprint(os.sep, 1)\ndef run(config):\n    return os.sep\n"
+        "if os.environ.get('RUN_ME') == '1':\n    executor_main(steps=[], description='1')\n"
+    )
+    assert digest_of({"exp.py": source}) == digest_of({"exp.py": source.replace("1", "2")})
 
 
 def test_digest_does_not_take_the_name_of_a_comprehension_for_one_of_the_file(
