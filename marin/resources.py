@@ -156,7 +156,7 @@ class TpuPodConfig(Resources):
 
 
 class ResourceConfig:
-    """The newer spelling of the same three requests."""
+    """The same three requests as methods of one name, as the reference's experiments make them."""
 
     @staticmethod
     def with_gpu(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar, cast
 
 from marin.errors import ConfigError, FingerprintError, MarinError
+from marin.execution.attempts import ATTEMPTS_NAME
 from marin.resources import Resources
 from marin.storage import files
 
@@ -46,6 +47,16 @@ class ExecutorStep:
         parts = self.name.split("/") if isinstance(self.name, str) else [""]
         if any(part in ("", ".", "..") or not part.isprintable() for part in parts) or "://" in self.name:
             raise ConfigError(f"the step name {self.name!r} is no relative path: use one such as 'corpora/python_docs'")
+        override = self.override_output_path or ""
+        if posixpath.normpath(override).split("/")[0] == "..":
+            raise ConfigError(
+                f"step `{self.name}`: `override_output_path` is {override!r}, outside the prefix: give a path below it, or an absolute one"
+            )
+        for field, path in (("name", self.name), ("override_output_path", override)):
+            if ATTEMPTS_NAME in path.split("/"):
+                raise ConfigError(
+                    f"step `{self.name}`: `{field}` has a part {ATTEMPTS_NAME!r}, where attempts at steps are kept: give it another name"
+                )
         if not callable(self.fn):
             raise ConfigError(f"step `{self.name}`: `fn` is {self.fn!r}: give a function of one argument, the config")
         if isinstance(self.fn, functools.partial) and _has_reference(self.fn):

@@ -68,6 +68,21 @@ def test_reference_resolves_to_a_path_wherever_it_stands(reference: Any, expecte
     assert (partial.args, partial.keywords) == ((expected,), {"k": expected})
 
 
+@pytest.mark.parametrize("override", ["../x", "a/../../x", ".."])
+def test_relative_output_path_outside_the_prefix_is_refused(override: str) -> None:
+    with pytest.raises(ConfigError, match=r"step `a`: `override_output_path` is '.*', outside the prefix"):
+        ExecutorStep("a", work, None, override_output_path=override)
+    assert ExecutorStep("a", work, None, override_output_path="/p/../x").override_output_path == "/p/../x"
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"name": "a/.attempts/b"}, {"name": "a", "override_output_path": "/x/.attempts/b"}]
+)
+def test_output_where_attempts_are_kept_is_refused(arguments: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="has a part '.attempts', where attempts at steps are kept"):
+        ExecutorStep(fn=work, config=None, **arguments)
+
+
 def test_resolve_recomputes_derived_fields_and_keeps_parts_without_references() -> None:
     part = {"x": object()}
     config = resolved(Config(part))
