@@ -90,27 +90,24 @@ def train_lm(
         check_data(setup.source, setup.first_sample, setup.last_sample)
         setup_time = time.perf_counter() - begin
         steps = compile_steps(setup, state)
-        writer, info = _begin_record(setup, steps, measurements, setup_time)
-        if evaluate is not None and config.train.steps_per_eval:
-            evaluation = Measurement(
-                "evaluation",
-                config.train.steps_per_eval,
-                lambda model, done: evaluate(model, config.train.max_eval_batches),
-            )
-            measurements = [evaluation, *measurements]
-        return _loop(setup, steps, state, writer, info, measurements)
+        # closed after all that writes to it has ended
+        with contextlib.closing((RunWriter if distributed.is_main() else SilentRunWriter)(setup.directory)) as writer:
+            info = _begin_record(setup, steps, writer, measurements, setup_time)
+            if evaluate is not None and config.train.steps_per_eval:
+                evaluation = Measurement(
+                    "evaluation",
+                    config.train.steps_per_eval,
+                    lambda model, done: evaluate(model, config.train.max_eval_batches),
+                )
+                measurements = [evaluation, *measurements]
+            return _loop(setup, steps, state, writer, info, measurements)
 
 
 def _begin_record(
-    setup: RunSetup, steps: CompiledSteps, measurements: Sequence[Measurement], setup_time: float
-) -> tuple[RunWriter, dict[str, Any]]:
-    """Writes `run.json`, where the run begins, and the line that says that a process started.
-
-    Returns:
-        The writer of the record, and what stands in `run.json`.
-    """
+    setup: RunSetup, steps: CompiledSteps, writer: RunWriter, measurements: Sequence[Measurement], setup_time: float
+) -> dict[str, Any]:
+    """Writes `run.json`, where the run begins, and the line that says that a process started; returns what stands in `run.json`."""
     config, directory = setup.config, setup.directory
-    writer = RunWriter(directory) if distributed.is_main() else SilentRunWriter(directory)
     data = [component.as_json() for component in setup.source.use(setup.last_sample, setup.first_sample)]
     kind = type(config.model)
     described = {
@@ -134,7 +131,7 @@ def _begin_record(
         **machine_of(config.train.resources),
         **plan_of_measures([(each.name, each.every) for each in measurements]),
     )
-    return writer, info
+    return info
 
 
 def _loop(
@@ -145,7 +142,7 @@ def _loop(
     info: dict[str, Any],
     measurements: Sequence[Measurement],
 ) -> TrainState:
-    """Trains from `state` to the end of the run and of its record, which is closed; returns the final state.
+    """Trains from `state` to the end of the run; returns the final state.
 
     It is one step ahead of its record, so that the device never waits for the host. Whatever makes it wait is a pause of
     the clock, before which the record catches up, so that no pause counts as a step's time.
@@ -176,8 +173,7 @@ def _loop(
     profiler = Profiler(config.train, directory, first_step, clock)
     agreement = distributed.Agreement()
     last_save = time.monotonic()
-    with (  # left in the reverse order: the record is closed last, when all that writes to it has ended
-        contextlib.closing(writer),
+    with (
         StopRequest() as stop,
         saver,
         progress,
