@@ -5,22 +5,16 @@ touches, which is why there is one less of them than there are processors. Where
 that run, few keys) the same work is done here, one key after the other; what comes of it is the same.
 """
 
-import contextlib
-import multiprocessing
+import functools
 import os
-import signal
-import sys
-import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Protocol
 
-from marin.children import end_with_parent
 from marin.errors import StorageError
+from marin.forks import fork_child, may_fork
 from marin.hardware import num_processors
 
-_STOPS = (signal.SIGINT, signal.SIGTERM)
 FEWEST = 1_000  # below, starting children takes longer than they save
 _MOST_TAKES = 256  # of keys: more than that would gain nothing
 _NUMBER_BYTES = 4
@@ -63,7 +57,7 @@ class WorkInParts:
         self._takes: _Takes | None = None
 
     def __enter__(self) -> None:
-        count = num_processors() if len(self._keys) >= FEWEST and _may_fork() else 1
+        count = num_processors() if len(self._keys) >= FEWEST and may_fork() else 1
         if count == 1:
             for key in self._keys:
                 self._work(key)
@@ -71,17 +65,8 @@ class WorkInParts:
                 self._rest()
             return
         self._takes = _Takes(self._keys)
-        context = multiprocessing.get_context("fork")
         for number in range(count - 1):
-            here, there = context.Pipe(duplex=False)
-            child = context.Process(target=self._run_child, args=(there, number == 0, os.getpid()), daemon=True)
-            with warnings.catch_warnings():
-                # Python 3.12 warns of any thread, such as those of NumPy's OpenBLAS, which stops them before a fork.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                with _stops_blocked():
-                    child.start()
-            there.close()
-            self._children.append((child, here))
+            self._children.append(fork_child(functools.partial(self._run_child, number == 0)))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -117,17 +102,11 @@ class WorkInParts:
             return error
         return None
 
-    def _run_child(self, pipe: Any, is_first: bool, parent: int) -> None:
-        # Ctrl-C and SIGTERM are the parent's to answer, which ends its children; one that is killed cannot.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        end_with_parent(signal.SIGKILL, parent)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
+    def _run_child(self, is_first: bool, pipe: Any) -> None:
         assert self._takes is not None
         self._gathering.begin_part()
         problem = self._take_part(self._takes, self._rest if is_first else None)
         pipe.send((self._gathering.part(), problem))
-        pipe.close()
 
 
 class _Takes:
@@ -148,18 +127,3 @@ class _Takes:
 
     def close(self) -> None:
         os.close(self._left)
-
-
-@contextlib.contextmanager
-def _stops_blocked() -> Iterator[None]:
-    """A stop waits: Python forgets one that reaches a child between its fork and its first line, and the child would go on."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _may_fork() -> bool:
-    """Whether no other thread runs that a child would miss: of Python's, or of JAX, which cannot be forked."""
-    return hasattr(os, "fork") and threading.active_count() == 1 and "jax" not in sys.modules

@@ -10,7 +10,7 @@ import json
 import os
 import pathlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jinja2
@@ -18,6 +18,7 @@ import jinja2
 from marin.parts import WorkInParts
 from marin.site import pages, wording
 from marin.site.leaderboard import api, downloads, pareto, scaling_view, timeline, track_page
+from marin.site.leaderboard.chart_process import ChartProcess, Drawing
 from marin.site.leaderboard.entry_files import EntryFiles
 from marin.site.leaderboard.measures import MEASURES, measures_of
 from marin.site.leaderboard.output import SiteWriter, digest, digest_of
@@ -79,8 +80,9 @@ def build_site(
         StorageError: if the output cannot be written.
     """
     writer = SiteWriter(os.fspath(output))
-    board = collect(results_dirs, rows_files, cache=cache, allowed_signers=allowed_signers)
-    return write_site(board, writer, results_dirs, None if cache is None else KeptFits(cache))
+    with ChartProcess() as charts:
+        board = collect(results_dirs, rows_files, cache=cache, allowed_signers=allowed_signers)
+        return write_site(board, writer, results_dirs, None if cache is None else KeptFits(cache), charts)
 
 
 def write_site(
@@ -88,10 +90,12 @@ def write_site(
     writer: SiteWriter,
     results_dirs: Sequence[str | os.PathLike[str]] = (),
     kept_fits: KeptFits | None = None,
+    charts: ChartProcess | None = None,
 ) -> SiteSummary:
     """`build_site` for a board that is already collected; curves come from logs below `results_dirs`."""
     views = views_of(board)
-    site = _Site(writer, views, None if kept_fits is None else kept_fits.fit)
+    charts = charts or ChartProcess()
+    site = _Site(writer, views, None if kept_fits is None else kept_fits.fit, charts)
     site.write_shared()
     entries = EntryFiles(writer, views, results_dirs, site.render, site.digest)
     with WorkInParts(writer, list(entries.by_key), entries.write, site.write_downloads):
@@ -100,6 +104,7 @@ def write_site(
         site.write_front(board)
         held = {entry["key"] for view in views for entry in view.entries if entry["state"] in ("held", "withdrawn")}
         runs = {row.digest + row.run_name for entry in entries.by_key.values() for row in entry.rows}
+    charts.close()
     if kept_fits is not None:
         kept_fits.save()
     writer.finish()
@@ -126,10 +131,13 @@ class _Drawn:
 class _Site:
     """The templates and what all pages share; each method writes one kind of page."""
 
-    def __init__(self, writer: SiteWriter, views: Sequence[TrackView], fitted: Fitter | None) -> None:
+    def __init__(
+        self, writer: SiteWriter, views: Sequence[TrackView], fitted: Fitter | None, charts: ChartProcess
+    ) -> None:
         self._writer = writer
         self._views = views
         self._fitted = fitted
+        self._charts = charts
         css = "".join(pages.static_text(name) for name in _STYLES) + _own("leaderboard.css")
         script = '"use strict";\nconst marin = {};\n' + "".join(f"(() => {{\n{_own(name)}}})();\n" for name in _SCRIPTS)
         self._files = {
@@ -208,38 +216,35 @@ class _Site:
         measure, records = track_page.timeline_of(track, view.records)
         charts: dict[str, track_page.Chart | None] = {"pareto": None, "timeline": None, "scaling": None}
         if points:
-            files = self._draw(
-                f"{track.key}-frontier", [points, axes, references], lambda: pareto.draw(points, axes, references)
-            )
+            files = self._draw(f"{track.key}-frontier", pareto.draw, points, axes, references)
             charts["pareto"] = track_page.Chart(files, pareto.describe(points, axes), lazy=False)
         # What is drawn has numbers for keys, which change more often than figures do; the page says whose they are.
         if len(records) > 1:
             marked = [dataclasses.replace(one, key=str(number)) for number, one in enumerate(records)]
-            files = self._draw(f"{track.key}-records", [marked, measure], lambda: timeline.draw(marked, measure))
+            files = self._draw(f"{track.key}-records", timeline.draw, marked, measure)
             keys = tuple(one.key for one in records)
             charts["timeline"] = track_page.Chart(files, timeline.describe(records, measure), keys=keys)
         if shown := scaling_view.shown_fits(fits):
             numbered, keys = scaling_view.numbered(shown)
-            files = self._draw(
-                f"{track.key}-scaling",
-                [track.cost, track.metric, numbered],
-                lambda: scaling_view.draw(track, numbered),
-            )
+            files = self._draw(f"{track.key}-scaling", scaling_view.draw, track.cost, track.metric, numbered)
             charts["scaling"] = track_page.Chart(files, scaling_view.describe(track, fits), keys=keys)
         return _Drawn(charts, fits, num_unfitted)
 
-    def _draw(self, name: str, shown: Sequence[Any], draw: Any) -> dict[str, str]:
-        """Draws a chart's files unless they are there as drawn from the same figures."""
+    def _draw(self, name: str, draw: Callable[..., Drawing], *shown: Any) -> dict[str, str]:
+        """Has a chart's files drawn unless they are there as drawn from the same figures; returns their paths."""
         inputs = digest(repr(shown).encode("utf-8", "replace"))
         paths = {
             f"{shape}-{scheme}": f"charts/{name}-{shape}-{scheme}.svg"
             for shape in ("wide", "narrow")
             for scheme in ("light", "dark")
         }
-        if not all([self._writer.is_fresh(path, inputs) for path in paths.values()]):
-            drawn = draw()
+
+        def write(drawn: Drawing) -> None:
             for key, path in paths.items():
                 self._writer.write(path, drawn[key], inputs)
+
+        if not all([self._writer.is_fresh(path, inputs) for path in paths.values()]):
+            self._charts.ask(write, draw, *shown)
         return paths
 
     def _write_track_pages(self, view: TrackView, drawn: _Drawn, scaling: list[api.FamilyScaling]) -> None:

@@ -78,6 +78,14 @@ def render(specification: dict[str, Any]) -> dict[str, str]:
     return {LIGHT.name: light, DARK.name: _recoloured(light)}
 
 
+def start() -> None:
+    """Does what comes before the first chart of a process, once."""
+    import altair as alt
+    import numpy  # noqa: F401 (places labels)
+
+    _drawn(json.dumps(alt.layer(alt.Chart(alt.InlineData(values=[])).mark_point()).to_dict(validate=False)))
+
+
 @functools.lru_cache(maxsize=64)
 def _drawn(specification: str) -> str:
     import vl_convert

@@ -9,7 +9,7 @@ from marin.site import wording
 from marin.site.leaderboard.api import FamilyScaling
 from marin.site.leaderboard.drawing import LIGHT, SHAPES, WIDE, Shape, finish, render, says
 from marin.site.leaderboard.frame import cost_axis, make_frame, quality_axis
-from marin.site.leaderboard.measures import MEASURES
+from marin.site.leaderboard.measures import MEASURES, Measure
 from marin.site.leaderboard.summary import EntrySummary
 from marin.speedrun.statistics.scaling import Fitter, Point, ScalingFit, rank_families
 from marin.speedrun.tracks import Track
@@ -104,19 +104,18 @@ def describe(track: Track, fits: Sequence[ScalingFit]) -> str:
     )
 
 
-def draw(track: Track, fits: Sequence[ScalingFit]) -> dict[str, str]:
-    """SVG text by shape and scheme."""
+def draw(cost: str, metric: str, fits: Sequence[ScalingFit]) -> dict[str, str]:
+    """SVG text by shape and scheme; `cost` and `metric` are the track's."""
     drawn: dict[str, str] = {}
     for shape in SHAPES:
-        for scheme, svg in render(_specification(track, shown_fits(fits), shape)).items():
+        for scheme, svg in render(_specification(MEASURES[cost], MEASURES[metric], shown_fits(fits), shape)).items():
             drawn[f"{shape.name}-{scheme}"] = svg
     return drawn
 
 
-def _specification(track: Track, fits: Sequence[ScalingFit], shape: Shape) -> dict[str, Any]:
+def _specification(cost: Measure, quality: Measure, fits: Sequence[ScalingFit], shape: Shape) -> dict[str, Any]:
     import altair as alt
 
-    cost, quality = MEASURES[track.cost], MEASURES[track.metric]
     budget = fits[0].budget
     costs = [point.cost for fit in fits for point in fit.points]
     qualities = [point.quality for fit in fits for point in fit.points] + [fit.projection or 1.0 for fit in fits]
