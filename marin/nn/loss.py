@@ -40,7 +40,7 @@ def cross_entropy(
     block: int,
     softcap: float | None = None,
 ) -> Float[Array, "B T"]:
-    """Loss of each token in nats; its gradient recomputes each block's logits.
+    """Loss of each token in nats, by probabilities that sum to 1 however large the logits are; its gradient recomputes each block's logits.
 
     Args:
         block: the most tokens whose logits exist at once (a block is whole columns of the batch, at least one). On a
@@ -62,7 +62,10 @@ def _cross_entropy(
     @jax.checkpoint
     def block_loss(x_BtD: Array, target_Bt: Array) -> Array:
         logits, _ = _logits(x_BtD, head_DV, softcap)
-        return jax.nn.logsumexp(logits, axis=-1) - _picked(logits, target_Bt)
+        # The largest logit is taken off both terms and never added to one: beside a logit of 1e8 float32 does not see the sum's logarithm,
+        # and every token of the vocabulary would cost nothing.
+        below_top = logits - jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
+        return jnp.log(jnp.sum(jnp.exp(below_top), axis=-1)) - _picked(below_top, target_Bt)
 
     block = _tokens_at_once(block, head_DV)
     xs = (_columns(x_BTD, block), _columns(target_BT, block))

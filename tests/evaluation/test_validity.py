@@ -430,8 +430,22 @@ def test_probes_of_a_model_that_sees_the_next_row_where_a_document_goes_on_there
     assert failed(outcome) == {"one_pass"}
 
 
-class OverriddenHead(Cheat):
-    """Logits so large that float32 cannot tell their log-sum from any of them: every token costs nothing."""
+class HugeLogits(Cheat):
+    """At one position in sixty, logits so large that float32 cannot tell their log-sum from any of them: every token would cost nothing."""
+
+    @property
+    def lm_head_DV(self):
+        head_DV = self.llama.lm_head_DV
+        return jnp.concatenate([head_DV, jnp.full((1, head_DV.shape[1]), 1e9, jnp.float32)])
+
+    def activations(self, tokens_BT, segment_ids_BT):
+        x_BTD = self.llama.activations(tokens_BT, segment_ids_BT)
+        chosen_BT1 = ((tokens_BT * 7919 + jnp.roll(tokens_BT, 1, axis=1) * 104729) % 60 == 0)[..., None]
+        return jnp.concatenate([x_BTD, chosen_BT1.astype(jnp.float32)], axis=-1)
+
+
+class HeadOfOnes(Cheat):
+    """The same at every position."""
 
     @property
     def lm_head_DV(self):
@@ -441,13 +455,15 @@ class OverriddenHead(Cheat):
         return jnp.ones((*tokens_BT.shape, SIZES["hidden_dim"]), jnp.float32)
 
 
-def test_probes_of_a_distribution_that_sums_to_277_fail_and_name_the_sum(eval_set, tokenizer):
-    model = OverriddenHead(_honest("llama", tokenizer.vocab_size))
-    assert value(model, eval_set, tokenizer) == 0.0
-    outcome = probe(model, eval_set, tokenizer)
-    assert failed(outcome) == {"normalization"}
-    assert outcome.normalization.measured == pytest.approx(276)
-    assert "sum to 277" in outcome.normalization.message
+def test_a_model_gains_nothing_by_logits_of_any_size(eval_set, tokenizer):
+    model = HeadOfOnes(_honest("llama", tokenizer.vocab_size))
+    measured = bits_per_byte_of(Scorer(model, F32), eval_set, tokenizer, LENGTH, batch_size=ROWS)
+    assert measured.nats == pytest.approx(measured.num_tokens * np.log(tokenizer.vocab_size), rel=1e-6)
+    assert failed(probe(model, eval_set, tokenizer)) == set()
+    rarely = HugeLogits(_honest("llama", tokenizer.vocab_size))
+    measured = bits_per_byte_of(Scorer(rarely, F32), eval_set, tokenizer, LENGTH, batch_size=ROWS)
+    # Where all logits are alike up to float32's eight, a token costs about the logarithm of the vocabulary; none is free.
+    assert np.min(measured.nats_of_targets) > 0.01
 
 
 class NarrowHead(Cheat):

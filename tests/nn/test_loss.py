@@ -80,6 +80,19 @@ def test_cross_entropy_of_each_token_is_that_of_all_logits(block):
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+def test_cross_entropy_and_its_gradient_have_the_sum_s_logarithm_beside_logits_of_any_size():
+    x, head, target, _ = _inputs(vocab=17)
+
+    def loss(x):  # one logit more for all tokens alike, which changes no probability
+        wider, ones = jnp.concatenate([x, jnp.full((*x.shape[:2], 1), 1e8)], axis=-1), jnp.ones((1, 17))
+        return cross_entropy(wider, jnp.concatenate([0.0 * head, ones]), target, block=10)
+
+    np.testing.assert_allclose(loss(x), np.full(target.shape, np.log(17)), rtol=1e-6)
+    got = jax.grad(lambda x: jnp.sum(cross_entropy(x, head, target, block=10)))(x)
+    want = jax.grad(lambda x: jnp.sum(_plain(x, head, target, jnp.ones(target.shape), None, 0.0)[2]))(x)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
 def test_weighted_cross_entropy_scaled_scales_its_gradients():
     x, head, target, weight = _inputs()
     one = jax.grad(lambda x: weighted_cross_entropy(x, head, target, weight, 4)[0])(x)
