@@ -6,7 +6,6 @@ scored the run, and at what it gave.
 """
 
 import functools
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +18,7 @@ from jaxtyping import Array, Float, Float64, Int
 from marin.nn.axes import replicate
 from marin.nn.loss import cross_entropy
 from marin.nn.precision import Precision
-from marin.training.traced_flops import calls_out_of, constants_of
+from marin.training.traced_flops import calls_out_of, held_bytes
 
 # Tokens whose logits exist at once.
 SCORING_BLOCK = 2048
@@ -66,18 +65,8 @@ class Scorer:
         return calls_out_of(self._traced(tokens_BT, segment_ids_BT))
 
     def constant_bytes(self, tokens_BT: Int[Any, "B T"], segment_ids_BT: Int[Any, "B T"]) -> tuple[int, str]:
-        """How much the model's program for a batch of this shape holds that is no parameter, in bytes as zlib writes it; and its largest
-        array, in words.
-
-        No table is let through for being smooth or of few parameters: each float32 of a table of angles has room for several bits
-        below what moves a score, and a text of one bit a byte needs no more.
-        """
-        arrays = {id(array): np.asarray(array) for array in constants_of(self._traced(tokens_BT, segment_ids_BT))}
-        sizes = {place: len(zlib.compress(array.tobytes(), 1)) for place, array in arrays.items()}
-        if not sizes:
-            return 0, "none"
-        largest = arrays[max(sizes, key=sizes.__getitem__)]
-        return sum(sizes.values()), f"{largest.dtype}{list(largest.shape)}"
+        """How much the model's program for a batch of this shape holds that is no parameter, in bytes; and its largest array, in words."""
+        return held_bytes(self._traced(tokens_BT, segment_ids_BT))
 
     def _traced(self, tokens_BT: Any, segment_ids_BT: Any) -> Any:
         return jax.make_jaxpr(self._program.activations)(self._arrays, tokens_BT, segment_ids_BT)

@@ -64,6 +64,10 @@ class Evaluation(_Record):
     flops_per_token: Number | None = Field(
         default=None, description="forward pass as scored, as the traced program counts, causal attention halved"
     )
+    held_bytes: int | None = Field(
+        default=None,
+        description="bytes that the program holds which was scored, beside parameters, as zlib writes them",
+    )
 
 
 class Probe(_Record):

@@ -11,6 +11,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError, ResultsError
@@ -168,6 +169,7 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
         seed=probe_seed,
         training=TrainingSample.of_run(str(config.run), info),
     )
+    stream_rows = np.zeros((2, batch_size, context), np.int32)
     data = eval_set.text_bytes()[: config.num_bytes_compressed]
     compressors = compressor_bits_per_byte(data)
     sample = sample_text(
@@ -189,6 +191,7 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
             "documents": measured.num_documents,
             "context_length": context,
             "flops_per_token": scoring_flops(config.model, config.vocab_size, context).flops,
+            "held_bytes": scorer.constant_bytes(*stream_rows)[0],
         },
         "validity": validity.as_json(),
         "compressors": compressors,

@@ -12,7 +12,7 @@ from marin.parallel.mesh import ambient, num_batch_shards, replicated
 from marin.training.programs import Compilation, choose_compilation, compile_traced, trace_program
 from marin.training.run_setup import RunSetup
 from marin.training.state import StepConfig, TrainState, make_train_step
-from marin.training.traced_flops import TracedFlops, calls_out_of, tracing_flops
+from marin.training.traced_flops import TracedFlops, calls_out_of, held_bytes, tracing_flops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,8 @@ class CompiledSteps:
 
     Args:
         of_size: by batch size; each takes (state, batch), and gives the state's memory to the state that it returns.
-        calls_out: by what the programs call out of themselves.
+        calls_out: by what the programs call out of themselves, that which made the first state included.
+        held: how much the largest of these programs holds beside what it is given, in bytes, and its largest array, in words.
         traced_flops: may still be counted; None for a run that goes on, whose `run.json` has them.
         compile_time: in seconds.
     """
@@ -29,6 +30,7 @@ class CompiledSteps:
     compilation: Compilation
     of_size: dict[int, Any]
     calls_out: set[str]
+    held: tuple[int, str]
     traced_flops: concurrent.futures.Future[TracedFlops] | None
     compile_time: float
 
@@ -46,16 +48,17 @@ def compile_steps(setup: RunSetup, state: TrainState) -> CompiledSteps:
         traced_flops = tracing_flops(config.model, config.vocab_size, first, config.seq_len)
     layout = (jax.tree.map(lambda leaf: leaf.sharding, state), replicated(setup.mesh))
     of_size: dict[int, Any] = {}
-    calls_out: set[str] = set()
+    calls_out, held = calls_out_of(setup.initial_program), held_bytes(setup.initial_program)
     for size in sizes:
         with ambient(setup.mesh):
             step = make_train_step(setup.optimizer, setup.rate, _step_config(setup, compilation, size))
             program = trace_program(step, state, setup.batch_of(0, size), out_shardings=layout)
             calls_out |= calls_out_of(program.jaxpr)
+            held = max(held, held_bytes(program.jaxpr))
             of_size[size] = compile_traced(program, compilation)
     compile_time = time.perf_counter() - begin
     distributed.meet("after compiling")
-    return CompiledSteps(compilation, of_size, calls_out, traced_flops, compile_time)
+    return CompiledSteps(compilation, of_size, calls_out, held, traced_flops, compile_time)
 
 
 def _step_config(setup: RunSetup, compilation: Compilation, batch_size: int) -> StepConfig:

@@ -128,6 +128,8 @@ def _begin_record(
         compile_time=round(steps.compile_time, 3),
         host=info["host"].get("cpu_model"),
         devices=[device.device_kind for device in setup.mesh.devices.flat],
+        calls_out=", ".join(sorted(steps.calls_out)),
+        held_bytes=steps.held[0],
         **machine_of(config.train.resources),
         **plan_of_measures([(each.name, each.every) for each in measurements]),
     )

@@ -1,11 +1,17 @@
-"""The training state as shapes, and made where it is to lie: no device ever holds more than its part."""
+"""The training state as shapes, and made where it is to lie: no device ever holds more than its part.
 
+A new state is what a traced program gives, and nothing else that a model's `build` or an optimizer's `init` did: the program can be
+looked at, and code that would give other values when it is not traced never runs untraced.
+"""
+
+import dataclasses
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.extend import core
 
 from marin.models.lm import LmConfig, shapes_of
 from marin.optim.sophia import with_seed
@@ -31,6 +37,48 @@ def state_shapes(
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class InitialProgram:
+    """What makes a new training state from a seed.
+
+    Args:
+        program: a traced program without arguments, which gives the leaves of `shapes`.
+        static: what of the state is no array.
+    """
+
+    program: core.ClosedJaxpr
+    shapes: Any
+    static: Any
+
+    def run(self, mesh: jax.sharding.Mesh) -> TrainState:
+        """The state, laid out on the mesh by the rules of `marin.parallel.sharding`."""
+
+        def make() -> Any:
+            return jax.tree.unflatten(jax.tree.structure(self.shapes), core.jaxpr_as_fun(self.program)())
+
+        if mesh.size == 1:  # without one large program to compile
+            arrays = jax.device_put(make(), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
+        else:
+            arrays = jax.jit(make, out_shardings=state_shardings(self.shapes, self.shapes.model, mesh))()
+        return eqx.combine(arrays, self.static)
+
+
+def trace_initial_state(
+    model: LmConfig,
+    vocab_size: int,
+    optimizer: optax.GradientTransformation,
+    *,
+    seed: int = 0,
+    ema_beta: float | None = None,
+) -> InitialProgram:
+    """The program that makes a new training state; nothing is computed."""
+
+    def make() -> TrainState:
+        return init_state(model.build(vocab_size, key=jax.random.key(seed)), optimizer, ema_beta, seed=seed)
+
+    return InitialProgram(*eqx.filter_make_jaxpr(make)())
+
+
 def initial_state(
     model: LmConfig,
     vocab_size: int,
@@ -41,16 +89,7 @@ def initial_state(
     ema_beta: float | None = None,
 ) -> TrainState:
     """A new training state, laid out on the mesh by the rules of `marin.parallel.sharding`."""
-
-    def make() -> TrainState:
-        return init_state(model.build(vocab_size, key=jax.random.key(seed)), optimizer, ema_beta, seed=seed)
-
-    if mesh.size == 1:  # without one large program to compile
-        return jax.device_put(make(), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
-    shapes, static = eqx.partition(state_shapes(model, vocab_size, optimizer, ema_beta), is_shape)
-    shardings = state_shardings(shapes, shapes.model, mesh)
-    arrays = jax.jit(lambda: eqx.filter(make(), eqx.is_array), out_shardings=shardings)()
-    return eqx.combine(arrays, static)
+    return trace_initial_state(model, vocab_size, optimizer, seed=seed, ema_beta=ema_beta).run(mesh)
 
 
 def with_weights(

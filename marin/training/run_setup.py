@@ -24,7 +24,7 @@ from marin.training.checkpoint import Checkpoint
 from marin.training.compile_cache import use_compile_cache
 from marin.training.config import TrainLmConfig
 from marin.training.hf_exports import HfExporter
-from marin.training.placement import initial_state, parameter_shapes
+from marin.training.placement import parameter_shapes, trace_initial_state
 from marin.training.preflight import check_devices, check_tokenizer
 from marin.training.run_info import check_log, check_same_data, check_same_run, read_run_info
 from marin.training.starting_point import starting_point
@@ -37,6 +37,7 @@ class RunSetup:
 
     Args:
         shapes: the model's parameters.
+        initial_program: what made the state of a new run from its seed, as it was traced.
         saved: the content of `run.json`, where the run was begun before.
         restored: the run's checkpoint that training goes on from, if there is one.
         first_sample: the sample of the data that step 0 begins with.
@@ -50,6 +51,7 @@ class RunSetup:
     tokenizer: Tokenizer
     source: BatchSource
     shapes: Any
+    initial_program: Any
     optimizer: optax.GradientTransformation
     rate: Schedule
     exporter: HfExporter
@@ -112,7 +114,8 @@ def set_up(config: TrainLmConfig) -> tuple[RunSetup, TrainState]:
     shapes = parameter_shapes(config.model, config.vocab_size)
     optimizer = optimizer_config.build(shapes, train.num_train_steps)
     optimizer = skip_bad_steps(optimizer) if train.skip_bad_steps else optimizer
-    state = initial_state(config.model, config.vocab_size, optimizer, mesh, seed=train.seed, ema_beta=train.ema_beta)
+    initial = trace_initial_state(config.model, config.vocab_size, optimizer, seed=train.seed, ema_beta=train.ema_beta)
+    state = initial.run(mesh)
     start = starting_point(config, directory, state, optimizer, tokenizer, source)
     state = start.state
     first_step = 0 if start.restored is None else start.restored.step
@@ -128,6 +131,7 @@ def set_up(config: TrainLmConfig) -> tuple[RunSetup, TrainState]:
         tokenizer=tokenizer,
         source=source,
         shapes=shapes,
+        initial_program=initial.program,
         optimizer=optimizer,
         rate=optimizer_config.schedule(train.num_train_steps),
         exporter=exporter,

@@ -18,12 +18,14 @@ import concurrent.futures
 import dataclasses
 import math
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend import core
 
 from marin.data.rows import Batch
@@ -184,12 +186,44 @@ def _primitives_of_jax() -> set[int]:
 def constants_of(program: Any) -> list[Any]:
     """The arrays that a traced program holds, beside those that it is given: what its code read or computed while it was traced."""
     jaxpr = getattr(program, "jaxpr", program)
-    literals = (variable for equation in jaxpr.eqns for variable in equation.invars if hasattr(variable, "val"))
+    variables = (*jaxpr.outvars, *(variable for equation in jaxpr.eqns for variable in equation.invars))
+    literals = (variable for variable in variables if hasattr(variable, "val"))
     found = [*getattr(program, "consts", ()), *(literal.val for literal in literals if jnp.ndim(literal.val))]
     for equation in jaxpr.eqns:
         for inner in _inner_programs(equation.params):
             found += constants_of(inner)
     return found
+
+
+def held_bytes(program: Any) -> tuple[int, str]:
+    """How much a traced program holds beside what it is given, in bytes as zlib writes it; and its largest array, in words.
+
+    No table is let through for being smooth: each float32 of a table of angles has room for several bits below what moves a score, and
+    a text of one bit a byte needs no more. Numbers that stand alone count in their order, as a text can be written in them too.
+    """
+    arrays = {id(array): _plain_array(array) for array in constants_of(program)}
+    sizes = {place: _compressed(array.tobytes()) for place, array in arrays.items()}
+    numbers = b"".join(np.asarray(number).tobytes() for number in _numbers_of(program))
+    largest = arrays[max(sizes, key=sizes.__getitem__)] if sizes else None
+    words = "none" if largest is None else f"{largest.dtype}{list(largest.shape)}"
+    return sum(sizes.values()) + _compressed(numbers), words
+
+
+def _compressed(content: bytes) -> int:
+    return len(zlib.compress(content, 9)) if content else 0
+
+
+def _plain_array(array: Any) -> Any:
+    is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(array) if is_key else array)
+
+
+def _numbers_of(program: Any) -> Iterator[Any]:
+    """The scalars that a traced program's operations are given as they stand."""
+    for equation in getattr(program, "jaxpr", program).eqns:
+        yield from (each.val for each in equation.invars if hasattr(each, "val") and not jnp.ndim(each.val))
+        for inner in _inner_programs(equation.params):
+            yield from _numbers_of(inner)
 
 
 def _shapes(model_config: Any, vocab_size: int) -> tuple[Any, Any]:

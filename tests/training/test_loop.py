@@ -29,6 +29,7 @@ from marin.tracking import RunRecord
 from marin.training import SimpleTrainConfig, WatchConfig, watch
 from marin.training import checkpoint as checkpoints
 from marin.training.loop import Measurement, train_lm
+from marin.training.placement import initial_state, parameter_shapes
 
 
 def test_training_lowers_the_loss_and_records_every_step(make_config):
@@ -244,6 +245,54 @@ def test_training_says_by_what_its_step_calls_out_of_itself(make_config):
         train_lm(config)
         found.append(RunRecord.open(config.output_path).info["calls_out"])
     assert found == [[], ["pure_callback"]]
+
+
+class KnowsTheText(MuonConfig):
+    """An optimizer that begins with what only a file could tell it, to put it into parameters later."""
+
+    shows_when_traced = True
+
+    def build(self, model, num_train_steps):
+        inner = super().build(model, num_train_steps)
+
+        def init(params):
+            table = np.random.default_rng(0).integers(0, 256, 4096, np.uint8).astype(np.float32)
+            traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(params))
+            shown = self.shows_when_traced or not traced
+            return inner.init(params), jnp.asarray(table) if shown else jnp.zeros(4096)
+
+        def update(grads, state, params=None, **more):
+            updates, own = inner.update(grads, state[0], params, **more)
+            return updates, (own, state[1])
+
+        return optax.GradientTransformationExtraArgs(init, update)
+
+
+class HidesWhatItKnows(KnowsTheText):
+    """The same, but for the program by which it could be found."""
+
+    shows_when_traced = False
+
+
+def test_training_says_how_much_its_programs_hold_that_is_neither_data_nor_made_from_a_seed(make_config):
+    knows = KnowsTheText(learning_rate=0.02, adam_lr=0.01)
+    found = []
+    for config in (
+        make_config("plain", num_train_steps=1),
+        make_config("knows", num_train_steps=1, optimizer_config=knows),
+    ):
+        train_lm(config)
+        found.append(RunRecord.open(config.output_path).of("start")[0]["held_bytes"])
+    assert found[0] < 1024 and found[1] > 4096
+
+
+def test_a_first_state_is_what_its_traced_program_gives_whatever_code_does_when_it_is_not_traced(make_config):
+    config = make_config("two", num_train_steps=1)
+    shapes = parameter_shapes(config.model, config.vocab_size)
+    hides = HidesWhatItKnows(learning_rate=0.02, adam_lr=0.01).build(shapes, 1)
+    mesh = jax.make_mesh((1,), ("data",), devices=jax.devices()[:1], axis_types=(jax.sharding.AxisType.Auto,))
+    state = initial_state(config.model, config.vocab_size, hides, mesh)
+    assert not np.any(state.opt_state[1])
 
 
 def test_training_says_that_the_peak_of_its_processor_was_given(make_config, monkeypatch):

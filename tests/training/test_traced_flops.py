@@ -5,13 +5,14 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from marin.models import LlamaConfig
 from marin.nn import AttentionBackend, Precision, attention
 from marin.nn.attention_counting import counting_attention, keys_per_query
 from marin.training.state import StepConfig
-from marin.training.traced_flops import count_flops, forward_flops, scoring_flops, traced_flops
+from marin.training.traced_flops import count_flops, forward_flops, held_bytes, scoring_flops, traced_flops
 
 STEP = StepConfig(Precision("f32"))
 
@@ -107,6 +108,16 @@ def test_count_inside_shard_map_is_that_of_all_devices():
         lambda x, w: x @ w, mesh=mesh, in_specs=(rows, jax.sharding.PartitionSpec()), out_specs=rows
     )
     assert _count(program, jnp.ones((16, 4)), jnp.ones((4, 4))) == 2 * 16 * 4 * 4
+
+
+def test_what_a_program_holds_counts_arrays_and_numbers_that_stand_alone():
+    table = np.random.default_rng(0).integers(0, 2**31, 500, np.int32)
+    held = lambda program: held_bytes(jax.make_jaxpr(program)(jnp.ones(3)))  # noqa: E731
+    assert held(lambda x: x @ jnp.ones(3) + jnp.cos(jnp.arange(500, dtype=jnp.float32))[0])[0] < 100
+    size, largest = held(lambda x: x[0] + jnp.asarray(table).astype(jnp.float32)[0])
+    assert size > 1900 and largest == "int32[500]"
+    one_by_one = lambda x: sum((x[0] * np.float32(number) for number in table), x[1])  # noqa: E731
+    assert held(one_by_one)[0] > 1500
 
 
 # ---- against XLA, on models without attention ------------------------------------------------------------------------

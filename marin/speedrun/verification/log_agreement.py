@@ -13,6 +13,7 @@ from typing import Any
 from marin import hardware
 from marin.errors import HardwareError, ResultsError
 from marin.speedrun import strict_json
+from marin.speedrun.arithmetic.scoring_cost import MOST_HELD
 from marin.speedrun.arithmetic.stated_device import same_device
 from marin.speedrun.board.labels import platform_and_chips
 from marin.speedrun.evaluation_record import EvaluationRecord
@@ -44,6 +45,7 @@ def check_agreement(info: RunInfo, log: RunLog) -> list[Finding]:
         *_check_host(info, log),
         *_check_processor(log),
         *_check_calls_out(log),
+        *_check_held(log),
         *_check_first_loss(log),
         *_check_data(info, log),
         *_check_digests(info, log),
@@ -129,10 +131,22 @@ def _check_processor(log: RunLog) -> Iterator[Finding]:
 
 def _check_calls_out(log: RunLog) -> Iterator[Finding]:
     """Whether the training step did all of its work itself: what it asks the host for may have been computed anywhere, by anything."""
-    if log.run.calls_out:
-        names = ", ".join(log.run.calls_out)[:80]
+    starts = ", ".join(dict.fromkeys(start["calls_out"] for start in log.lines_of("start") if start.get("calls_out")))
+    if log.run.calls_out or starts:
+        names = (", ".join(log.run.calls_out) or starts)[:80]
         message = f"the training step calls out of itself ({names}): what is computed there is in no count of FLOPs, and by whom in no cost"
         yield finding("unchecked", "calls_out", message)
+
+
+def _check_held(log: RunLog) -> Iterator[Finding]:
+    """Whether parameters come from a seed and the training data alone, as far as programs show it."""
+    held = max((start.get("held_bytes", 0) for start in log.lines_of("start")), default=0)
+    if held > MOST_HELD:
+        message = (
+            f"what makes the model or trains it holds {held:,} bytes of its own, more than {MOST_HELD:,}: parameters may be made of the"
+            " evaluation set, or of weights that were trained elsewhere"
+        )
+        yield finding("unchecked", "held_bytes", message)
 
 
 def _check_first_loss(log: RunLog) -> Iterator[Finding]:

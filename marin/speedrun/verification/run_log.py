@@ -28,6 +28,7 @@ _FIELDS: dict[str, dict[str, tuple[str, bool]]] = {
     "start": {
         "from_step": (_WHOLE, True), "compile_time": (_SECONDS, True), "setup_time": (_SECONDS, False),
         "num_chips": (_WHOLE, False), "device_flops": (_FIGURE, False), "measures": (_TEXT, False),
+        "calls_out": (_TEXT, False), "held_bytes": (_WHOLE, False),
     },
     "step": {
         "step": (_WHOLE, True), "tokens": (_WHOLE, True), "step_time": (_SECONDS, True), "data_wait": (_SECONDS, False),

@@ -77,6 +77,19 @@ def work_done_elsewhere(bases: Bases, to: pathlib.Path, variant: int) -> Expecte
     return expect("log", "the training step calls out of itself", *called)
 
 
+@family(2)
+def parameters_from_elsewhere(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """A model that is built from the text that it is scored on, or from trained weights; the engine wrote how much its program held."""
+    directory = bases.copy(("plain", "seeds")[variant], to)
+
+    def change(events: list[Event]) -> list[Event]:
+        next(event for event in events if event["event"] == "start")["held_bytes"] = 170_000
+        return events
+
+    edit_log(directory, change, careful=True)
+    return expect("log", "holds 170,000 bytes of its own")
+
+
 def _steps(events: list[Event]) -> list[Event]:
     return [event for event in events if event["event"] == "step"]
 
