@@ -3,8 +3,8 @@
 `flops_per_token` is a method of the submitter's config, so what the model's program does is counted next to it. Nothing is
 computed: the program is traced with shapes, for one row, and walked. The rules:
 
-- A matrix product counts 2 FLOPs a multiply-add, by its shapes; so do ragged products and convolutions. Element-wise work
-  counts nothing.
+- A matrix product counts 2 FLOPs a multiply-add, by its shapes; so do ragged products and convolutions. Factorizations and triangular
+  solves count by textbook formulas (`marin.training.factorization_flops`). Element-wise work and sorting count nothing.
 - A loop of known length counts each turn; a branch counts as its most expensive arm; `shard_map` counts every device.
 - `marin.nn.attention` counts by the pairs of query and key, whatever the kernel computes (`marin.nn.attention_counting`).
   Attention that a model writes itself counts as it is written.
@@ -31,6 +31,7 @@ from jax.extend import core
 from marin.data.rows import Batch
 from marin.models.lm import shapes_of
 from marin.nn.attention_counting import Keys, counting_attention
+from marin.training.factorization_flops import FORMULAS
 from marin.training.state import StepConfig, loss_of_rows, training_activations
 
 # Foreign code, of which cannot be seen what it computes, and transforms, whose work is no product.
@@ -255,6 +256,10 @@ def _count_equation(equation: Any, uncounted: set[str]) -> float:
         kernel = equation.invars[1].aval.shape
         inputs_and_window = math.prod(kernel) / kernel[params["dimension_numbers"].rhs_spec[0]]
         return 2.0 * math.prod(equation.outvars[0].aval.shape) * inputs_and_window
+    if name in FORMULAS:
+        return FORMULAS[name](equation)
+    if name == "custom_linear_solve":  # of its four programs the one that is run
+        return _count(params["jaxprs"].solve.jaxpr, uncounted)
     if name == "cond":
         return max(_count(branch.jaxpr, uncounted) for branch in params["branches"])
     if name == "pallas_call" and getattr(params.get("cost_estimate"), "flops", None) is not None:

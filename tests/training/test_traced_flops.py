@@ -70,6 +70,46 @@ def test_count_names_fourier_transforms_which_it_leaves_out():
     assert (found.flops, found.uncounted) == (0.0, ("fft",))
 
 
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (jnp.linalg.cholesky, 2 * 48**3 / 3),
+        (lambda x: jax.scipy.linalg.solve_triangular(x, jnp.ones((2, 48, 5))), 2 * 5 * 48**2),
+        (lambda x: jnp.linalg.solve(x, jnp.ones((2, 48, 5))), 2 * (2 * 48**3 / 3 + 2 * 5 * 48**2)),
+        (jnp.linalg.qr, 2 * (4 * 48**3 / 3 + 4 * 48**3 / 3)),
+        (lambda x: jnp.linalg.qr(x[..., :16]), 2 * 2 * 2 * 16**2 * (48 - 16 / 3)),
+        (
+            lambda x: jnp.linalg.qr(x[..., :16], mode="complete"),
+            2 * (2 * 16**2 * (48 - 16 / 3) + 4 * 48**2 * 16 - 4 * 48 * 16**2 + 4 / 3 * 16**3),
+        ),
+        (lambda x: jax.lax.linalg.eigh(x, symmetrize_input=False), 2 * 9 * 48**3),
+        (lambda x: jnp.linalg.svd(x, full_matrices=False), 2 * 22 * 48**3),
+        (lambda x: jnp.linalg.svd(x[..., :16]), 2 * (4 * 48**2 * 16 + 8 * 48 * 16**2 + 9 * 16**3)),
+        (lambda x: jnp.linalg.svd(x, compute_uv=False), 2 * 8 * 48**3 / 3),
+        (jnp.linalg.eig, 2 * 25 * 48**3),
+        (lambda x: jax.lax.linalg.lu(x)[0], 2 * 2 * 48**3 / 3),
+    ],
+    ids=[
+        "cholesky",
+        "triangular",
+        "solve",
+        "qr",
+        "tall-qr",
+        "whole-qr",
+        "eigh",
+        "svd",
+        "full-svd",
+        "values",
+        "eig",
+        "lu",
+    ],
+)
+def test_count_of_a_factorization_is_that_of_the_textbook(program, expected):
+    found = count_flops(jax.make_jaxpr(program)(jnp.ones((2, 48, 48))).jaxpr)
+    assert found.flops == pytest.approx(expected)
+    assert found.uncounted == ()
+
+
 def test_count_of_a_ragged_product_and_of_its_gradient():
     x_MK, w_GKN, sizes_G = jnp.ones((12, 5)), jnp.ones((3, 5, 7)), jnp.array([4, 4, 4], jnp.int32)
     program = lambda x, w: jax.lax.ragged_dot(x, w, sizes_G)  # noqa: E731
