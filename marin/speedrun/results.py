@@ -64,6 +64,11 @@ class Evaluation(_Record):
     flops_per_token: Number | None = Field(
         default=None, description="forward pass as scored, as the traced program counts, causal attention halved"
     )
+    uncounted: list[str] | None = Field(
+        default=None,
+        max_length=64,
+        description="what the program as scored has and `flops_per_token` lacks, or has one turn of",
+    )
     held_bytes: int | None = Field(
         default=None,
         description="bytes that the program holds which was scored, beside parameters, as zlib writes them",

@@ -169,6 +169,7 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
         seed=probe_seed,
         training=TrainingSample.of_run(str(config.run), info),
     )
+    scored = scoring_flops(config.model, config.vocab_size, context)
     stream_rows = np.zeros((2, batch_size, context), np.int32)
     data = eval_set.text_bytes()[: config.num_bytes_compressed]
     compressors = compressor_bits_per_byte(data)
@@ -190,7 +191,8 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
             "tokens": measured.num_tokens,
             "documents": measured.num_documents,
             "context_length": context,
-            "flops_per_token": scoring_flops(config.model, config.vocab_size, context).flops,
+            "flops_per_token": scored.flops,
+            "uncounted": list(scored.uncounted),
             "held_bytes": scorer.constant_bytes(*stream_rows)[0],
         },
         "validity": validity.as_json(),

@@ -34,6 +34,11 @@ def test_scoring_that_computes_more_than_training_is_a_warning() -> None:
     assert _found({"flops_per_token": 2e6}, traced_flops_per_token=None) == []  # older runs have no count
 
 
+def test_scoring_by_what_no_count_has_is_a_warning() -> None:
+    assert _found({"uncounted": []}) == []
+    assert _found({"uncounted": ["while"]}) == [("evaluation.uncounted", "warning")]
+
+
 def test_scoring_by_a_program_that_holds_as_much_as_passages_of_the_set_leaves_the_rung_open() -> None:
     assert _found({"held_bytes": 2048}) == []
     assert _found({"held_bytes": 2049}) == [("evaluation.held_bytes", "unchecked")]

@@ -33,6 +33,12 @@ def check(info: RunInfo) -> Iterator[Finding]:
             " set; compute tables inside `activations` from jnp.arange"
         )
         yield Finding("arithmetic", "unchecked", "evaluation.held_bytes", message)
+    if evaluation.uncounted:
+        message = (
+            f"scoring has {', '.join(evaluation.uncounted)[:80]}, whose work is not counted, of a loop one turn: what it takes may be more than"
+            " training took, and is in no cost"
+        )
+        yield Finding("arithmetic", "warning", "evaluation.uncounted", message)
     flops, in_training = evaluation.flops_per_token, info.traced_flops_per_token
     if flops and in_training and in_training > 0 and flops > _MORE_FLOPS * in_training:
         message = (
