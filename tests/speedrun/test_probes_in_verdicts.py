@@ -36,6 +36,18 @@ def test_a_set_that_was_trained_on_is_an_error_and_older_files_have_no_such_prob
         assert (finding.severity, finding.field) == ("error", "validity.held_out")
 
 
+def test_training_data_that_was_not_at_hand_leaves_the_rung_open():
+    """Who trained on the evaluation set could take the data away before it is scored."""
+    evaluation = {"name": "books", "bits_per_byte": 1.5, "held_bytes": 0}
+
+    def found(validity: Any) -> list[tuple[str, str]]:
+        info = run_info(validity=validity, evaluation=evaluation)
+        return [(f.field, f.severity) for f in consistency.check(info) if f.field.startswith("validity")]
+
+    assert found(_validity()) == [("validity.held_out", "unchecked")]
+    assert found(_validity() | {"held_out": {"passed": True, "measured": 0.02, "limit": 0.25, "message": "fine"}}) == []
+
+
 def test_absent_probes_are_noted_and_hold_nothing_back():
     (finding,) = _found(None)
     assert finding.severity == "note" and "not probed" in finding.message

@@ -30,6 +30,10 @@ def check(info: RunInfo) -> list[Finding]:
         elif probe.limit > LIMITS[name] or not 0 <= probe.measured <= probe.limit:
             message = f"the validity probe `{name}` is said to have passed with {probe.measured:g}, at most {min(probe.limit, LIMITS[name]):g} is allowed"
             found.append(Finding("arithmetic", "error", field, message))
+    # An engine that states `held_bytes` reads the training data too, unless it is not there.
+    if validity.held_out is None and info.evaluation is not None and info.evaluation.held_bytes is not None:
+        message = "the training data was not at hand when the run was scored, so the evaluation set may be in it: score it again where the data lies"
+        found.append(Finding("arithmetic", "unchecked", "validity.held_out", message))
     if validity.passed != all(probe.passed for probe in validity.probes.values()):
         found.append(Finding("arithmetic", "error", "validity.passed", "`validity.passed` is not what its probes say"))
     return found
