@@ -102,7 +102,7 @@ class RlConfig:
         if self.top_k == 1:
             raise ConfigError(
                 "`top_k` is 1: all samples of a question would be the same, and there is nothing to learn from: use at least 2,"
-                " such as 50, or None (`--top-k 0`) for all tokens"
+                " such as 50, or `--top-k 0` for all tokens"
             )
         check_range("checkpoint_interval", self.checkpoint_interval, above=0.0)
         samples = self.examples_per_step * self.num_samples

@@ -34,7 +34,7 @@ def parse_flags(kind: type[Flags], description: str | None, arguments: Sequence[
     """
     import tyro
 
-    from marin.gpt2.wrong_flags import refuse
+    from marin.gpt2.wrong_flags import in_flags, refuse
 
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["--"]:
@@ -47,7 +47,7 @@ def parse_flags(kind: type[Flags], description: str | None, arguments: Sequence[
             flags = tyro.cli(kind, args=given, description=_DESCRIPTION, prog=prog)
     except SystemExit as ended:
         if isinstance(ended.__context__, ConfigError):  # from the dataclass: tyro would break its message in a frame
-            raise ended.__context__ from None
+            raise ConfigError(in_flags(kind, str(ended.__context__))) from None
         if ended.code:
             refuse(kind, given)
         print(complaint.getvalue(), end="", file=sys.stderr)

@@ -2,10 +2,14 @@
 
 tyro refuses them in a frame of several lines, with its own names of types, and names no flag that is near. So what it has refused
 is read once more by the project's own parser, made from the same dataclass. Nothing is ever taken from that second reading.
+
+What a config refuses that is made of flags, such as `SamplingOptions`, it calls by its fields' names, which are those of JSON and
+of Python. A command's person has typed flags, so their names are put in place of those.
 """
 
 import argparse
 import dataclasses
+import re
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -31,6 +35,17 @@ def refuse(kind: type, given: Sequence[str]) -> None:
     parser.parse_args([_with_dashes(word, known) for word in given])
 
 
+def in_flags(kind: type, message: str) -> str:
+    """What is wrong with values of a dataclass's fields, in the names of the flags that they are: `--top-k` for `top_k`."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    names = [name for name, hint in hints.items() if tyro.conf.Positional not in getattr(hint, "__metadata__", ())]
+    return re.sub(rf"(?:config field )?`({'|'.join(names)})`", lambda found: f"`{_flag_of(found[1])}`", message)
+
+
+def _flag_of(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 def _with_dashes(word: str, known: set[str]) -> str:
     """A flag in the spelling that the parser knows, as tyro takes underscores too."""
     flag, equals, value = word.partition("=")
@@ -45,7 +60,7 @@ def _add(parser: Parser, name: str, hint: Any, *, is_required: bool) -> None:
         hint, *rest = typing.get_args(hint)
         extras = tuple(rest)
     aliases = [alias for extra in extras for alias in getattr(extra, "aliases", None) or ()]
-    flags = [name] if tyro.conf.Positional in extras else [f"--{name.replace('_', '-')}", *aliases]
+    flags = [name] if tyro.conf.Positional in extras else [_flag_of(name), *aliases]
     options: dict[str, Any] = {"required": True} if is_required and flags != [name] else {}
     if hint is bool:
         options["action"] = argparse.BooleanOptionalAction

@@ -98,7 +98,7 @@ def test_chat_cli_says_which_command_makes_the_model_that_is_missing(base, plain
 
 @pytest.mark.parametrize(
     ("given", "message"),
-    [("-k=-1", "`--top-k` is -1"), ("-m=0", "`--max-tokens` is 0"), ("--seed=-1", "`seed` is -1")],
+    [("-k=-1", "`--top-k` is -1"), ("-m=0", "`--max-tokens` is 0"), ("--seed=-1", "`--seed` is -1")],
 )
 def test_chat_cli_refuses_flags_before_it_opens_a_model(given, message, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["chat_cli", given, "--base-dir", "absent"])
