@@ -25,7 +25,7 @@ from marin.gpt2.datasets import ValidationConfig, open_dataset, open_tokenizer, 
 from marin.gpt2.depth import Horizon, Rates, Recipe, Shape, recipe
 from marin.gpt2.devices import precision_of, resources_of
 from marin.gpt2.places import Places
-from marin.gpt2.pretraining import BaseTrainConfig, read_figures, train_base
+from marin.gpt2.pretraining import FIGURES_FILE, BaseTrainConfig, read_figures, train_base
 from marin.gpt2.rollback import roll_back
 from marin.gpt2.samples import samples_markdown
 from marin.gpt2.stages import process_index, refuse_other_settings, report_section, run_stage, stage
@@ -236,7 +236,7 @@ def main() -> None:
     if flags.resume_from_step >= 0 and process_index() == 0:
         refuse_other_settings(places, step)  # before anything is removed
         roll_back(run, flags.resume_from_step)
-    output = run_stage(places, step)
+    output = run_stage(places, step, FIGURES_FILE)
     if output is None:
         return
     samples = sorted(output.glob("samples-*.json"))

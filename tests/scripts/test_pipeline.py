@@ -174,6 +174,16 @@ def test_text_under_another_field_is_found_by_the_flag_that_the_message_names(tm
     run_script(tok_train, *given, "--text-key=content")
 
 
+def test_training_whose_figures_are_gone_is_not_called_done_nor_reported_without_them(base, capsys):
+    arguments = [*TINY, "--num-iterations=2", "--eval-every=-1", "--sample-every=-1", "--model-tag=gone", *where(base)]
+    run_script(base_train, *arguments)
+    section = (base / "report" / "base-model-training.json").read_bytes()
+    (base / "base_checkpoints" / "gone" / "base_train.json").unlink()
+    with pytest.raises(DataError, match="gone was finished before, and its base_train.json is not there any more"):
+        run_script(base_train, *arguments)
+    assert (base / "report" / "base-model-training.json").read_bytes() == section
+
+
 def test_report_begins_anew_and_keeps_no_section(base, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(base / "report", folder / "report")
