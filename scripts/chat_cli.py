@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from marin.errors import MarinError
+from marin.errors import ConfigError, MarinError
 from marin.gpt2.command import check_numbers, parse_flags, run_command, top_k_of
 from marin.gpt2.opening import ModelFlags, open_model
 from marin.inference import Engine, SamplingOptions
@@ -33,14 +33,14 @@ class Flags(ModelFlags):
     """Flags of chat_cli, beside those of `ModelFlags`.
 
     Args:
-        prompt: ask this, print the answer, and end.
+        prompt: ask this, print the answer, and end; without it a conversation begins.
         temperature: 0 takes the likeliest token each time.
         top_k: how many likeliest tokens are chosen among; 0 for all.
         max_tokens: of an answer.
         seed: of the answers; by default another one each time.
     """
 
-    prompt: Annotated[str, tyro.conf.arg(aliases=["-p"])] = ""
+    prompt: Annotated[str | None, tyro.conf.arg(aliases=["-p"])] = None
     temperature: Annotated[float, tyro.conf.arg(aliases=["-t"])] = 0.6
     top_k: Annotated[int, tyro.conf.arg(aliases=["-k"])] = 50
     max_tokens: Annotated[int, tyro.conf.arg(aliases=["-m"])] = 256
@@ -48,6 +48,8 @@ class Flags(ModelFlags):
 
     def __post_init__(self) -> None:
         check_numbers(self, ("max_tokens",))
+        if self.prompt is not None and not self.prompt.strip():
+            raise ConfigError("`--prompt` is empty: say what to ask, or leave it out for a conversation")
         sampling_options(self)
 
 
@@ -58,7 +60,7 @@ def main() -> None:
     engine = Engine(
         loaded.model, loaded.tokenizer, max_length=loaded.config.max_seq_len, max_rows=1, precision=precision
     )
-    if flags.prompt:
+    if flags.prompt is not None:
         said = "".join(answer(engine, flags, [{"role": "user", "content": flags.prompt}], []))
         print(said.strip().translate(_CONTROL))
         return

@@ -107,6 +107,14 @@ def test_chat_cli_refuses_flags_before_it_opens_a_model(given, message, monkeypa
     assert ended.value.code == 2 and message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("prompt", ["", " \n"])
+def test_chat_cli_refuses_an_empty_prompt_and_begins_no_conversation(prompt, base, plain_environment, repository):
+    given = ("scripts.chat_cli", "-i", "sft", "-p", prompt, "--base-dir", base)
+    done = _script(plain_environment, repository, *given, text="the cat\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: `--prompt` is empty: say what to ask, or leave it out for a conversation\n"
+
+
 class _Scripted:
     """Stands in for an engine: answers with what it is given, and keeps the prompts."""
 
