@@ -62,7 +62,7 @@ def local_conversations(place: LocalFile) -> Iterator[Conversation]:
     Raises:
         DataError: a row is no conversation; the message says which.
     """
-    for row in read_rows(Path(place.path), _EXPECTED):
+    for row in read_rows(Path(place.path), _EXPECTED, advice="mend the row"):
         if "messages" in row.fields:
             yield chat_conversation(row)
         elif isinstance(row.fields.get("prompt"), str) and isinstance(row.fields.get("response"), str):

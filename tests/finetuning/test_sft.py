@@ -158,6 +158,14 @@ def test_local_rows_with_messages_or_pairs_and_bad_ones(base, tmp_path):
             '{"prompt": "a", "response": 3}\n',
             r"chats\.jsonl:1 is no conversation \(its fields: prompt, response\): give",
         ),
+        (
+            '{"prompt": "a", "response": "b"}\n{"messages": "hi"}\n',
+            r"chats\.jsonl:2: field `messages` is 'hi', expected a list of at least one message: mend the row$",
+        ),
+        (
+            '{"messages": []}\n',
+            r"chats\.jsonl:1: field `messages` is \[\], expected a list of at least one message: mend the row$",
+        ),
     ):
         path.write_text(content)
         with pytest.raises(DataError, match=problem):

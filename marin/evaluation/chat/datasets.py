@@ -48,10 +48,11 @@ SMOLTALK_TEST = Source("HuggingFaceTB/smol-smoltalk", "default", "test")
 
 @dataclasses.dataclass(frozen=True)
 class PlacedRow:
-    """A row, and where it stands, for messages."""
+    """A row, and for messages where it stands and what to do about it where it is not as expected."""
 
     fields: dict[str, Any]
     where: str
+    advice: str = "is this the data set that the folder's name says?"
 
     def text(self, name: str) -> str:
         value = self.fields.get(name)
@@ -66,7 +67,7 @@ class PlacedRow:
         return value
 
     def error(self, problem: str) -> DataError:
-        return DataError(f"{self.where}: {problem}: is this the data set that the folder's name says?")
+        return DataError(f"{self.where}: {problem}: {self.advice}")
 
 
 def data_files(place: Path) -> list[Path]:
@@ -76,9 +77,11 @@ def data_files(place: Path) -> list[Path]:
     return sorted(path for path in place.rglob("*") if path.suffix in _SUFFIXES and not path.name.startswith("."))
 
 
-def read_rows(place: Path, expected: str = "") -> Iterator[PlacedRow]:
+def read_rows(place: Path, expected: str = "", advice: str = PlacedRow.advice) -> Iterator[PlacedRow]:
     """The rows of a folder's Parquet and JSON-lines files, or of one such file.
 
+    Args:
+        advice: what to do about a row that its reader refuses.
     Raises:
         DataError: there is none, none has a row, or one cannot be read; `expected` is added to say how to get it.
     """
@@ -89,7 +92,7 @@ def read_rows(place: Path, expected: str = "") -> Iterator[PlacedRow]:
     for path in found:
         for number, fields in _parquet(path) if path.suffix == ".parquet" else _json_lines(path):
             empty = False
-            yield PlacedRow(fields, f"{path}:{number}")
+            yield PlacedRow(fields, f"{path}:{number}", advice)
     if empty:
         found_none = "has no rows" if place.is_file() else "has files but no rows in them"
         raise DataError(f"{place} {found_none}{': ' + expected if expected else ''}")

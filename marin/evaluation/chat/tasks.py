@@ -3,6 +3,7 @@
 The readers take rows as the Hugging Face hub has them.
 """
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ def arc_question(row: PlacedRow) -> Question:
     choices = row.fields.get("choices")
     if not isinstance(choices, dict):
         raise row.error(f"field `choices` is {choices!r:.60}, expected `text` and `label`")
-    inner = PlacedRow(choices, row.where)
+    inner = dataclasses.replace(row, fields=choices)
     texts, labels, key = inner.texts("text"), inner.texts("label"), row.text("answerKey")
     if key not in labels or len(labels) != len(texts):
         raise row.error(f"the answer {key!r} is none of the labels {labels}")
@@ -34,7 +35,7 @@ def arc_question(row: PlacedRow) -> Question:
 def mmlu_question(row: PlacedRow) -> Question:
     """`answer` is the number of the right one of four `choices`, from 0."""
     fields = row.fields.get("train", row.fields)  # the training split on the hub holds its rows inside this field
-    inner = PlacedRow(fields, row.where) if isinstance(fields, dict) else row
+    inner = dataclasses.replace(row, fields=fields) if isinstance(fields, dict) else row
     answer, choices = inner.fields.get("answer"), inner.texts("choices")
     if not isinstance(answer, int) or not 0 <= answer < len(choices):
         raise row.error(f"field `answer` is {answer!r}, expected the number of one of {len(choices)} choices")
@@ -74,7 +75,7 @@ def chat_conversation(row: PlacedRow) -> dict[str, Any]:
     """A row with `messages`, whose turns are as `marin.data.conversation` has them."""
     messages = row.fields.get("messages")
     if not isinstance(messages, list) or not messages:
-        raise row.error(f"field `messages` is {messages!r:.60}, expected a list of messages")
+        raise row.error(f"field `messages` is {messages!r:.60}, expected a list of at least one message")
     return checked({"messages": messages}, row)
 
 

@@ -116,5 +116,5 @@ def test_missing_or_damaged_data_says_where_to_get_it(tmp_path):
     put(tmp_path, "GSM8K", [], "rows.jsonl")
     with pytest.raises(DataError, match=r"no rows in them: fetch the split `test`"):
         public_task("GSM8K", tmp_path)
-    with pytest.raises(DataError, match="`messages` is None"):
+    with pytest.raises(DataError, match="`messages` is None.*the data set that the folder's name says"):
         chat_conversation(PlacedRow({}, "x"))
