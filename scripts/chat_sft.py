@@ -29,6 +29,7 @@ from marin.gpt2.command import (
 from marin.gpt2.devices import resources_of
 from marin.gpt2.places import Places
 from marin.gpt2.stages import process_index, report_section, run_stage, stage
+from marin.resources import CpuOnlyConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,25 +112,55 @@ class Flags:
             ("device_batch_size", "total_batch_size", "eval_tokens", "checkpoint_interval"),
             ("num_iterations", "eval_every", "chatcore_every", "chatcore_max_cat", "chatcore_max_sample"),
         )
-        _ = self.rates
+        _ = self.conversations, self.config
 
     @property
-    def rates(self) -> FinetuneRates:
-        """The learning rates, and how they rise and fall."""
-        return FinetuneRates(
-            self.embedding_lr,
-            self.unembedding_lr,
-            self.matrix_lr,
-            self.init_lr_frac,
-            self.warmup_ratio,
-            self.warmdown_ratio,
-            self.final_lr_frac,
+    def takes_public(self) -> bool:
+        """Whether the public data is learned from."""
+        return not (self.made or self.dataset) if self.public is None else self.public
+
+    @property
+    def conversations(self) -> ConversationsConfig:
+        """What the flags say by themselves of what to train on."""
+        return ConversationsConfig(
+            tokenizer_digest="",
+            max_tokens=2 if self.max_seq_len is None else self.max_seq_len,
+            made=self.made,
+            made_seed=self.seed,
+            public=self.takes_public,
+            local=tuple(LocalFile(path, "") for path in self.dataset),
+            mmlu_epochs=self.mmlu_epochs,
+            gsm8k_epochs=self.gsm8k_epochs,
         )
 
-
-def takes_public(flags: Flags) -> bool:
-    """Whether the public data is learned from."""
-    return not (flags.made or flags.dataset) if flags.public is None else flags.public
+    @property
+    def config(self) -> SftConfig:
+        """What the flags say of the stage's config by themselves."""
+        return SftConfig(
+            CpuOnlyConfig(),
+            "",
+            "",
+            FinetuneRates(
+                self.embedding_lr,
+                self.unembedding_lr,
+                self.matrix_lr,
+                self.init_lr_frac,
+                self.warmup_ratio,
+                self.warmdown_ratio,
+                self.final_lr_frac,
+            ),
+            self.num_iterations,
+            self.max_seq_len,
+            self.total_batch_size,
+            bool(self.load_optimizer),
+            self.seed,
+            device_batch_size=self.device_batch_size,
+            eval_every=self.eval_every,
+            eval_tokens=self.eval_tokens,
+            chatcore_every=self.chatcore_every,
+            chat_eval=ChatEvalOptions(self.chatcore_max_cat, self.chatcore_max_sample, max_new_tokens=256),
+            checkpoint_interval=self.checkpoint_interval,
+        )
 
 
 def fetch_public(places: Places) -> None:
@@ -149,15 +180,11 @@ def fetch_public(places: Places) -> None:
 
 def conversations_step(flags: Flags, places: Places, origin: Origin, tag: str) -> ExecutorStep:
     """The step that tokenizes what the flags say."""
-    config = ConversationsConfig(
+    config = dataclasses.replace(
+        flags.conversations,
         tokenizer_digest=Tokenizer.load(origin.tokenizer).digest,
         max_tokens=origin.model.max_seq_len if flags.max_seq_len is None else flags.max_seq_len,
-        made=flags.made,
-        made_seed=flags.seed,
-        public=takes_public(flags),
         local=tuple(LocalFile.of(path) for path in flags.dataset),
-        mmlu_epochs=flags.mmlu_epochs,
-        gsm8k_epochs=flags.gsm8k_epochs,
         tokenizer=origin.tokenizer,
         task_data=str(places.task_data),
     )
@@ -168,25 +195,14 @@ def conversations_step(flags: Flags, places: Places, origin: Origin, tag: str) -
 
 def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> SftConfig:
     """The stage's config."""
-    return SftConfig(
-        resources_of(flags.device_type),
-        conversations_step(flags, places, origin, tag),
-        origin.digest,
-        flags.rates,
-        flags.num_iterations,
-        flags.max_seq_len,
-        flags.total_batch_size,
-        bool(flags.load_optimizer),
-        flags.seed,
+    return dataclasses.replace(
+        flags.config,
+        resources=resources_of(flags.device_type),
+        data=conversations_step(flags, places, origin, tag),
+        origin_digest=origin.digest,
         origin=str(origin.checkpoint.path),
-        device_batch_size=flags.device_batch_size,
-        eval_every=flags.eval_every,
-        eval_tokens=flags.eval_tokens,
-        chatcore_every=flags.chatcore_every,
-        chat_eval=ChatEvalOptions(flags.chatcore_max_cat, flags.chatcore_max_sample, max_new_tokens=256),
         task_data=str(places.task_data),
         run_name=run_name(flags.run, tag),
-        checkpoint_interval=flags.checkpoint_interval,
         flags=dataclasses.asdict(flags),
     )
 
@@ -197,9 +213,9 @@ def main() -> None:
     keep_off_wandb_unless_named(flags.run)
     base = places.find_run("base", flags.model_tag)
     origin = Origin.open(base, flags.model_step)
-    if takes_public(flags):
+    config = make_config(flags, places, origin, base.name)  # refuses what it can before anything is fetched
+    if flags.takes_public:
         fetch_public(places)
-    config = make_config(flags, places, origin, base.name)
     run = places.checkpoints("sft", base.name)
     if process_index() == 0:
         print(f"finetuning {base.name} from its step {origin.checkpoint.step:,}, into {run}")

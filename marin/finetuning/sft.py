@@ -23,6 +23,7 @@ from marin.finetuning.answer_loss import answer_bits_per_byte
 from marin.finetuning.chat_scores import ChatEvalOptions, available_tasks, chat_scores, open_task
 from marin.finetuning.conversations import VALIDATION
 from marin.finetuning.origin import FinetuneRates, Origin, finetuning_optimizer, with_context
+from marin.inference.options import MAX_SEED
 from marin.nn.precision import Precision
 from marin.optim.config import check_range
 from marin.parallel import distributed
@@ -82,6 +83,7 @@ class SftConfig:
 
     def __post_init__(self) -> None:
         check_range("checkpoint_interval", self.checkpoint_interval, above=0.0)
+        check_range("seed", self.seed, at_least=0, at_most=MAX_SEED, whole=True)
         if self.eval_tokens < 1:
             raise ConfigError(f"`--eval-tokens` is {self.eval_tokens}: use at least 1")
         for name, otherwise in (

@@ -151,6 +151,19 @@ def test_public_data_that_cannot_be_fetched_is_not_the_only_way_to_finetune(tmp_
         chat_sft.fetch_public(Places(str(tmp_path)))
 
 
+def test_conversations_that_are_not_there_are_refused_before_public_ones_are_fetched(tmp_path, monkeypatch):
+    checkpoint = SimpleNamespace(path=tmp_path, step=1)
+    origin = SimpleNamespace(model=GptConfig(), digest="digest", tokenizer="tokenizer", checkpoint=checkpoint)
+    monkeypatch.setattr(chat_sft, "Tokenizer", SimpleNamespace(load=lambda path: SimpleNamespace(digest="digest")))
+    monkeypatch.setattr(chat_sft.Origin, "open", lambda run, step: origin)
+    monkeypatch.setattr(Places, "find_run", lambda *names: tmp_path / "d1")
+    monkeypatch.setattr(chat_sft, "download", lambda source, folder: pytest.fail("something was fetched"))
+    given = ["--dataset", "nowhere.jsonl", "--public=True", "--device-type=cpu", "--base-dir", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["chat_sft", *given])
+    with pytest.raises(ConfigError, match=r"`--dataset` nowhere\.jsonl is not there"):
+        chat_sft.main()
+
+
 @pytest.mark.parametrize("script", [chat_sft, chat_rl])
 def test_seconds_between_checkpoints_reach_the_config_or_are_refused(script, tmp_path, monkeypatch):
     monkeypatch.setattr(chat_sft, "Tokenizer", SimpleNamespace(load=lambda path: SimpleNamespace(digest="digest")))
