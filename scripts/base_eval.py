@@ -8,31 +8,18 @@ Run again, it continues with the task that it was at; what is finished is not me
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from marin.errors import ConfigError
-from marin.evaluation.core import check_core
-from marin.evaluation.core.bundle import CONFIG_FILE
-from marin.gpt2.base_evaluation import (
-    BITS_FILE,
-    BaseModel,
-    bits_step,
-    core_records,
-    measure_core,
-    sample,
-    samples_of,
-)
 from marin.gpt2.command import check_numbers, parse_flags, run_command
 from marin.gpt2.datasets import open_dataset
-from marin.gpt2.devices import resources_of
 from marin.gpt2.places import Places
-from marin.gpt2.samples import samples_markdown
 from marin.gpt2.sections import read_section, timed
 from marin.gpt2.stages import process_index, report_section, run_stage
-from marin.models.hf_import import hf_folder
 from marin.storage import files
-from marin.training.compile_cache import use_compile_cache
-from marin.training.preflight import check_devices
+
+if TYPE_CHECKING:
+    from marin.gpt2.base_evaluation import BaseModel
 
 PARTS = ("core", "bpb", "sample")
 _SECTION = "Base model evaluation"
@@ -90,6 +77,23 @@ def main() -> None:
     parts = flags.parts
     if process_index() > 0:  # one process evaluates; the others, which a launcher started, have nothing to do
         return
+
+    # These import JAX, which `--help` does not need.
+    from marin.gpt2.base_evaluation import (
+        BITS_FILE,
+        BaseModel,
+        bits_step,
+        core_records,
+        measure_core,
+        sample,
+        samples_of,
+    )
+    from marin.gpt2.devices import resources_of
+    from marin.gpt2.samples import samples_markdown
+    from marin.models.hf_import import hf_folder
+    from marin.training.compile_cache import use_compile_cache
+    from marin.training.preflight import check_devices
+
     places = Places.of(flags.base_dir)
     check_devices(resources_of(flags.device_type))
     use_compile_cache()
@@ -143,7 +147,7 @@ def main() -> None:
     report_section(places, _SECTION, figures, "" if written is None else samples_markdown(written))
 
 
-def _measured_before(places: Places, model: BaseModel, parts: list[str]) -> dict[str, Any]:
+def _measured_before(places: Places, model: "BaseModel", parts: list[str]) -> dict[str, Any]:
     """The figures of the same weights that the section has, of parts that are not measured now."""
     section = read_section(places, _SECTION)
     figures = {} if section is None else section["figures"]
@@ -161,6 +165,9 @@ def _bundle(flags: Flags, places: Places) -> Path | None:
         DataError: it is not there and was asked for, or is damaged.
         ConfigError: `--max-per-task` cannot be.
     """
+    from marin.evaluation.core import check_core
+    from marin.evaluation.core.bundle import CONFIG_FILE
+
     bundle = Path(flags.eval_bundle) if flags.eval_bundle else places.eval_bundle
     if flags.eval_bundle is None and flags.parts != ["core"] and not (bundle / CONFIG_FILE).is_file():
         print(

@@ -7,11 +7,10 @@ Run again, it continues where it was, or says that there is nothing to do.
 """
 
 import dataclasses
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from marin.data.mixture import Mixture
 from marin.errors import ConfigError
-from marin.evaluation.core import check_core
 from marin.execution.step import InputName, this_output_path
 from marin.gpt2.command import (
     check_numbers,
@@ -22,14 +21,12 @@ from marin.gpt2.command import (
     run_name,
 )
 from marin.gpt2.datasets import ValidationConfig, open_dataset, open_tokenizer, tokenize_dataset_step
-from marin.gpt2.depth import Horizon, Rates, Recipe, Shape, recipe
-from marin.gpt2.devices import precision_of, resources_of
 from marin.gpt2.places import Places
-from marin.gpt2.pretraining import FIGURES_FILE, BaseTrainConfig, read_figures, train_base
-from marin.gpt2.rollback import roll_back
-from marin.gpt2.samples import samples_markdown
 from marin.gpt2.stages import process_index, refuse_other_settings, report_section, run_stage, stage
-from marin.training import SimpleTrainConfig, TrainLmConfig, WatchConfig
+
+if TYPE_CHECKING:  # what imports JAX is imported where it is used, as `--help` does not need it
+    from marin.gpt2.depth import Recipe
+    from marin.gpt2.pretraining import BaseTrainConfig
 
 # What the flags that are None by default become: the published guide's figures, and those of nanochat at HEAD.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -152,8 +149,10 @@ def tag_of(flags: Flags) -> str:
     return flags.model_tag or f"d{flags.depth}"
 
 
-def make_recipe(flags: Flags, vocab_size: int) -> Recipe:
+def make_recipe(flags: Flags, vocab_size: int) -> "Recipe":
     """The model, horizon and optimizer that filled flags ask for."""
+    from marin.gpt2.depth import Horizon, Rates, Shape, recipe
+
     assert flags.depth is not None and flags.target_param_data_ratio is not None and flags.total_batch_size is not None
     if flags.resume_from_step < -1:
         raise ConfigError(f"`--resume-from-step` is {flags.resume_from_step}: use a step, or -1 for the newest")
@@ -171,8 +170,12 @@ def make_recipe(flags: Flags, vocab_size: int) -> Recipe:
     )
 
 
-def make_config(flags: Flags, places: Places, made: Recipe) -> BaseTrainConfig:
+def make_config(flags: Flags, places: Places, made: "Recipe") -> "BaseTrainConfig":
     """The stage's config for filled flags and the recipe that they make."""
+    from marin.gpt2.devices import precision_of, resources_of
+    from marin.gpt2.pretraining import BaseTrainConfig
+    from marin.training import SimpleTrainConfig, TrainLmConfig, WatchConfig
+
     dataset = open_dataset(places, flags.dataset, flags.text_key)
     resources = resources_of(flags.device_type)
     rows = made.total_batch_size // flags.max_seq_len
@@ -215,6 +218,12 @@ def make_config(flags: Flags, places: Places, made: Recipe) -> BaseTrainConfig:
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__).filled()
+
+    from marin.evaluation.core import check_core
+    from marin.gpt2.pretraining import FIGURES_FILE, read_figures, train_base
+    from marin.gpt2.rollback import roll_back
+    from marin.gpt2.samples import samples_markdown
+
     places = Places.of(flags.base_dir)
     keep_off_wandb_unless_named(flags.run)
     run = places.checkpoints("base", tag_of(flags))

@@ -10,18 +10,16 @@ import dataclasses
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from marin.errors import ConfigError, MarinError
 from marin.gpt2.command import check_numbers, parse_flags, run_command, top_k_of
 from marin.gpt2.opening import ModelFlags, open_model
-from marin.inference import Engine, SamplingOptions
-from marin.inference.prompting import chat_prompt, stop_strings
-from marin.inference.text_stream import TextStream
-from marin.inference.tools import answer_content
-from marin.training.compile_cache import use_compile_cache
+
+if TYPE_CHECKING:  # JAX is imported where the model is, and `--help` needs none
+    from marin.inference import Engine, SamplingOptions
 
 Message = Mapping[str, Any]
 # A terminal obeys control characters, and a model may write any: they would move the cursor, or rename the window.
@@ -55,6 +53,10 @@ class Flags(ModelFlags):
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
+
+    from marin.inference import Engine
+    from marin.training.compile_cache import use_compile_cache
+
     use_compile_cache()
     loaded, precision = open_model(flags)
     engine = Engine(
@@ -83,8 +85,10 @@ def main() -> None:
             messages = messages[:-1] if reply is None else [*messages, reply]
 
 
-def talk(engine: Engine, flags: Flags, messages: list[Message]) -> Message | None:
+def talk(engine: "Engine", flags: Flags, messages: list[Message]) -> Message | None:
     """Prints an answer as it comes, and returns it as the conversation goes on with it; None if there was none."""
+    from marin.inference.tools import answer_content
+
     said, tokens = "", list[int]()
     print("\nModel: ", end="", flush=True)
     try:
@@ -102,18 +106,23 @@ def talk(engine: Engine, flags: Flags, messages: list[Message]) -> Message | Non
     return {"role": "assistant", "content": answer_content(said, tokens, engine.tokenizer)} if said else None
 
 
-def sampling_options(flags: Flags) -> SamplingOptions:
+def sampling_options(flags: Flags) -> "SamplingOptions":
     """What the flags ask for; without a seed another one each time.
 
     Raises:
         ConfigError: a flag is out of its range.
     """
+    from marin.inference import SamplingOptions
+
     seed = time.time_ns() % 2**32 if flags.seed is None else flags.seed
     return SamplingOptions(flags.max_tokens, temperature=flags.temperature, top_k=top_k_of(flags.top_k), seed=seed)
 
 
-def answer(engine: Engine, flags: Flags, messages: list[Message], tokens: list[int]) -> Iterator[str]:
+def answer(engine: "Engine", flags: Flags, messages: list[Message], tokens: list[int]) -> Iterator[str]:
     """The pieces of an answer's text; what they were made of is added to `tokens`."""
+    from marin.inference.prompting import chat_prompt, stop_strings
+    from marin.inference.text_stream import TextStream
+
     prompt = chat_prompt(messages, engine.tokenizer)
     text = TextStream(engine.tokenizer, stop_strings(engine.tokenizer))
     for token in engine.stream(prompt, sampling_options(flags)):

@@ -12,27 +12,22 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 
 from marin.errors import ConfigError
-from marin.evaluation.chat import PUBLIC_TASKS, TaskScore, chat_core, source_of
-from marin.evaluation.chat.datasets import download
-from marin.evaluation.records import RecordFolder
-from marin.finetuning.chat_scores import ChatEvalOptions, available_tasks, chat_scores, open_task
-from marin.finetuning.origin import Origin
 from marin.gpt2.command import check_numbers, parse_flags, run_command, top_k_of
-from marin.gpt2.devices import resources_of
 from marin.gpt2.opening import precision_for
 from marin.gpt2.places import Places
 from marin.gpt2.sections import timed
 from marin.gpt2.stages import process_index, report_section
-from marin.training.compile_cache import use_compile_cache
-from marin.training.preflight import check_devices
-from marin.training.run_model import load_run_model
+
+if TYPE_CHECKING:  # what imports JAX is imported where it is used, as `--help` does not need it
+    from marin.evaluation.chat import TaskScore
+    from marin.finetuning.chat_scores import ChatEvalOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +73,10 @@ class Flags:
         _ = self.options
 
     @property
-    def options(self) -> ChatEvalOptions:
+    def options(self) -> "ChatEvalOptions":
         """How the tasks are asked."""
+        from marin.finetuning.chat_scores import ChatEvalOptions
+
         limit = self.max_problems or -1
         return ChatEvalOptions(
             max_choices=limit,
@@ -105,6 +102,10 @@ class Flags:
 
 def task_names(flags: Flags, task_data: Path) -> list[str]:
     """The tasks that the flags ask for, fetched where that is asked for too."""
+    from marin.evaluation.chat import PUBLIC_TASKS, source_of
+    from marin.evaluation.chat.datasets import download
+    from marin.finetuning.chat_scores import available_tasks
+
     named = [name.strip() for name in flags.task_name.split("|")] if flags.task_name else None
     if flags.download:
         for name in PUBLIC_TASKS:
@@ -118,13 +119,15 @@ def task_names(flags: Flags, task_data: Path) -> list[str]:
     return list(once.values())
 
 
-def show(scores: dict[str, TaskScore], task_data: Path, options: ChatEvalOptions) -> str:
+def show(scores: "dict[str, TaskScore]", task_data: Path, options: "ChatEvalOptions") -> str:
     """Prints the scores under their names, and returns what ChatCORE is, or why there is none.
 
     Args:
         task_data: where data of public tasks lies.
         options: how the tasks were asked.
     """
+    from marin.evaluation.chat import chat_core, source_of
+
     table = Table("task", "right", "accuracy", "95 % interval", "guessing", "centered")
     for name, score in scores.items():
         low, high = score.interval
@@ -165,6 +168,16 @@ def main() -> None:
     flags = parse_flags(Flags, __doc__)
     if process_index() > 0:  # one process asks; the others, which a launcher started, have nothing to do
         return
+
+    from marin.evaluation.chat import chat_core
+    from marin.evaluation.records import RecordFolder
+    from marin.finetuning.chat_scores import chat_scores, open_task
+    from marin.finetuning.origin import Origin
+    from marin.gpt2.devices import resources_of
+    from marin.training.compile_cache import use_compile_cache
+    from marin.training.preflight import check_devices
+    from marin.training.run_model import load_run_model
+
     places = Places.of(flags.base_dir)
     run = places.find_run(flags.source, flags.model_tag)
     tasks = [open_task(name, places.task_data) for name in task_names(flags, places.task_data)]
@@ -215,7 +228,7 @@ def main() -> None:
     )
 
 
-def sample_lines(score: TaskScore) -> str:
+def sample_lines(score: "TaskScore") -> str:
     """The first three replies of a task, for people."""
     shown = [
         f"    {score.name}: {'right' if record['right'] else 'wrong'}, expected {_short(record['answer'])}, reply {_short(record['reply'])}"

@@ -7,11 +7,8 @@ Run again, it continues where it was, or says that there is nothing to do.
 """
 
 import dataclasses
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from marin.evaluation.chat.datasets import GSM8K_TEST, GSM8K_TRAIN, download
-from marin.finetuning.origin import FinetuneRates, Origin
-from marin.finetuning.rl import FIGURES_FILE, RlConfig, read_figures, train_rl
 from marin.gpt2.command import (
     check_numbers,
     flags_table,
@@ -21,10 +18,13 @@ from marin.gpt2.command import (
     run_name,
     top_k_of,
 )
-from marin.gpt2.devices import resources_of
 from marin.gpt2.places import Places
 from marin.gpt2.stages import process_index, report_section, run_stage, stage
 from marin.resources import CpuOnlyConfig
+
+if TYPE_CHECKING:  # what imports JAX is imported where it is used, as `--help` does not need it
+    from marin.finetuning.origin import Origin
+    from marin.finetuning.rl import RlConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,8 +97,11 @@ class Flags:
         _ = self.config
 
     @property
-    def config(self) -> RlConfig:
+    def config(self) -> "RlConfig":
         """What the flags say of the stage's config by themselves."""
+        from marin.finetuning.origin import FinetuneRates
+        from marin.finetuning.rl import RlConfig
+
         return RlConfig(
             CpuOnlyConfig(),
             "",
@@ -122,8 +125,10 @@ class Flags:
         )
 
 
-def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> RlConfig:
+def make_config(flags: Flags, places: Places, origin: "Origin", tag: str) -> "RlConfig":
     """The stage's config."""
+    from marin.gpt2.devices import resources_of
+
     return dataclasses.replace(
         flags.config,
         resources=resources_of(flags.device_type),
@@ -137,6 +142,11 @@ def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> RlCon
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
+
+    from marin.evaluation.chat.datasets import GSM8K_TEST, GSM8K_TRAIN, download
+    from marin.finetuning.origin import Origin
+    from marin.finetuning.rl import FIGURES_FILE, read_figures, train_rl
+
     places = Places.of(flags.base_dir)
     keep_off_wandb_unless_named(flags.run)
     if flags.task == "gsm8k" and flags.download and process_index() == 0:  # all processes write to one place

@@ -8,16 +8,11 @@ Run again, it continues where it was, or says that there is nothing to do.
 """
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError, DataError
-from marin.evaluation.chat.datasets import download
 from marin.execution.step import ExecutorStep
-from marin.finetuning.chat_scores import ChatEvalOptions
-from marin.finetuning.conversations import ConversationsConfig, tokenize_conversations
-from marin.finetuning.origin import FinetuneRates, Origin
-from marin.finetuning.sft import FIGURES_FILE, SftConfig, read_figures, train_sft
-from marin.finetuning.sources import PUBLIC, LocalFile
 from marin.gpt2.command import (
     check_numbers,
     flags_table,
@@ -26,10 +21,14 @@ from marin.gpt2.command import (
     run_command,
     run_name,
 )
-from marin.gpt2.devices import resources_of
 from marin.gpt2.places import Places
 from marin.gpt2.stages import process_index, report_section, run_stage, stage
 from marin.resources import CpuOnlyConfig
+
+if TYPE_CHECKING:  # what imports JAX is imported where it is used, as `--help` does not need it
+    from marin.finetuning.conversations import ConversationsConfig
+    from marin.finetuning.origin import Origin
+    from marin.finetuning.sft import SftConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,8 +119,11 @@ class Flags:
         return not (self.made or self.dataset) if self.public is None else self.public
 
     @property
-    def conversations(self) -> ConversationsConfig:
+    def conversations(self) -> "ConversationsConfig":
         """What the flags say by themselves of what to train on."""
+        from marin.finetuning.conversations import ConversationsConfig
+        from marin.finetuning.sources import LocalFile
+
         return ConversationsConfig(
             tokenizer_digest="",
             max_tokens=2 if self.max_seq_len is None else self.max_seq_len,
@@ -134,8 +136,12 @@ class Flags:
         )
 
     @property
-    def config(self) -> SftConfig:
+    def config(self) -> "SftConfig":
         """What the flags say of the stage's config by themselves."""
+        from marin.finetuning.chat_scores import ChatEvalOptions
+        from marin.finetuning.origin import FinetuneRates
+        from marin.finetuning.sft import SftConfig
+
         return SftConfig(
             CpuOnlyConfig(),
             "",
@@ -169,6 +175,9 @@ def fetch_public(places: Places) -> None:
     Raises:
         DataError: it cannot be fetched.
     """
+    from marin.evaluation.chat.datasets import download
+    from marin.finetuning.sources import PUBLIC
+
     for splits in PUBLIC.values() if process_index() == 0 else ():
         for source in splits.values():
             try:
@@ -178,8 +187,11 @@ def fetch_public(places: Places) -> None:
                 raise DataError(f"{error}; {made}") from None
 
 
-def conversations_step(flags: Flags, places: Places, origin: Origin, tag: str) -> ExecutorStep:
+def conversations_step(flags: Flags, places: Places, origin: "Origin", tag: str) -> ExecutorStep:
     """The step that tokenizes what the flags say."""
+    from marin.finetuning.conversations import tokenize_conversations
+    from marin.finetuning.sources import LocalFile
+
     config = dataclasses.replace(
         flags.conversations,
         tokenizer_digest=Tokenizer.load(origin.tokenizer).digest,
@@ -193,8 +205,10 @@ def conversations_step(flags: Flags, places: Places, origin: Origin, tag: str) -
     )
 
 
-def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> SftConfig:
+def make_config(flags: Flags, places: Places, origin: "Origin", tag: str) -> "SftConfig":
     """The stage's config."""
+    from marin.gpt2.devices import resources_of
+
     return dataclasses.replace(
         flags.config,
         resources=resources_of(flags.device_type),
@@ -209,6 +223,10 @@ def make_config(flags: Flags, places: Places, origin: Origin, tag: str) -> SftCo
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
+
+    from marin.finetuning.origin import Origin
+    from marin.finetuning.sft import FIGURES_FILE, read_figures, train_sft
+
     places = Places.of(flags.base_dir)
     keep_off_wandb_unless_named(flags.run)
     base = places.find_run("base", flags.model_tag)

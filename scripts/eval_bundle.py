@@ -7,8 +7,7 @@ Run again, it says what is there. Training and base_eval measure CORE where they
 
 import dataclasses
 
-from marin.evaluation.core import CORE_TASKS
-from marin.evaluation.core.fetching import PUBLIC_ARCHIVE, fetch_bundle
+from marin.data.core_tasks import CORE_TASKS, PUBLIC_ARCHIVE
 from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.places import Places
 
@@ -28,6 +27,9 @@ class Flags:
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
+
+    from marin.evaluation.core.fetching import fetch_bundle  # imports JAX, which `--help` does not need
+
     places = Places.of(flags.base_dir)
     bundle = fetch_bundle(places.eval_bundle, flags.url)
     print(f"{places.eval_bundle} has {len(bundle.tasks)} of CORE's {len(CORE_TASKS)} tasks")

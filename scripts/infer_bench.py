@@ -12,16 +12,11 @@ import dataclasses
 import json
 from typing import Annotated
 
-import jax
 import tyro
 
 from marin import hardware
 from marin.gpt2.command import check_numbers, parse_flags, run_command
 from marin.gpt2.opening import ModelFlags, open_model
-from marin.inference import Engine, SamplingOptions
-from marin.inference.context import note_beyond_context
-from marin.inference.measure import measure_speed, measured_bandwidth
-from marin.training.compile_cache import use_compile_cache
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +39,19 @@ class Flags(ModelFlags):
 
     def __post_init__(self) -> None:
         check_numbers(self, ("batch_size", "prompt_tokens", "num_tokens", "repetitions"))
+        from marin.inference import SamplingOptions  # imports JAX, which `--help` does not need
+
         SamplingOptions(self.num_tokens, temperature=self.temperature)
 
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
+
+    from marin.inference import Engine
+    from marin.inference.context import note_beyond_context
+    from marin.inference.measure import measure_speed, measured_bandwidth
+    from marin.training.compile_cache import use_compile_cache
+
     use_compile_cache()
     loaded, precision = open_model(flags)
     config = loaded.config
@@ -91,6 +94,8 @@ def main() -> None:
 
 def _device(dtype: str) -> tuple[str, float]:
     """The first device's name and FLOP/s."""
+    import jax
+
     device = jax.local_devices()[0]
     if device.platform == "cpu":
         return str(hardware.host_info().get("cpu_model")), hardware.measure_cpu_peak()

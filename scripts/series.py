@@ -14,7 +14,6 @@ from marin.errors import ConfigError
 from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.places import Places, check_name
 from marin.gpt2.sections import report_section
-from marin.gpt2.series import best_by_budget, series_rows, write_csv
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +35,9 @@ class Flags:
 
 def main() -> None:
     flags = parse_flags(Flags, __doc__)
+
+    from marin.gpt2.series import best_by_budget, series_rows, write_csv  # imports JAX, which `--help` does not need
+
     places = Places.of(flags.base_dir)
     check_name("name", flags.name)
     if not flags.tags:

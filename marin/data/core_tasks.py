@@ -15,6 +15,7 @@ KINDS = (MULTIPLE_CHOICE, SCHEMA, LANGUAGE_MODELING)
 # Where the data of all tasks comes from, and the archive that holds them in the layout that `bundle` reads.
 _ORIGIN = "mosaicml/llm-foundry, scripts/eval/local_data"
 ARCHIVE = "the public eval_bundle.zip of nanochat"
+PUBLIC_ARCHIVE = "https://karpathy-public.s3.us-west-2.amazonaws.com/eval_bundle.zip"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,15 +1,18 @@
-"""Opening a model of the pipeline by the flags that the scripts share: a source with a tag, or a path."""
+"""Opening a model of the pipeline by the flags that the scripts share: a source with a tag, or a path.
+
+JAX is imported where a model is opened, so that a command with these flags shows its `--help` without it.
+"""
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from marin.gpt2.devices import DTYPES, resources_of
 from marin.gpt2.places import Places, Source
-from marin.nn.precision import Precision
-from marin.training.preflight import check_devices
-from marin.training.run_model import RunModel, load_any_model, load_run_model
+
+if TYPE_CHECKING:
+    from marin.nn.precision import Precision
+    from marin.training.run_model import RunModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,13 +38,17 @@ class ModelFlags:
     base_dir: str | None = None
 
 
-def open_model(flags: ModelFlags) -> tuple[RunModel, Precision]:
+def open_model(flags: ModelFlags) -> "tuple[RunModel, Precision]":
     """The model that the flags name, and the number format to compute in.
 
     Raises:
         DataError: there is no such run.
         CheckpointError: it has no such checkpoint.
     """
+    from marin.gpt2.devices import resources_of
+    from marin.training.preflight import check_devices
+    from marin.training.run_model import load_any_model, load_run_model
+
     check_devices(resources_of(flags.device_type))
     if flags.checkpoint is not None:
         loaded = load_any_model(flags.checkpoint, step=flags.step)
@@ -50,6 +57,9 @@ def open_model(flags: ModelFlags) -> tuple[RunModel, Precision]:
     return loaded, precision_for(loaded, flags.dtype)
 
 
-def precision_for(loaded: RunModel, dtype: str | None) -> Precision:
+def precision_for(loaded: "RunModel", dtype: str | None) -> "Precision":
     """The number format of a `--dtype`; by default the one that the run was trained in."""
+    from marin.gpt2.devices import DTYPES
+    from marin.nn.precision import Precision
+
     return Precision(DTYPES[dtype]) if dtype else loaded.precision

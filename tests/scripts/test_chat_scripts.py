@@ -137,7 +137,7 @@ def test_public_data_is_fetched_by_the_first_process_alone(tmp_path, monkeypatch
         for name, value in variables.items():
             monkeypatch.setenv(name, str(value))
     sources = []
-    monkeypatch.setattr(chat_sft, "download", lambda source, folder: sources.append(source))
+    monkeypatch.setattr("marin.evaluation.chat.datasets.download", lambda source, folder: sources.append(source))
     chat_sft.fetch_public(Places(str(tmp_path)))
     assert len(set(sources)) == fetched
 
@@ -146,7 +146,7 @@ def test_public_data_that_cannot_be_fetched_is_not_the_only_way_to_finetune(tmp_
     def refused(source, folder):
         raise DataError("the hub cannot be reached")
 
-    monkeypatch.setattr(chat_sft, "download", refused)
+    monkeypatch.setattr("marin.evaluation.chat.datasets.download", refused)
     with pytest.raises(DataError, match="the hub cannot be reached; or .* `--made 20000`"):
         chat_sft.fetch_public(Places(str(tmp_path)))
 
@@ -155,9 +155,11 @@ def test_conversations_that_are_not_there_are_refused_before_public_ones_are_fet
     checkpoint = SimpleNamespace(path=tmp_path, step=1)
     origin = SimpleNamespace(model=GptConfig(), digest="digest", tokenizer="tokenizer", checkpoint=checkpoint)
     monkeypatch.setattr(chat_sft, "Tokenizer", SimpleNamespace(load=lambda path: SimpleNamespace(digest="digest")))
-    monkeypatch.setattr(chat_sft.Origin, "open", lambda run, step: origin)
+    monkeypatch.setattr("marin.finetuning.origin.Origin.open", lambda run, step: origin)
     monkeypatch.setattr(Places, "find_run", lambda *names: tmp_path / "d1")
-    monkeypatch.setattr(chat_sft, "download", lambda source, folder: pytest.fail("something was fetched"))
+    monkeypatch.setattr(
+        "marin.evaluation.chat.datasets.download", lambda source, folder: pytest.fail("something was fetched")
+    )
     given = ["--dataset", "nowhere.jsonl", "--public=True", "--device-type=cpu", "--base-dir", str(tmp_path)]
     monkeypatch.setattr("sys.argv", ["chat_sft", *given])
     with pytest.raises(ConfigError, match=r"`--dataset` nowhere\.jsonl is not there"):

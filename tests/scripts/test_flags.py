@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import tyro
@@ -379,6 +380,25 @@ def test_pipeline_that_is_asked_for_help_or_given_a_flag_says_so_and_runs_nothin
         assert f"bash runs/{name}.sh " in done.stdout and done.stderr == "" and "shellcheck" not in done.stdout
     else:
         assert "`--depth=4` is not taken" in done.stderr and f"`bash runs/{name}.sh --help`" in done.stderr
+
+
+SCRIPTS = sorted(path.stem for path in Path(base_train.__file__).parent.glob("[!_]*.py"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_of_a_script_imports_no_jax(script, plain_environment, repository):
+    asked = (
+        "import runpy, sys\n"
+        f"sys.argv = ['{script}', '--help']\n"
+        "try:\n"
+        f"    runpy.run_module('scripts.{script}', run_name='__main__', alter_sys=True)\n"
+        "finally:\n"
+        "    heavy = {'jax', 'equinox', 'optax'} & set(sys.modules)\n"
+        "    print(f'imported: {sorted(heavy)}')\n"
+    )
+    command = [sys.executable, "-c", asked]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=repository, env=plain_environment, timeout=120)
+    assert "usage: " in done.stdout and done.stdout.endswith("imported: []\n") and done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("encoding", "frame"), [("utf-8", "\u2502 --max-chars"), ("ascii", "  --max-chars")])

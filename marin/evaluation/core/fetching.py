@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
+from marin.data.core_tasks import PUBLIC_ARCHIVE
 from marin.data.download import fetch_all
 from marin.data.fetch import RemoteFile
 from marin.errors import DataError, StorageError
@@ -18,7 +19,6 @@ from marin.evaluation.core.bundle import CONFIG_FILE, Bundle
 from marin.execution.attempts import ledger_directory
 from marin.storage.lease import Lease
 
-PUBLIC_ARCHIVE = "https://karpathy-public.s3.us-west-2.amazonaws.com/eval_bundle.zip"
 _ARCHIVE, _UNPACKED = "eval_bundle.zip", "unpacked"
 
 
