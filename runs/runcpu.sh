@@ -38,3 +38,5 @@ run scripts.chat_sft --device-type cpu --made "${MADE:-40000}" --num-iterations 
 run scripts.chat_eval -i sft -a "Spelling|SpellingBee|Arithmetic|Identity" -m 96 -b 16 -x 128 --device-type cpu
 
 run scripts.report generate
+# Commands look elsewhere by default: at what speedrun.sh makes.
+printf 'talk to the model: %q -m scripts.chat_cli -i sft --base-dir %q\n' "$PYTHON" "$MARIN_BASE_DIR"

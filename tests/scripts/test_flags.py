@@ -382,6 +382,17 @@ def test_pipeline_that_is_asked_for_help_or_given_a_flag_says_so_and_runs_nothin
         assert "`--depth=4` is not taken" in done.stderr and f"`bash runs/{name}.sh --help`" in done.stderr
 
 
+def test_pipeline_on_a_processor_ends_with_how_to_talk_to_the_model_that_it_made(
+    plain_environment, repository, tmp_path
+):
+    environment = plain_environment | {"PYTHON": "echo", "HOME": str(tmp_path)}  # shows its commands and runs none
+    command = ["bash", f"{repository}/runs/runcpu.sh"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=60)
+    last = done.stdout.splitlines()[-1]
+    assert last == f"talk to the model: echo -m scripts.chat_cli -i sft --base-dir {tmp_path}/.cache/marin/runcpu"
+    assert done.returncode == 0 and "-m scripts.chat_sft " in done.stdout
+
+
 SCRIPTS = sorted(path.stem for path in Path(base_train.__file__).parent.glob("[!_]*.py"))
 
 
