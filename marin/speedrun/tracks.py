@@ -85,7 +85,8 @@ class Hardware:
         if self.platform is not None and row.platform != self.platform:
             return f"the platform is {row.platform or 'not stated'}, the track's is {self.platform}"
         if self.chips is not None and row.num_chips != self.chips:
-            return f"{'the chips are not stated' if row.num_chips is None else f'{row.num_chips} chips'}, the track has {self.chips}"
+            chips = f"{row.num_chips} chip{'' if row.num_chips == 1 else 's'}"
+            return f"{'the chips are not stated' if row.num_chips is None else chips}, the track has {self.chips}"
         name = "" if row.platform == "cpu" else (row.hardware or "").lower()  # a processor's is its author's word
         if self.devices is not None and not any(device.lower() in name for device in self.devices):
             return f"the hardware is {row.hardware or 'not stated'}, the track's is {self.text}"

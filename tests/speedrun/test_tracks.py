@@ -89,7 +89,7 @@ def test_every_row_stands_on_its_tracks_or_among_the_other_runs() -> None:
         (SINGLE_GPU, _row("a", **NODE), "8 chips, the track has 1"),
         (CPU_10_MINUTES, _row("a"), "evaluation set is paloma/c4_en"),
         (TIME_TO_GPT2, _node_row("a", 0.3, 60.0, core_version="v2"), "version of CORE is v2"),
-        (TIME_TO_GPT2, _row("a", core_metric=0.3, core_version="v1"), "1 chips, the track has 8"),
+        (TIME_TO_GPT2, _row("a", core_metric=0.3, core_version="v1"), "1 chip, the track has 8"),
         (
             TIME_TO_GPT2,
             _node_row(
