@@ -266,7 +266,7 @@ def closing(report: Report) -> list[tuple[str, dict[str, Any]]]:
 def time_figures(report: Report) -> dict[str, Any]:
     """Where the time went, and what it cost."""
     table = {name.removeprefix("gpt2/"): {"minutes": round(seconds / 60, 2)} for name, seconds in report.times.items()}
-    cost = "not stated: `--price-per-hour` of the machine gives it" if report.cost is None else f"{report.cost:.2f}"
+    cost = "not stated: --price-per-hour of the machine gives it" if report.cost is None else f"{report.cost:.2f}"
     return {"wall time, hours": report.wall_time / 3600, "cost": cost, "wall time by stage": table}
 
 

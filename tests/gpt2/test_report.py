@@ -48,6 +48,8 @@ def test_report_has_sections_in_the_pipelines_order_with_metrics_and_cost(places
         "Spelling": {"SFT": 0.75},
         "ARC-Easy": {"SFT": 0.3},
     }
+    unpriced = markdown(collect(places, price_per_hour=None))
+    assert "\n- cost: not stated: --price-per-hour of the machine gives it\n" in unpriced
     assert report.wall_time == 120.0 and report.cost == pytest.approx(0.8)
     text = markdown(report)
     assert "| core_metric | 0.26 | not measured |" in text and "| tok_train | 2 |" in text and "- cost: 0.80" in text
