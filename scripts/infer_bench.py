@@ -15,6 +15,7 @@ from typing import Annotated
 import tyro
 
 from marin import hardware
+from marin.errors import ConfigError
 from marin.gpt2.command import check_numbers, parse_flags, run_command
 from marin.gpt2.opening import ModelFlags, open_model
 
@@ -39,8 +40,15 @@ class Flags(ModelFlags):
 
     def __post_init__(self) -> None:
         check_numbers(self, ("batch_size", "prompt_tokens", "num_tokens", "repetitions"))
-        from marin.inference import SamplingOptions  # imports JAX, which `--help` does not need
+        # These import JAX, which `--help` does not need.
+        from marin.inference import SamplingOptions
+        from marin.inference.measure import LEAST_TOKENS
 
+        if self.num_tokens < LEAST_TOKENS:
+            raise ConfigError(
+                f"`--num-tokens` is {self.num_tokens}: use at least {LEAST_TOKENS}, as those of the first burst and the last are not"
+                " counted"
+            )
         SamplingOptions(self.num_tokens, temperature=self.temperature)
 
 

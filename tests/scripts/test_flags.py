@@ -334,6 +334,7 @@ def test_wrong_flags_are_refused_in_one_line_that_says_what_is_taken(script, giv
         ("chat_web", ["--max-queue=0"], "`--max-queue` is 0"),
         ("chat_web", ["--timeout=nan"], "`--timeout` is nan"),
         ("infer_bench", ["-t=200"], "`--temperature` is 200.0"),
+        ("infer_bench", ["-m=4"], "`--num-tokens` is 4: use at least 24"),
         ("base_eval", ["--eval=cor"], "`--eval` is 'cor'"),
         ("base_eval", ["--max-per-task=0"], "`--max-per-task` is 0"),
         ("tok_train", ["--vocab-size=0"], "`--vocab-size` is 0"),
