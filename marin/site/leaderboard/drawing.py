@@ -35,7 +35,7 @@ class Scheme:
     families: tuple[str, str, str, str, str, str]
 
 
-# No colour stands twice, and none is part of another, so that one scheme can be written over the other.
+# No colour stands twice, so that one scheme can be written over the other; each is written in six small digits.
 LIGHT = Scheme("light", "#1c2126", "#59636e", "#e4e7eb", "#6b7a8a", "#0a58ca", "#9db9e6", "#b3382c", "#ffffff",
                ("#0b5ed7", "#b45309", "#0f766e", "#9d174d", "#6d28d9", "#4d7c0f"))  # fmt: skip
 DARK = Scheme("dark", "#e6eaee", "#9aa6b2", "#2a323b", "#8b9aaa", "#7ab8ff", "#3c5f8c", "#ff9b8c", "#161b21",
@@ -100,19 +100,31 @@ def says(number: str, name: str, text: str) -> str:
 
 _LONG_NUMBER = re.compile(r"(?<=[ ,(\"MLHVAhvml-])(\d+\.\d\d)\d+(?=[ ,)\"MLHVAZhvmlz-])")
 _SPOKEN = re.compile(r' (?:(?:aria-roledescription|role|aria-hidden)="[^"]*"|aria-label="[^"|]*")')
-_ATTRIBUTES = re.compile(r'(?<==")[^"<>]*(?=")')
+_ATTRIBUTE = re.compile(r'(?<==")[^"<>]*\.\d{3}[^"<>]*(?=")')
+_COLOUR = re.compile('"#[0-9a-f]{6}"')
 
 
 def _shortened(svg: str) -> str:
     # An image says what its `alt` says, so what is in it for screen readers is never read; what `says` wrote stays.
-    return _ATTRIBUTES.sub(lambda found: _LONG_NUMBER.sub(r"\1", f' {found[0]}"')[1:-1], _SPOKEN.sub("", svg))
+    return _ATTRIBUTE.sub(lambda found: _with_short_numbers(found[0]), _SPOKEN.sub("", svg))
+
+
+@functools.lru_cache(maxsize=4096)  # thousands of points have one shape
+def _with_short_numbers(attribute: str) -> str:
+    return _LONG_NUMBER.sub(r"\1", f' {attribute}"')[1:-1]
 
 
 def _recoloured(svg: str) -> str:
+    pairs = _dark_colours()
+    return _COLOUR.sub(lambda found: pairs.get(found[0], found[0]), svg)
+
+
+@functools.cache
+def _dark_colours() -> dict[str, str]:
+    """The dark scheme's colour for each of the light one's, as they stand in an attribute."""
     pairs: dict[str, str] = {}
     for field in dataclasses.fields(Scheme):
         light, dark = getattr(LIGHT, field.name), getattr(DARK, field.name)
         if field.name != "name":
             pairs.update(zip(light, dark, strict=True) if isinstance(light, tuple) else [(light, dark)])
-    colours = re.compile("|".join(f'(?<="){re.escape(colour)}(?=")' for colour in pairs))
-    return colours.sub(lambda found: pairs[found[0]], svg)
+    return {f'"{light}"': f'"{dark}"' for light, dark in pairs.items()}

@@ -50,12 +50,15 @@ def place(
     for one, after in itertools.pairwise(frontier):
         low, high = sorted((one.y, after.y))
         filled += [(one.x + 6, one.y - 1, after.x, one.y + 1), (after.x - 1, low, after.x + 1, high - 6)]
+    filled_N4 = np.asarray(filled, float).reshape(-1, 4)
     labels: list[Label] = []
     for one in _spread(frontier)[:_MOST_TRIED]:
-        label = _fit(one, frame, np.asarray(filled).reshape(-1, 4)) if len(labels) < frame.shape.max_labels else None
+        if len(labels) == frame.shape.max_labels:
+            break
+        label = _fit(one, frame, filled_N4)
         if label is not None:
             labels.append(label)
-            filled += [label.box, *_along(label)]
+            filled_N4 = np.concatenate([filled_N4, [label.box, *_along(label)]])
     return labels
 
 
@@ -73,6 +76,9 @@ def _fit(one: Named, frame: Frame, taken_N4: Any) -> Label | None:
 
     text = wording.short_name(one.name, 34 if frame.shape is WIDE else 24)
     width = CHARACTER_WIDTH * len(text)
+    farthest = max(frame.shape.label_distances) * 1.6
+    reach = (one.x - farthest - width - 5, one.y - 9, one.x + farthest + width + 5, one.y + farthest + 8)
+    near_N4 = taken_N4[_overlaps(np.asarray([reach]), taken_N4)[0]]  # of thousands of points some dozens
     for distance, drop in itertools.product(frame.shape.label_distances, (0.5, 1.0, 1.6)):
         for align in ("right", "left"):
             sign = -1 if align == "right" else 1
@@ -81,7 +87,9 @@ def _fit(one: Named, frame: Frame, taken_N4: Any) -> Label | None:
             label = Label(text, align, (one.x, one.y), end, (left - 5, end[1] - 8, left + width + 5, end[1] + 8))
             inside = left >= 0 and left + width <= frame.shape.width and label.box[3] <= frame.shape.height
             # Most places fail by the text itself, which is one box where its line is a dozen.
-            if inside and not any(_overlaps_any(np.asarray(boxes), taken_N4) for boxes in ([label.box], _along(label))):
+            if inside and not any(
+                boxes and _overlaps(np.asarray(boxes), near_N4).any() for boxes in ([label.box], _along(label))
+            ):
                 return label
     return None
 
@@ -94,12 +102,9 @@ def _along(label: Label) -> list[Box]:
     return [box for box in boxes if not _overlap(box, _around(x, y, 6))]
 
 
-def _overlaps_any(boxes_M4: Any, taken_N4: Any) -> bool:
-    # Ten thousand points against some dozens of boxes a place that is tried: far too many for a loop in Python.
-    if not len(boxes_M4):
-        return False
-    near = (boxes_M4[:, None, :2] < taken_N4[:, 2:]) & (taken_N4[:, :2] < boxes_M4[:, None, 2:])
-    return bool(near.all(axis=2).any())
+def _overlaps(boxes_M4: Any, taken_N4: Any) -> Any:
+    """Which of M boxes meet which of N, as an array of M x N; far too many for a loop in Python."""
+    return ((boxes_M4[:, None, :2] < taken_N4[:, 2:]) & (taken_N4[:, :2] < boxes_M4[:, None, 2:])).all(axis=2)
 
 
 def _around(x: float, y: float, radius: float) -> Box:
