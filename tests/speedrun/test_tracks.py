@@ -55,10 +55,12 @@ def _track(rows: list[Row], track: Track, **more: Any) -> TrackBoard:
 
 def test_every_row_stands_on_its_tracks_or_among_the_other_runs() -> None:
     python_docs = {"name": "python_docs/heldout", "digest": "d", "bits_per_byte": 1.7}
+    on_processor = {"evaluation": python_docs, "resources": {"num_cpus": 2}, "platform": "cpu"}
     rows = [
         _row("one-gpu"),
         _row("pod", resources={"tpu_type": "v5p-32", "slice_count": 1}, num_chips=16),
-        _row("processor", bits=None, evaluation=python_docs, resources={"num_cpus": 2}, platform="cpu"),
+        _row("processor", bits=None, tokenized_dataset="tokenized/python_docs-4096", **on_processor),
+        _row("own-words", bits=None, tokenized_dataset="tokenized/mine", **on_processor),
         _row("other-text", bits=None, evaluation=python_docs | {"name": "novels"}),
         _row("other-data", tokenized_dataset="tokenized/dclm"),
         _row("unscored", bits=None),
@@ -75,6 +77,7 @@ def test_every_row_stands_on_its_tracks_or_among_the_other_runs() -> None:
         "cpu-10-minutes": ["processor"],
         "time-to-gpt2": ["gpt2"],
         "loss-3.28": ["speedy"],
+        "other-python-docs-heldout-d": ["own-words"],
         "other-novels-d": ["other-text"],
         "other-paloma-c4-en": ["other-data"],
         "other-not-evaluated": ["unscored"],
@@ -85,6 +88,11 @@ def test_every_row_stands_on_its_tracks_or_among_the_other_runs() -> None:
     ("track", "row", "words"),
     [
         (FINEWEB_EDU, _row("a", tokenized_dataset="tokenized/dclm"), "training data is tokenized/dclm"),
+        (
+            FINEWEB_EDU,
+            _row("a", tokenized_dataset="0.9 x tokenized/fineweb-edu-10B + 0.1 x tokenized/mine"),
+            "training data is 0.9 x tokenized/fineweb-edu-10B + 0.1 x tokenized/mine, the track's is FineWeb-Edu",
+        ),
         (FINEWEB_EDU, _row("a", bits=None), "no Bits per byte"),
         (SINGLE_GPU, _row("a", **NODE), "8 chips, the track has 1"),
         (CPU_10_MINUTES, _row("a"), "evaluation set is paloma/c4_en"),
@@ -102,6 +110,11 @@ def test_every_row_stands_on_its_tracks_or_among_the_other_runs() -> None:
 )
 def test_a_track_says_why_a_run_is_not_of_it(track: Track, row: Row, words: str) -> None:
     assert words in (track.why_not(row) or "")
+
+
+def test_mixture_of_the_tracks_own_data_is_of_the_track() -> None:
+    parts = "0.5 x tokenized/fineweb-edu-10B + 0.5 then 0 x /prefix/tokenized/FineWeb_Edu-350BT"
+    assert FINEWEB_EDU.why_not(_row("a", tokenized_dataset=parts)) is None
 
 
 def test_a_new_track_is_a_new_object() -> None:
@@ -250,7 +263,7 @@ def test_a_run_over_the_time_limit_takes_the_rank_of_the_whole_entry() -> None:
         }
         rows.append(_row(
             f"mine/{seed}", bits=None, evaluation=python_docs | {"bits_per_byte": 1.7 + seed / 100}, resources={"num_cpus": 2},
-            platform="cpu", device_name="cpu", **changes,
+            platform="cpu", device_name="cpu", tokenized_dataset="tokenized/python_docs", **changes,
         ))  # fmt: skip
     board = _track(rows, CPU_10_MINUTES)
     assert [(entry.rank, len(entry.rows)) for entry in board.entries] == [(None, 3)]
