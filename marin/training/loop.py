@@ -36,7 +36,15 @@ from marin.training.host_memory import keep_freed_memory
 from marin.training.preflight import check_data, keep_to_cpus, take_gpu_memory
 from marin.training.profiling import Profiler
 from marin.training.recorder import StepRecorder
-from marin.training.run_info import ensure_finished, finish, machine_of, opening, warning_of_larger, write_run_info
+from marin.training.run_info import (
+    ensure_finished,
+    finish,
+    machine_of,
+    opening,
+    warning_of_larger,
+    warnings_of_programs,
+    write_run_info,
+)
 from marin.training.run_setup import RunSetup, set_up
 from marin.training.state import TrainState, evaluation_model
 
@@ -189,6 +197,8 @@ def _loop(
             writer.append("mirror", wandb_url=mirrors.url)
         progress.note(opening(config, info, first_step, steps.compile_time))
         if warning := warning_of_larger(info, resources):
+            progress.note(warning)
+        for warning in warnings_of_programs(steps.calls_out, steps.held):
             progress.note(warning)
         at_once = resources.platform == "cpu"
         recorder = StepRecorder(config, writer, clock, progress, mirrors, setup.rows_of, at_once=at_once)

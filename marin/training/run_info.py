@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from marin.tracking import RunRecord, RunWriter, capture_environment, log_chain
 from marin.tracking.console import duration
 from marin.tracking.goodput import wall_time
 from marin.tracking.machines import is_larger
-from marin.tracking.run_record import METRICS_FILE, RUN_FILE, read_info, require_fields
+from marin.tracking.run_record import METRICS_FILE, MOST_HELD, RUN_FILE, read_info, require_fields
 from marin.training.checkpoint import Checkpoint
 from marin.training.checkpoint_manifest import seal_of
 from marin.training.config import TrainLmConfig
@@ -228,6 +229,23 @@ def warning_of_larger(info: dict[str, Any], resources: Resources) -> str | None:
         f" its cost counts, and goes on with {machine['num_chips']} x {resources.device_name} of {machine['device_flops']:.3g}: its"
         " figures of cost and MFU will be wrong, and as a speedrun it takes no rank"
     )
+
+
+def warnings_of_programs(calls_out: Iterable[str], held: tuple[int, str]) -> Iterator[str]:
+    """What the author of a run is told of its programs before it trains, as a verdict on it as a speedrun will say.
+
+    Args:
+        calls_out: by what they call out of themselves.
+        held: how many bytes the largest holds of its own, and its largest array in words.
+    """
+    rung = "as a speedrun the run's rung `log` stays open until a person has read the code"
+    if names := ", ".join(sorted(calls_out)):
+        yield f"warning: training calls out of its own programs ({names}): {rung}"
+    if held[0] > MOST_HELD:
+        yield (
+            f"warning: what makes the model or trains it holds {held[0]:,} bytes of its own, more than {MOST_HELD:,} (the largest array is"
+            f" {held[1]}): compute tables from jnp.arange and random keys where they are used; {rung}"
+        )
 
 
 def opening(config: TrainLmConfig, info: dict[str, Any], first_step: int, compile_time: float) -> str:

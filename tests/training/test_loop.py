@@ -274,7 +274,7 @@ class HidesWhatItKnows(KnowsTheText):
     shows_when_traced = False
 
 
-def test_training_says_how_much_its_programs_hold_that_is_neither_data_nor_made_from_a_seed(make_config):
+def test_training_says_how_much_its_programs_hold_that_is_neither_data_nor_made_from_a_seed(make_config, capsys):
     knows = KnowsTheText(learning_rate=0.02, adam_lr=0.01)
     found = []
     for config in (
@@ -282,8 +282,10 @@ def test_training_says_how_much_its_programs_hold_that_is_neither_data_nor_made_
         make_config("knows", num_train_steps=1, optimizer_config=knows),
     ):
         train_lm(config)
-        found.append(RunRecord.open(config.output_path).of("start")[0]["held_bytes"])
-    assert found[0] < 1024 and found[1] > 4096
+        held = RunRecord.open(config.output_path).of("start")[0]["held_bytes"]
+        found.append((held, "warning" in " ".join((said := capsys.readouterr()).out.split() + said.err.split())))
+    (plain, plain_warns), (knows, knows_warns) = found
+    assert (plain < 1024, plain_warns, knows > 4096, knows_warns) == (True, False, True, True)
 
 
 def test_a_first_state_is_what_its_traced_program_gives_whatever_code_does_when_it_is_not_traced(make_config):

@@ -8,11 +8,9 @@ from collections.abc import Iterator
 
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding
+from marin.tracking.run_record import MOST_HELD
 
 _MORE_FLOPS = 1.1
-# Bytes of a program that are neither parameters nor data, above which a person is to read the code. The models and optimizers of this
-# repository have 70 to 540 (24 layers, Muon); 2 KiB of a text are 0.05 bits per byte of hello world's set.
-MOST_HELD = 2**11
 
 
 def check(info: RunInfo) -> Iterator[Finding]:

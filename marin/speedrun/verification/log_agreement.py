@@ -13,7 +13,6 @@ from typing import Any
 from marin import hardware
 from marin.errors import HardwareError, ResultsError
 from marin.speedrun import strict_json
-from marin.speedrun.arithmetic.scoring_cost import MOST_HELD
 from marin.speedrun.arithmetic.stated_device import same_device
 from marin.speedrun.board.labels import platform_and_chips
 from marin.speedrun.evaluation_record import EvaluationRecord
@@ -21,6 +20,7 @@ from marin.speedrun.results import Digests, RunInfo
 from marin.speedrun.run_results import check_steps, digests_of_log, figures_of_log
 from marin.speedrun.verdict import Finding, Severity
 from marin.speedrun.verification.run_log import RunLog
+from marin.tracking.run_record import MOST_HELD
 
 _DIGITS = 1e-9
 _ALWAYS_STATED = ("seed",)  # by every file that was made with a log: without it one run could stand for several
