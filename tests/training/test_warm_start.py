@@ -34,23 +34,21 @@ def _samples_taken(config, monkeypatch) -> list[int]:
     return [sample for first, size in sorted(found.items()) for sample in range(first, first + size)]
 
 
-def test_training_from_a_checkpoint_takes_its_weights_and_may_go_on_in_its_data(make_config):
-    origin = make_config("origin", num_train_steps=5)
-    trained = train_lm(origin)
+def test_training_from_a_checkpoint_takes_its_weights_and_may_go_on_in_its_data(make_config, trained):
     losses = {}
     for reset in (True, False):
         config = make_config(
             f"reset{reset}",
             num_train_steps=1,
-            initialize_from_checkpoint_path=origin.output_path,
+            initialize_from_checkpoint_path=trained.path,
             reset_data_loader_on_init=reset,
         )
         train_lm(config)
         losses[reset] = RunRecord.open(config.output_path).steps()[0]["loss"]
-    fresh = RunRecord.open(origin.output_path).steps()
+    fresh = RunRecord.open(trained.path).steps()
     assert losses[True] < fresh[0]["loss"] - 0.3
     assert losses[True] != losses[False]
-    assert int(trained.step) == 5
+    assert int(trained.state.step) == 5
 
 
 def test_run_that_goes_on_in_the_data_takes_no_row_that_the_runs_before_it_took(make_config, monkeypatch):
@@ -107,11 +105,9 @@ def test_training_from_a_checkpoint_of_a_larger_model_names_what_is_left_over(ma
     ],
     ids=str,
 )
-def test_data_that_cannot_go_on_where_another_run_stopped_is_said(make_config, capsys, options, why):
-    origin = make_config("origin", num_train_steps=2)
-    train_lm(origin)
+def test_data_that_cannot_go_on_where_another_run_stopped_is_said(make_config, trained, capsys, options, why):
     capsys.readouterr()
-    begin = {"initialize_from_checkpoint_path": origin.output_path, "reset_data_loader_on_init": False}
+    begin = {"initialize_from_checkpoint_path": trained.path, "reset_data_loader_on_init": False}
     config = make_config("goes on", num_train_steps=2, **(begin | options))
     train_lm(config)
     said = capsys.readouterr().err
@@ -121,17 +117,15 @@ def test_data_that_cannot_go_on_where_another_run_stopped_is_said(make_config, c
 
 @pytest.mark.parametrize("also", [{}, {"data_seed": 7}, {"train_seq_len": 16}], ids=str)
 def test_other_data_that_goes_on_where_another_run_stopped_is_said_before_what_else_differs(
-    also, make_config, data, tmp_path, capsys
+    also, make_config, trained, data, tmp_path, capsys
 ):
-    origin = make_config("origin", num_train_steps=2)
-    train_lm(origin)
     # The same documents the other way round: as many rows of the same length, which only the digest tells apart.
     turned = reversed(list(read_documents(str(data / "docs.jsonl.zst"))))
     write_documents(str(tmp_path / "turned.jsonl.zst"), turned)
     tokenize(TokenizeConfig(str(tmp_path / "turned.jsonl.zst"), str(data), str(tmp_path / "turned")))
     said = {}
     for place in (data / "tokens", shutil.copytree(data / "tokens", tmp_path / "moved"), tmp_path / "turned"):
-        begin = {"initialize_from_checkpoint_path": origin.output_path, "reset_data_loader_on_init": False}
+        begin = {"initialize_from_checkpoint_path": trained.path, "reset_data_loader_on_init": False}
         config = make_config(f"on {place.name}", num_train_steps=1, **(begin | also))
         capsys.readouterr()
         train_lm(dataclasses.replace(config, data=str(place)))
@@ -150,36 +144,32 @@ def test_training_from_a_checkpoint_names_settings_that_shapes_do_not_show(make_
 
 
 @pytest.mark.parametrize("layout", ["checkpoint", "hf"])
-def test_optimizer_begins_from_the_weights_that_training_begins_from(layout, make_config):
+def test_optimizer_begins_from_the_weights_that_training_begins_from(layout, make_config, trained):
     """Hyperball keeps each matrix at the norm that it begins with, which is not that of the weights it would have drawn."""
-    origin = make_config("origin", num_train_steps=4, steps_per_hf_export=4)
-    trained = train_lm(origin)
     if layout == "hf":
-        options = {"initialize_from_hf": f"{origin.output_path}/hf/step-4"}
+        options = {"initialize_from_hf": f"{trained.path}/hf/step-5"}
     else:
-        options = {"initialize_from_checkpoint_path": origin.output_path}
+        options = {"initialize_from_checkpoint_path": trained.path}
     hyperball = MuonHConfig(learning_rate=0.02, adam_lr=0.01, warmup=0)
     state = train_lm(make_config("again", num_train_steps=2, optimizer_config=hyperball, **options))
 
     def norm(state) -> float:
         return float(jnp.linalg.norm(state.model.blocks[0].mlp.up.weight_IO))
 
-    assert norm(state) == pytest.approx(norm(trained), rel=1e-5)
+    assert norm(state) == pytest.approx(norm(trained.state), rel=1e-5)
 
 
 @pytest.mark.parametrize("layout", ["checkpoint", "hf"])
-def test_training_from_weights_of_another_tokenizer_is_refused(layout, make_config, data, tmp_path, capsys):
-    origin = make_config("origin", num_train_steps=1, steps_per_hf_export=1)
-    train_lm(origin)
+def test_training_from_weights_of_another_tokenizer_is_refused(layout, make_config, trained, data, tmp_path, capsys):
     other = tmp_path / "other"
     documents = str(data / "docs.jsonl.zst")
     train_tokenizer(TrainTokenizerConfig(documents=documents, vocab_size=290, output_path=str(other)))
     tokenize(TokenizeConfig(documents=documents, tokenizer=str(other), output_path=str(other / "tokens")))
     options = {"num_train_steps": 1}
     if layout == "hf":
-        options["initialize_from_hf"] = str(next((Path(origin.output_path) / "hf").iterdir()))
+        options["initialize_from_hf"] = str(next((Path(trained.path) / "hf").iterdir()))
     else:
-        options["initialize_from_checkpoint_path"] = origin.output_path
+        options["initialize_from_checkpoint_path"] = trained.path
     theirs = {"tokenizer": str(other), "data": str(other / "tokens")}
     config = dataclasses.replace(make_config("again", **options), **theirs)
     with pytest.raises(CheckpointError, match="stand for other tokens"):
@@ -189,21 +179,19 @@ def test_training_from_weights_of_another_tokenizer_is_refused(layout, make_conf
     assert "stand for other tokens" in capsys.readouterr().err
 
 
-def test_training_from_a_checkpoint_of_another_shape_names_the_parameter(make_config):
-    origin = make_config("origin", num_train_steps=1)
-    train_lm(origin)
-    wider = dataclasses.replace(origin.model, intermediate_dim=32)
-    config = make_config("wider", model=wider, initialize_from_checkpoint_path=origin.output_path)
+def test_training_from_a_checkpoint_of_another_shape_names_the_parameter(make_config, trained):
+    wider = dataclasses.replace(trained.config.model, intermediate_dim=32)
+    config = make_config("wider", model=wider, initialize_from_checkpoint_path=trained.path)
     with pytest.raises(CheckpointError, match=r"mlp\.gate"):
         train_lm(config)
-    biased = dataclasses.replace(origin.model, use_bias=True)
-    config = make_config("biased", model=biased, initialize_from_checkpoint_path=origin.output_path)
+    biased = dataclasses.replace(trained.config.model, use_bias=True)
+    config = make_config("biased", model=biased, initialize_from_checkpoint_path=trained.path)
     with pytest.raises(CheckpointError, match="bias"):
         train_lm(config)
     config = make_config(
         "partial",
         model=biased,
-        initialize_from_checkpoint_path=origin.output_path,
+        initialize_from_checkpoint_path=trained.path,
         allow_partial_checkpoint=True,
         num_train_steps=1,
     )
