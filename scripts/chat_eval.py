@@ -215,7 +215,7 @@ def main() -> None:
         f"Chat evaluation {flags.source}",
         {
             "model": f"{run.name}, step {loaded.step}",
-            "ChatCORE": verdict,
+            "ChatCORE": verdict if core is not None else "not measured: none of its tasks was asked",
             "chatcore_metric": core.value if core is not None and core.is_whole else None,
             "max_problems": limit,
             "num_samples": flags.num_samples,

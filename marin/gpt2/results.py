@@ -84,7 +84,7 @@ def record_conditions(info: RunInfo) -> list[Condition]:
         Condition(
             "a clean commit", info.git_dirty is False, f"{info.git_commit}{' with changes' if info.git_dirty else ''}"
         ),
-        Condition("nothing that contradicts itself", row.counts, row.status),
+        Condition("figures that agree with one another", row.counts, "they do" if row.counts else row.status),
     ]
     return conditions
 

@@ -107,7 +107,7 @@ def check_data(source: BatchSource, begin: int, end: int) -> None:
         if of_all.epochs > 1 and not component.limited:
             _remark(
                 f"warning: training goes {of_all.epochs:.1f} times through the {component.num_rows:,} rows of"
-                f" `{component.name}`{before}: use more data, or a mixture whose `max_epochs` says how often is meant"
+                f" `{component.name}`{before}: use more data or fewer steps, or say how often is meant by `max_epochs` of a mixture"
             )
 
 
