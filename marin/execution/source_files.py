@@ -25,7 +25,7 @@ def source_file(definition: Any) -> str | None:
 
 
 def module_file(module: str) -> str | None:
-    """The file of a module, found without importing anything but the packages of a user-space module."""
+    """The file of a module, found without importing anything."""
     if module == "__main__":  # not always the same: `marin explain` runs experiments
         file = getattr(sys.modules[module], "__file__", None)
         return os.path.realpath(file) if file else None
@@ -38,14 +38,28 @@ def _find_module_file(module: str) -> str | None:
     if loaded is not None:
         file = getattr(loaded, "__file__", None)
         return os.path.realpath(file) if file else None
-    top = module.split(".")[0]
-    if top != module and not _is_user_package(top):
-        return None
+    package, _, name = module.rpartition(".")
+    if package:  # looked for by hand, as Python imports a package to find what is in it
+        found = (file_at(pathlib.Path(path, name)) for path in _places_of_package(package))
+        return next((file for file in found if file is not None), None)
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         return None
     return os.path.realpath(spec.origin) if spec and spec.has_location and spec.origin else None
+
+
+def _places_of_package(package: str) -> list[str]:
+    """The directories in which the modules of a user-space package lie; none for any other."""
+    if not _is_user_package(package.split(".")[0]):
+        return []
+    if package in sys.modules:
+        return list(getattr(sys.modules[package], "__path__", ()))
+    parent, _, name = package.rpartition(".")
+    if parent:
+        return [place for path in _places_of_package(parent) if os.path.isdir(place := os.path.join(path, name))]
+    spec = importlib.util.find_spec(package)
+    return list(spec.submodule_search_locations or ()) if spec else []
 
 
 def _is_user_package(name: str) -> bool:

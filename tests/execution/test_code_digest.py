@@ -130,6 +130,19 @@ def test_digest_of_an_import_of_a_submodule_covers_the_packages_around_it(
     assert digest_of({**files, edited: files[edited].replace("ONE = 1", "ONE = 2")}) != digest_of(files)
 
 
+def test_digest_imports_nothing_that_the_code_imports_only_when_it_runs(
+    digest_of: Callable[[Mapping[str, str]], str],
+) -> None:
+    files = {
+        "exp.py": "def run(config):\n    from heavy import f\n    from pkg.inner.sub import g\n    return f() + g()\n",
+        "heavy.py": "raise RuntimeError('there is no GPU')\ndef f():\n    return 1\n",
+        "pkg/__init__.py": "raise RuntimeError('there is no network')\n",
+        "pkg/inner/sub.py": "def g():\n    return 1\n",
+    }
+    for edited in ("heavy.py", "pkg/inner/sub.py"):
+        assert digest_of({**files, edited: files[edited].replace("return 1", "return 2")}) != digest_of(files)
+
+
 @pytest.mark.parametrize("form", ["star", "module with a star", "name from a star", "relative star"])
 def test_digest_follows_an_import_of_all_names(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, form: str
