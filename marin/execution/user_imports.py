@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 
 from marin.execution.source_files import file_at, file_of_from, is_user_file, module_file, package_of
 from marin.execution.top_level import (
-    bound_names,
     changers,
     definitions,
     names_acted_on,
@@ -128,9 +127,10 @@ def effects(file: str) -> tuple[ast.stmt, ...]:
     for statement in statements(file):
         for node in run_by(statement):
             if isinstance(node, ast.Import | ast.ImportFrom):
-                for name in {*bound_names(node)} - {ALL}:
-                    module = getattr(node, "module", None) or node.names[0].name
-                    if module.split(".")[0] not in _WITHOUT_EFFECTS:
+                for alias in node.names:
+                    name = alias.asname or alias.name.split(".")[0]
+                    module = alias.name if isinstance(node, ast.Import) else "." * node.level + (node.module or "")
+                    if name != ALL and module.split(".")[0] not in _WITHOUT_EFFECTS:
                         sources.setdefault(name, []).extend(imported(file, node, name))
 
     def acts(node: ast.AST) -> bool:

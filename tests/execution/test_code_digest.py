@@ -303,12 +303,15 @@ def test_digest_does_not_see_how_imports_are_written(digest_of: Callable[[Mappin
     [
         {"exp.py": "import os\nos.environ['A'] = '1'\n"},
         {"exp.py": "import random\nrandom.seed(1)\n"},
+        {"exp.py": "import logging, random\nrandom.seed(1)\n"},
         {"exp.py": "from random import seed\nseed(1)\n"},
         {"exp.py": "import lib\nlib.S = 1\n", "lib.py": "S = 0\n"},
         {"exp.py": "import lib\nsetattr(lib, 'S', 1)\n", "lib.py": "S = 0\n"},
         {"exp.py": "import pkg.sub\n", "pkg/__init__.py": "import random\nrandom.seed(1)\n", "pkg/sub.py": ""},
         {"exp.py": "from pkg.sub import f\n", "pkg/__init__.py": "from . import sub\nsub.S = 1\n",
          "pkg/sub.py": "S = 0\ndef f():\n    return S\n"},
+        {"exp.py": "import pkg.sub\n", "pkg/__init__.py": "", "pkg/sub.py": "from .logging import S\nS.append(1)\n",
+         "pkg/logging.py": "S = []\n"},
         {"exp.py": "from pkg import sub\n", "pkg/__init__.py": "", "pkg/sub.py": "import random\nrandom.seed(1)\n"},
         {"exp.py": f"from lib import R, register\n@register\n{DOUBLE}", "lib.py": f"R = {{}}\n{REGISTER}"},
         {"exp.py": f"from lib import R, register_as\n@register_as('a')\n{DOUBLE}",
@@ -329,8 +332,8 @@ def test_digest_does_not_see_what_starts_the_run_logs_and_prints(
     digest_of: Callable[[Mapping[str, str]], str],
 ) -> None:
     source = (
-        "import logging, os\nfrom marin.execution.executor import executor_main\n"
-        "logging.getLogger('1').setLevel(1)\nprint(os.sep, 1)\ndef run(config):\n    return os.sep\n"
+        "import os, logging\nfrom marin.execution.executor import executor_main\n"
+        "logging.basicConfig(level=1)\nlogging.getLogger('1').setLevel(1)\nprint(os.sep, 1)\ndef run(config):\n    return os.sep\n"
         "if os.environ.get('RUN_ME') == '1':\n    executor_main(steps=[], description='1')\n"
     )
     assert digest_of({"exp.py": source}) == digest_of({"exp.py": source.replace("1", "2")})
