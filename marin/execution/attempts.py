@@ -17,11 +17,10 @@ import re
 import shutil
 
 from marin.errors import StorageError
-from marin.execution.status import COMMIT_NAME, INFO_NAME, Status, read_info, read_status, write_status
+from marin.execution.status import ATTEMPTS_NAME, COMMIT_NAME, INFO_NAME, Status, read_info, read_status, write_status
 from marin.storage import files, lease
 from marin.storage.lease import Lease
 
-ATTEMPTS_NAME = ".attempts"
 _OWN_PATH = re.compile(rf"/{re.escape(ATTEMPTS_NAME)}/([^/]+)/\d+/\1(?=/|$)")
 # A larger file is one that is written once, such as a part of a checkpoint; a smaller one may be a log that grows.
 _COPIED_UP_TO = 64 << 20

@@ -27,6 +27,7 @@ LOG_NAME = ".executor_log.txt"
 DIFF_NAME = ".executor_diff.patch"
 COMMIT_NAME = ".executor_commit"
 OWN_PREFIX = ".executor_"
+ATTEMPTS_NAME = ".attempts"  # beside outputs, see `marin.execution.attempts`
 _SUCCESS = b"SUCCESS\n"
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar, cast
 
 from marin.errors import ConfigError, FingerprintError, MarinError
-from marin.execution.attempts import ATTEMPTS_NAME
+from marin.execution.status import ATTEMPTS_NAME
 from marin.resources import Resources
 from marin.storage import files
 

@@ -39,8 +39,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from marin import errors
-from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, attempts, provenance, this_output_path
-from marin.execution.status import INFO_NAME, STATUS_NAME
+from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, provenance, this_output_path
+from marin.execution.status import ATTEMPTS_NAME, INFO_NAME, STATUS_NAME
 from marin.storage import files, lease
 
 LABELS = ("a", "b", "c")
@@ -263,7 +263,7 @@ class Place:
 
     def ledger(self, label: str) -> list[bytes]:
         """The records of the step's ledger."""
-        found = (pathlib.Path(self.prefix) / "crash" / attempts.ATTEMPTS_NAME).glob(f"{label}-*/ledger/????????.json")
+        found = (pathlib.Path(self.prefix) / "crash" / ATTEMPTS_NAME).glob(f"{label}-*/ledger/????????.json")
         return [path.read_bytes() for path in found]
 
     def _output(self, label: str) -> pathlib.Path:

@@ -22,8 +22,7 @@ from typing import Any
 
 from crash_matrix import Fault, Place, main
 
-from marin.execution import attempts
-from marin.execution.status import COMMIT_NAME
+from marin.execution.status import ATTEMPTS_NAME, COMMIT_NAME
 
 _CHANGES = {"put_object", "delete_object", "delete_objects", "copy_object", "create_multipart_upload", "upload_part"}
 _CHANGES |= {"complete_multipart_upload"}
@@ -90,7 +89,7 @@ class S3Place(Place):
         return self.read(label, "data") is None
 
     def ledger(self, label: str) -> list[bytes]:
-        start = f"{self._key}/crash/{attempts.ATTEMPTS_NAME}/{label}-"
+        start = f"{self._key}/crash/{ATTEMPTS_NAME}/{label}-"
         return [_get(start + key) for key in _keys(start) if "/ledger/" in key]
 
 
