@@ -4,7 +4,7 @@ import ast
 import functools
 import os
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from marin.execution.source_files import file_at, file_of_from, is_user_file, module_file, package_of
 from marin.execution.top_level import (
@@ -117,31 +117,74 @@ def files_run_by(file: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one for one in found if one is not None and one != file and is_user_file(one)))
 
 
+# By the name of an import, the definitions of user files that it brings in.
+_Sources = Mapping[str, list[tuple[str, str]]]
+
+
 @functools.cache
 def effects(file: str) -> tuple[ast.stmt, ...]:
     """The top-level statements that change what other modules hold, as `jax.config.update(...)` and `library.SIZE = 3` do.
 
-    Calls of Marin, which start a run, and of what only prints do not count.
+    So do calls of functions of the file that do such things. Calls of Marin, which start a run, and of what only prints do not count.
     """
-    sources: dict[str, list[tuple[str, str]]] = {}
-    for statement in statements(file):
-        for node in run_by(statement):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                for alias in node.names:
-                    name = alias.asname or alias.name.split(".")[0]
-                    module = alias.name if isinstance(node, ast.Import) else "." * node.level + (node.module or "")
-                    if name != ALL and module.split(".")[0] not in _WITHOUT_EFFECTS:
-                        sources.setdefault(name, []).extend(imported(file, node, name))
+    sources = _sources(file, (node for statement in statements(file) for node in run_by(statement)))
+    acting = _acting_functions(file, sources)
 
     def acts(node: ast.AST) -> bool:
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():  # may a decorator put it into a registry?
-                roots = [root(one.func if isinstance(one, ast.Call) else one) for one in node.decorator_list]
-                return any(name in changers(origin) for one in roots for origin, name in sources.get(one, ()))
-            case ast.Expr(ast.Call(func=ast.Name("setattr"))):
-                return bool(sources.keys() & set(names_acted_on(node)))
-            case ast.Expr(ast.Call(func=called)):
-                return root(called) in sources
-        return bool(sources.keys() & set(names_acted_on(node)))
+        return _acts(node, sources) or _called(node) in acting
 
     return tuple(one for one in statements(file) if any(acts(node) for node in run_by(one)))
+
+
+def _sources(file: str, nodes: Iterable[ast.AST]) -> _Sources:
+    """What imports among the nodes bind that may be changed."""
+    sources: dict[str, list[tuple[str, str]]] = {}
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                name = alias.asname or alias.name.split(".")[0]
+                module = alias.name if isinstance(node, ast.Import) else "." * node.level + (node.module or "")
+                if name != ALL and module.split(".")[0] not in _WITHOUT_EFFECTS:
+                    sources.setdefault(name, []).extend(imported(file, node, name))
+    return sources
+
+
+def _acting_functions(file: str, sources: _Sources) -> set[str]:
+    """The functions of the file that change what other modules hold, by themselves or with others that they call."""
+    bodies = {
+        one.name: list(ast.walk(one))[1:]
+        for one in statements(file)
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    acting: set[str] = set()
+    for name, nodes in bodies.items():
+        known = {**sources, **_sources(file, nodes)}
+        if any(_acts(node, known) for node in nodes):
+            acting.add(name)
+    while more := {
+        name for name, nodes in bodies.items() if name not in acting and any(_called(node) in acting for node in nodes)
+    }:
+        acting |= more
+    return acting
+
+
+def _called(node: ast.AST) -> str | None:
+    """`a` for the statement `a(...)`."""
+    match node:
+        case ast.Expr(ast.Call(func=ast.Name(name))):
+            return name
+    return None
+
+
+def _acts(node: ast.AST, sources: _Sources) -> bool:
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():  # may a decorator put it into a registry?
+            roots = [root(one.func if isinstance(one, ast.Call) else one) for one in node.decorator_list]
+            return any(name in changers(origin) for one in roots for origin, name in sources.get(one, ()))
+        case ast.Expr(ast.Call(func=ast.Name("setattr"))):
+            return bool(sources.keys() & set(names_acted_on(node)))
+        case ast.Expr(ast.Call(func=called)):
+            return root(called) in sources
+        case ast.AugAssign(target=ast.Name(name)):  # `REGISTRY |= {...}` changes it in place
+            return name in sources
+    return bool(sources.keys() & set(names_acted_on(node)))

@@ -305,7 +305,10 @@ def test_digest_does_not_see_how_imports_are_written(digest_of: Callable[[Mappin
         {"exp.py": "import random\nrandom.seed(1)\n"},
         {"exp.py": "import logging, random\nrandom.seed(1)\n"},
         {"exp.py": "from random import seed\nseed(1)\n"},
+        {"exp.py": "import random\ndef prepare():\n    random.seed(1)\nprepare()\n"},
+        {"exp.py": "def begin():\n    prepare()\ndef prepare():\n    import random\n    random.seed(1)\nbegin()\n"},
         {"exp.py": "import lib\nlib.S = 1\n", "lib.py": "S = 0\n"},
+        {"exp.py": "import lib\n", "lib.py": "from table import S\nS |= {1}\n", "table.py": "S = set()\n"},
         {"exp.py": "import lib\nsetattr(lib, 'S', 1)\n", "lib.py": "S = 0\n"},
         {"exp.py": "import pkg.sub\n", "pkg/__init__.py": "import random\nrandom.seed(1)\n", "pkg/sub.py": ""},
         {"exp.py": "from pkg.sub import f\n", "pkg/__init__.py": "from . import sub\nsub.S = 1\n",
@@ -335,6 +338,16 @@ def test_digest_does_not_see_what_starts_the_run_logs_and_prints(
         "import os, logging\nfrom marin.execution.executor import executor_main\n"
         "logging.basicConfig(level=1)\nlogging.getLogger('1').setLevel(1)\nprint(os.sep, 1)\ndef run(config):\n    return os.sep\n"
         "if os.environ.get('RUN_ME') == '1':\n    executor_main(steps=[], description='1')\n"
+    )
+    assert digest_of({"exp.py": source}) == digest_of({"exp.py": source.replace("1", "2")})
+
+
+def test_digest_does_not_see_what_functions_do_that_only_the_main_block_calls(
+    digest_of: Callable[[Mapping[str, str]], str],
+) -> None:
+    source = (
+        "import random\ndef run(config):\n    return random\ndef main():\n    random.seed(1)\n"
+        "if __name__ == '__main__':\n    main()\n"
     )
     assert digest_of({"exp.py": source}) == digest_of({"exp.py": source.replace("1", "2")})
 
