@@ -48,12 +48,12 @@ def compile_steps(setup: RunSetup, state: TrainState) -> CompiledSteps:
         traced_flops = tracing_flops(config.model, config.vocab_size, first, config.seq_len)
     layout = (jax.tree.map(lambda leaf: leaf.sharding, state), replicated(setup.mesh))
     of_size: dict[int, Any] = {}
-    calls_out, held = calls_out_of(setup.initial_program), held_bytes(setup.initial_program)
+    calls_out, held = setup.initial_calls_out, setup.initial_held
     for size in sizes:
         with ambient(setup.mesh):
             step = make_train_step(setup.optimizer, setup.rate, _step_config(setup, compilation, size))
             program = trace_program(step, state, setup.batch_of(0, size), out_shardings=layout)
-            calls_out |= calls_out_of(program.jaxpr)
+            calls_out = calls_out | calls_out_of(program.jaxpr)
             held = max(held, held_bytes(program.jaxpr))
             of_size[size] = compile_traced(program, compilation)
     compile_time = time.perf_counter() - begin

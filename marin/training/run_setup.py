@@ -29,15 +29,18 @@ from marin.training.preflight import check_devices, check_tokenizer
 from marin.training.run_info import check_log, check_same_data, check_same_run, read_run_info
 from marin.training.starting_point import starting_point
 from marin.training.state import TrainState
+from marin.training.traced_flops import calls_out_of, held_bytes
 
 
 @dataclasses.dataclass(frozen=True)
 class RunSetup:
-    """What set-up found. The state is not in it: each step gives the memory of the one before it away.
+    """What set-up found. The state is not in it: each step gives the memory of the one before it away. Nor is the program that made the
+    first state: it may hold as much, such as weights that `build` has read.
 
     Args:
         shapes: the model's parameters.
-        initial_program: what made the state of a new run from its seed, as it was traced.
+        initial_calls_out: by what the program calls out of itself that makes the state of a new run from its seed.
+        initial_held: how much that program holds of its own, in bytes, and its largest array, in words.
         saved: the content of `run.json`, where the run was begun before.
         restored: the run's checkpoint that training goes on from, if there is one.
         first_sample: the sample of the data that step 0 begins with.
@@ -51,7 +54,8 @@ class RunSetup:
     tokenizer: Tokenizer
     source: BatchSource
     shapes: Any
-    initial_program: Any
+    initial_calls_out: set[str]
+    initial_held: tuple[int, str]
     optimizer: optax.GradientTransformation
     rate: Schedule
     exporter: HfExporter
@@ -131,7 +135,8 @@ def set_up(config: TrainLmConfig) -> tuple[RunSetup, TrainState]:
         tokenizer=tokenizer,
         source=source,
         shapes=shapes,
-        initial_program=initial.program,
+        initial_calls_out=calls_out_of(initial.program),
+        initial_held=held_bytes(initial.program),
         optimizer=optimizer,
         rate=optimizer_config.schedule(train.num_train_steps),
         exporter=exporter,

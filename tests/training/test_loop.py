@@ -1,6 +1,7 @@
 """The training loop as a user sees it: it learns, records, resumes to the bit, and stops for good reasons only."""
 
 import dataclasses
+import gc
 import itertools
 import json
 import math
@@ -8,7 +9,9 @@ import os
 import shutil
 import signal
 import time
+import weakref
 from pathlib import Path
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -251,12 +254,14 @@ class KnowsTheText(MuonConfig):
     """An optimizer that begins with what only a file could tell it, to put it into parameters later."""
 
     shows_when_traced = True
+    tables: ClassVar[list[weakref.ref]] = []
 
     def build(self, model, num_train_steps):
         inner = super().build(model, num_train_steps)
 
         def init(params):
             table = np.random.default_rng(0).integers(0, 256, 4096, np.uint8).astype(np.float32)
+            self.tables.append(weakref.ref(table))
             traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(params))
             shown = self.shows_when_traced or not traced
             return inner.init(params), jnp.asarray(table) if shown else jnp.zeros(4096)
@@ -286,6 +291,20 @@ def test_training_says_how_much_its_programs_hold_that_is_neither_data_nor_made_
         found.append((held, "warning" in " ".join((said := capsys.readouterr()).out.split() + said.err.split())))
     (plain, plain_warns), (knows, knows_warns) = found
     assert (plain < 1024, plain_warns, knows > 4096, knows_warns) == (True, False, True, True)
+
+
+def test_training_does_not_keep_what_its_first_state_was_made_of(make_config):
+    config = make_config(num_train_steps=1, optimizer_config=KnowsTheText(learning_rate=0.02, adam_lr=0.01))
+    alive = []
+
+    def measure(model, done):
+        gc.collect()
+        alive.append(sum(table() is not None for table in KnowsTheText.tables))
+        return {}
+
+    KnowsTheText.tables.clear()
+    train_lm(config, measurements=[Measurement("samples", 1, measure, at_end=True)])
+    assert KnowsTheText.tables and alive == [0]
 
 
 def test_a_first_state_is_what_its_traced_program_gives_whatever_code_does_when_it_is_not_traced(make_config):
