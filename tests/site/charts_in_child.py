@@ -23,13 +23,21 @@ def draw(scenario: str, number: int, large: str) -> dict[str, str]:
         time.sleep(60)
     if scenario == "wrong" and number == 1:
         raise ValueError("no such axis")
+    if scenario == "not installed":
+        fail_to_start()
     if scenario == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     return {"number": str(number), "large": large, "process": str(os.getpid())}
 
 
+def fail_to_start() -> None:
+    raise ImportError("No module named 'altair'")
+
+
 def main(scenario: str) -> None:
     chart_process.num_processors = lambda: 1 if scenario == "one processor" else 2
+    if scenario == "not installed":
+        chart_process.drawing.start = fail_to_start
     drawn: list[dict[str, str]] = []
     error = None
     try:
@@ -39,7 +47,7 @@ def main(scenario: str) -> None:
                 if scenario == "slow":
                     print("at work", flush=True)
             charts.close()
-    except (StorageError, ValueError) as raised:
+    except (StorageError, ValueError, ImportError) as raised:
         error = str(raised)
     assert all(one["large"] == LARGE for one in drawn)
     others = {one["process"] for one in drawn} - {str(os.getpid())}

@@ -34,6 +34,10 @@ def test_drawing_that_fails_or_whose_process_is_killed_says_so() -> None:
     assert _drawn("killed")["error"] == "the process that drew the charts was killed: try again"
 
 
+def test_drawing_that_lacks_a_package_says_which() -> None:
+    assert _drawn("not installed") == {"error": "No module named 'altair'", "numbers": [], "others": 0}
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_child_that_draws_ends_with_its_parent(number: signal.Signals) -> None:
     process = subprocess.Popen(

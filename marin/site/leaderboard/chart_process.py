@@ -4,6 +4,7 @@ Starting the two takes most of the time that a chart takes, and what a page need
 no child is possible a chart is drawn when it is asked for; the files are the same.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
@@ -71,7 +72,8 @@ def _killed() -> StorageError:
 
 
 def _serve(pipe: Any) -> None:
-    drawing.start()
+    with contextlib.suppress(Exception):  # what fails here fails again where a chart is drawn, and is told there
+        drawing.start()
     drawn: list[tuple[Drawing | None, Exception | None]] = []
     while (asked := pipe.recv()) is not None:
         draw, arguments = asked
