@@ -76,12 +76,13 @@ def _reachable(file: str, name: str) -> set[bytes]:
         waiting.append((here[0], _EFFECTS))
         defined = definitions(here[0])
         if here[1] not in defined:
+            stars: list[str] = []
             for statement in defined.get(ALL, ()):
-                for target in files_of_stars(here[0], statement):
-                    waiting.append((target, here[1]))
-                    if here[1] in definitions(target):  # the last of several stars wins
-                        imports.append((here[1], f"star {len(imports)}", target))
+                stars += files_of_stars(here[0], statement)
                 parts.update(library_imports(here[0], statement, ALL))
+            waiting.extend((target, here[1]) for target in stars)
+            defining = [target for target in stars if here[1] in definitions(target)]  # of which the last one wins
+            imports.extend((here[1], f"star {number}", target) for number, target in enumerate(defining))
         for statement in effects(here[0]) if here[1] == _EFFECTS else defined.get(here[1], ()):
             if isinstance(statement, ast.Import | ast.ImportFrom):
                 brought = list(imported(here[0], statement, here[1]))

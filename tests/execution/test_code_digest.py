@@ -92,17 +92,17 @@ def test_digest_of_an_edit_that_counts_differs(digest: Callable[..., str], old: 
 
 
 @pytest.fixture
-def digest_of(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, str]], str]:
+def digest_of(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """The digest of `run` in `exp.py`, of files given by name, after the files are imported as a user's program would."""
 
-    def measure(sources: Mapping[str, str]) -> str:
+    def measure(sources: Mapping[str, str], hash_seed: str = "random") -> str:
         directory = tmp_path / str(next(_numbers))
         for name, source in sources.items():
             file = directory / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(source)
         program = "from marin.execution.code_digest import code_digest\nimport exp\nprint(code_digest(exp.run))"
-        environment = {"PYTHONPATH": f"{directory}:{pathlib.Path.cwd()}"}
+        environment = {"PYTHONPATH": f"{directory}:{pathlib.Path.cwd()}", "PYTHONHASHSEED": hash_seed}
         done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()[-1]
@@ -369,6 +369,16 @@ def test_digest_does_not_see_in_which_order_independent_names_are_defined(
         "def run(config):\n    return double(A) + B\n",
     ]
     assert len({digest_of({"exp.py": "".join(order)}) for order in (definitions, definitions[::-1])}) == 1
+
+
+def test_digest_of_names_from_several_stars_is_the_same_in_every_process(digest_of: Callable[..., str]) -> None:
+    files = {
+        "exp.py": "import m\ndef run(config):\n    return m.A\n",
+        "m.py": "from one import *\nfrom two import *\nA, B = None, None\nA = f()\nB = g()\n",
+        "one.py": "def f():\n    return 1\n",
+        "two.py": "def g():\n    return 2\n",
+    }
+    assert len({digest_of(files, hash_seed) for hash_seed in "123456"}) == 1
 
 
 def test_digest_is_the_same_on_every_python_version(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
