@@ -96,8 +96,8 @@ def package_of(file: str, statement: ast.ImportFrom) -> pathlib.Path:
 
 
 def file_at(path: pathlib.Path) -> str | None:
-    """The file of the module that lies at `path` (without its suffix)."""
-    for candidate in (path.with_name(path.name + ".py"), path / "__init__.py"):
+    """The file of the module that lies at `path` (without its suffix); of a package and a module of one name the package, as in Python."""
+    for candidate in (path / "__init__.py", path.with_name(path.name + ".py")):
         if candidate.is_file():
             return os.path.realpath(candidate)
     return None

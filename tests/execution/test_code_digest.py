@@ -130,6 +130,21 @@ def test_digest_of_an_import_of_a_submodule_covers_the_packages_around_it(
     assert digest_of({**files, edited: files[edited].replace("ONE = 1", "ONE = 2")}) != digest_of(files)
 
 
+@pytest.mark.parametrize(
+    "source", ["from pkg.exp import run\n", "def run(config):\n    from pkg.sub import f\n    return f()\n"]
+)
+def test_digest_takes_a_package_before_a_module_of_the_same_name(digest_of: Callable[..., str], source: str) -> None:
+    files = {
+        "exp.py": source,
+        "pkg/__init__.py": "",
+        "pkg/exp.py": "def run(config):\n    from .sub import f\n    return f()\n",
+        "pkg/sub/__init__.py": "def f():\n    return 1\n",
+        "pkg/sub.py": "def f():\n    return 2\n",
+    }
+    edited = {**files, "pkg/sub/__init__.py": files["pkg/sub.py"]}
+    assert digest_of(edited) != digest_of(files) == digest_of({**files, "pkg/sub.py": ""})
+
+
 def test_digest_imports_nothing_that_the_code_imports_only_when_it_runs(
     digest_of: Callable[[Mapping[str, str]], str],
 ) -> None:
