@@ -113,19 +113,22 @@ def changers(file: str) -> dict[str, set[str]]:
     own = _own_names(file)
     functions = [one for one in statements(file) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
     changed: dict[str, set[str]] = {}
-    calls: dict[str, set[str]] = {}
+    callers: dict[str, set[str]] = {}
     for function in functions:
         nodes = list(ast.walk(function))
         changed[function.name] = {name for node in nodes for name in names_acted_on(node)} & own
         for node in nodes:
             if isinstance(node, ast.Global):
                 changed[function.name].update(node.names)
-        calls[function.name] = {
-            node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        }
-    for _ in functions:  # each time one call further
-        for name, called in calls.items():
-            changed[name].update(*(changed[other] for other in called & changed.keys()))
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                callers.setdefault(node.func.id, set()).add(function.name)
+    waiting = [name for name, names in changed.items() if names]
+    while waiting:  # each time one call further
+        called = waiting.pop()
+        for name in callers.get(called, ()):
+            if not changed[called] <= changed[name]:
+                changed[name] |= changed[called]
+                waiting.append(name)
     return {name: names for name, names in changed.items() if names}
 
 

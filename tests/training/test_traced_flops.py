@@ -158,6 +158,9 @@ def test_what_a_program_holds_counts_arrays_and_numbers_that_stand_alone():
     assert size > 1900 and largest == "int32[500]"
     one_by_one = lambda x: sum((x[0] * np.float32(number) for number in table), x[1])  # noqa: E731
     assert held(one_by_one)[0] > 1500
+    kept = jax.new_ref(jnp.asarray(table))  # a mutable array
+    size, largest = held(lambda x: x[0] + kept[...].astype(jnp.float32)[0])
+    assert size > 1900 and largest == "int32[500]"
 
 
 # ---- against XLA, on models without attention ------------------------------------------------------------------------
