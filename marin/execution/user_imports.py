@@ -7,14 +7,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping
 
 from marin.execution.source_files import file_at, file_of_from, is_user_file, module_file, package_of
-from marin.execution.top_level import (
-    changers,
-    definitions,
-    names_acted_on,
-    root,
-    run_by,
-    statements,
-)
+from marin.execution.top_level import changers, definitions, names_acted_on, root, run_by, statements
 
 ALL = "*"
 _WITHOUT_EFFECTS = frozenset({"__future__", "logging", "marin", "warnings"})

@@ -209,9 +209,8 @@ def make_train_step(
             new, figures, spoiled = update(grads, old)
         else:
             good = (state.step >= 0) & jnp.isfinite(metrics["loss"]) & jnp.isfinite(grad_norm)
-            of_none = jax.eval_shape(
-                watched, grads, params, params
-            )  # not of `update`: an optimizer takes long to trace
+            # The figures' shapes alone, not those of `update`: an optimizer takes long to trace.
+            of_none = jax.eval_shape(watched, grads, params, params)
             new, figures, spoiled = _if_good(good, update, grads, old, of_none)
             step = jnp.where(good, step, jnp.where(state.step < 0, state.step, ~state.step))
         step = jnp.where(spoiled, _SPOILED_STEP, step)

@@ -21,7 +21,7 @@ class ChartProcess:
     """Draws what it is asked for: in the child that it has as a context, else at once.
 
     Raises:
-        StorageError: by `close`, if the child was killed.
+        StorageError: by `ask` or `close`, if the child was killed.
     """
 
     def __init__(self) -> None:

@@ -10,6 +10,7 @@ from marin.site.leaderboard.drawing import CHARACTER_WIDTH, WIDE
 from marin.site.leaderboard.frame import Frame
 
 _MOST_TRIED = 40
+_DROPS = (0.5, 1.0, 1.6)  # how far below its point a label ends, in parts of how far beside it
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
@@ -76,10 +77,10 @@ def _fit(one: Named, frame: Frame, taken_N4: Any) -> Label | None:
 
     text = wording.short_name(one.name, 34 if frame.shape is WIDE else 24)
     width = CHARACTER_WIDTH * len(text)
-    farthest = max(frame.shape.label_distances) * 1.6
+    farthest = max(frame.shape.label_distances) * max(_DROPS)
     reach = (one.x - farthest - width - 5, one.y - 9, one.x + farthest + width + 5, one.y + farthest + 8)
     near_N4 = taken_N4[_overlaps(np.asarray([reach]), taken_N4)[0]]  # of thousands of points some dozens
-    for distance, drop in itertools.product(frame.shape.label_distances, (0.5, 1.0, 1.6)):
+    for distance, drop in itertools.product(frame.shape.label_distances, _DROPS):
         for align in ("right", "left"):
             sign = -1 if align == "right" else 1
             end = (one.x + sign * distance, one.y + distance * drop)
