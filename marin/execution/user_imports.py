@@ -154,9 +154,8 @@ def _acting_functions(file: str, sources: _Sources) -> set[str]:
         known = {**sources, **_sources(file, nodes)}
         if any(_acts(node, known) for node in nodes):
             acting.add(name)
-    while more := {
-        name for name, nodes in bodies.items() if name not in acting and any(_called(node) in acting for node in nodes)
-    }:
+    calls = {name: {_called(node) for node in nodes} for name, nodes in bodies.items()}
+    while more := {name for name, called in calls.items() if name not in acting and called & acting}:
         acting |= more
     return acting
 
