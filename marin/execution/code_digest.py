@@ -39,15 +39,21 @@ def code_digest(definition: Any) -> str:
     """SHA-256 in hex of the code that a user-space class or function stands for.
 
     Raises:
-        FingerprintError: there is no source file, or the definition is not found in it.
+        FingerprintError: there is no source file, the definition is not found in it, or code that it needs is nested too deeply.
     """
     file = source_file(definition)
     name = definition.__qualname__.split(".")[0]
-    if file is None or name not in definitions(file):
+    try:
+        if file is None or name not in definitions(file):
+            raise FingerprintError(
+                f"`{definition.__qualname__}` has no definition in a source file: define it in a file with `class` or `def`"
+            )
+        return _digest(file, name)
+    except RecursionError:
         raise FingerprintError(
-            f"`{definition.__qualname__}` has no definition in a source file: define it in a file with `class` or `def`"
-        )
-    return _digest(file, name)
+            f"`{definition.__qualname__}` needs an expression that is nested too deeply to be read, as a sum of a thousand "
+            "terms is: divide it into several statements"
+        ) from None
 
 
 @functools.cache

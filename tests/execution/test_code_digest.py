@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from marin.errors import FingerprintError
 from marin.execution.code_digest import code_digest
 from marin.execution.source_files import is_user_space
 
@@ -411,6 +412,16 @@ def test_digest_is_the_same_on_every_python_version(tmp_path: pathlib.Path, monk
 
 def test_digest_of_a_definition_that_an_edit_does_not_reach_is_the_same(digest: Callable[..., str]) -> None:
     assert digest("layers: int = 2", "layers: int = 3", name="double") == digest(name="double")
+
+
+def test_digest_of_an_expression_too_deep_to_be_read_is_refused_by_name(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    total = " + ".join(["1"] * 2500)
+    (tmp_path / "digest_deep.py").write_text(f"TOTAL = {total}\ndef run(config):\n    return TOTAL\n")
+    with pytest.raises(FingerprintError, match="`run` needs an expression that is nested too deeply.*several statements"):
+        code_digest(__import__("digest_deep").run)
 
 
 def test_user_space_is_what_lies_outside_marin_and_installed_packages() -> None:
