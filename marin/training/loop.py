@@ -182,7 +182,7 @@ def _loop(
 
     profiler = Profiler(config.train, directory, first_step, clock)
     agreement = distributed.Agreement()
-    last_save = time.monotonic()
+    last_save, saved_step = time.monotonic(), first_step
     with (
         StopRequest() as stop,
         saver,
@@ -217,6 +217,8 @@ def _loop(
                 time.monotonic() - last_save > config.train.checkpoint_interval,
                 distributed.is_main() and budget.reached(in_flight=recorder.steps_behind + agreement.calls_behind),
             )
+            # Of several processes a flag is known a step after it was raised: it may have asked for a save that has been made.
+            save_is_due = save_is_due and done > saved_step + agreement.calls_behind
             due = _due_after(done, setup, measurements, stopping=stopping, save_is_due=save_is_due, spent=spent)
             trace_ends = profiler.ends_after(done, last=due.ends)
             if due.measured or due.saves or due.exports or trace_ends:
@@ -230,7 +232,7 @@ def _loop(
                     recorder.evaluation(done, figures)
             if due.saves:
                 save(state, done, wait=due.ends)
-                last_save = time.monotonic()
+                last_save, saved_step = time.monotonic(), done
             if due.exports:
                 with clock.pause("hf export", step):
                     where = setup.exporter.export(state, done)

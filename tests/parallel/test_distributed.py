@@ -272,6 +272,14 @@ def test_a_signal_to_one_process_stops_both_after_the_same_step_and_they_resume(
 
 
 @pytest.mark.slow
+def test_two_processes_save_once_for_each_interval_that_has_passed(together, data, tmp_path):
+    # Shorter than any step: what is raised while a save is agreed on asks for that save, and what comes after it for another.
+    done = together(data, tmp_path / "run", 9, TEST_INTERVAL="0.000001")
+    assert [status for _, _, status in done] == [0, 0], done
+    assert [saved["step"] for saved in RunRecord.open(tmp_path / "run").of("checkpoint")] == [2, 4, 6, 8, 9]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_process_that_fails_takes_the_others_with_it(together, data, tmp_path, rank):
     done = together(data, tmp_path / "run", 400, TEST_FAILS=str(rank))

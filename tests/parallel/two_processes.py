@@ -4,7 +4,7 @@
 
 The environment says who the others are. With `--stop-after`, this process gets SIGTERM after that many batches. `TEST_LATE` is by
 how many seconds process 1 is behind at its checkpoint, as one on a busy machine is; with `TEST_FAILS` the process of that rank
-fails at its fourth batch. `TEST_EXPORT=1` exports the model every three steps.
+fails at its fourth batch. `TEST_EXPORT=1` exports the model every three steps. `TEST_INTERVAL` is the `checkpoint_interval`.
 `TEST_MODEL=template` trains the template's copy of it.
 """
 
@@ -53,6 +53,7 @@ def config(data: str, output: str, steps: int, parallelism: Parallelism | None) 
             watch=WatchConfig(watch_targets=[]),
             parallelism=parallelism,
             steps_per_hf_export=3 if os.environ.get("TEST_EXPORT") == "1" else None,
+            checkpoint_interval=float(os.environ.get("TEST_INTERVAL", "600")),
         ),
         data=os.path.join(data, "tokens"),
         tokenizer=data,
