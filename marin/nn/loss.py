@@ -70,7 +70,7 @@ def _cross_entropy(
     block = _tokens_at_once(block, head_DV)
     xs = (_columns(x_BTD, block), _columns(target_BT, block))
     loss_nBt = jax.lax.map(lambda pair: block_loss(*pair), xs)
-    return jnp.moveaxis(loss_nBt, 0, 1).reshape(target_BT.shape)
+    return _rows(loss_nBt, target_BT.shape[1])
 
 
 def weighted_cross_entropy(
@@ -172,7 +172,7 @@ def _forward_with_gradients(
 
     start = (jnp.zeros((2,), jnp.float32), jnp.zeros(head_DV.shape, jnp.float32))
     (total, grad_head_DV), grad_x_nBtD = jax.lax.scan(step, start, _blocks(x_BTD, target_BT, weight_BT, block))
-    grad_x_BTD = jnp.moveaxis(grad_x_nBtD, 0, 1).reshape(x_BTD.shape)
+    grad_x_BTD = _rows(grad_x_nBtD, x_BTD.shape[1])
     return (total[0], total[1]), (grad_x_BTD, grad_head_DV.astype(head_DV.dtype), weight_BT)
 
 
@@ -283,12 +283,22 @@ def _blocks(x_BTD: Array, target_BT: Array, weight_BT: Array, block: int) -> Blo
 
 
 def _columns(array: Array, block: int) -> Array:
-    """[B, T, ...] as [n, B, T / n, ...] with the fewest n for which a block holds at most `block` tokens.
+    """[B, T, ...] as [n, B, t, ...] with the fewest n for which a block holds at most `block` tokens, or one column.
 
-    Cutting along T leaves the batch dimension whole, so that rows stay on the device that holds them.
+    Cutting along T leaves the batch dimension whole, so that rows stay on the device that holds them. Where n does not divide
+    T the last block is filled up with zeros: the divisors of a T such as 1,021 would make a block of every column, and each
+    block reads the whole head.
     """
     batch_size, num_tokens = array.shape[:2]
-    wide = max(1, min(num_tokens, block // batch_size))
-    while num_tokens % wide:
-        wide -= 1
-    return jnp.moveaxis(array.reshape(batch_size, num_tokens // wide, wide, *array.shape[2:]), 1, 0)
+    num_blocks = -(-num_tokens // max(1, block // batch_size))
+    wide = -(-num_tokens // num_blocks)
+    if missing := num_blocks * wide - num_tokens:
+        array = jnp.pad(array, [(0, 0), (0, missing)] + [(0, 0)] * (array.ndim - 2))
+    return jnp.moveaxis(array.reshape(batch_size, num_blocks, wide, *array.shape[2:]), 1, 0)
+
+
+def _rows(array_nBt: Array, num_tokens: int) -> Array:
+    """[n, B, t, ...] as the [B, T, ...] that `_columns` made it of, without what filled up the last block."""
+    array_Bnt = jnp.moveaxis(array_nBt, 0, 1)
+    array_BT = array_Bnt.reshape(array_Bnt.shape[0], -1, *array_Bnt.shape[3:])
+    return array_BT if array_BT.shape[1] == num_tokens else array_BT[:, :num_tokens]

@@ -1,5 +1,7 @@
 """The block-wise losses against all logits at once."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,11 +30,12 @@ def _plain(x, head, target, weight, softcap, z_loss):
     return jnp.sum(weight * nats), z_loss * jnp.sum(weight * log_z**2), nats
 
 
+@pytest.mark.parametrize("tokens", [8, 7])
 @pytest.mark.parametrize("block", [1, 10, 100])
 @pytest.mark.parametrize("softcap", [None, 3.0])
 @pytest.mark.parametrize("z_loss", [0.0, 0.01])
-def test_weighted_cross_entropy_and_its_gradients_are_those_of_all_logits(block, softcap, z_loss):
-    x, head, target, weight = _inputs()
+def test_weighted_cross_entropy_and_its_gradients_are_those_of_all_logits(block, softcap, z_loss, tokens):
+    x, head, target, weight = _inputs(tokens=tokens)
 
     def ours(x, head):
         return sum(weighted_cross_entropy(x, head, target, weight, block, softcap, z_loss))
@@ -51,7 +54,7 @@ def test_weighted_cross_entropy_and_its_gradients_are_those_of_all_logits(block,
 @pytest.mark.parametrize("softcap", [None, 3.0])
 def test_weighted_cross_entropy_as_an_accelerator_computes_it_is_that_of_all_logits(softcap, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    test_weighted_cross_entropy_and_its_gradients_are_those_of_all_logits(10, softcap, 0.01)
+    test_weighted_cross_entropy_and_its_gradients_are_those_of_all_logits(10, softcap, 0.01, 7)
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
@@ -72,9 +75,10 @@ def test_normalizer_at_once_leaves_out_minus_infinity_and_keeps_nan():
     assert bool(jnp.all(jnp.isnan(sum_exp[1:])))
 
 
-@pytest.mark.parametrize("block", [1, 4, 100])
-def test_cross_entropy_of_each_token_is_that_of_all_logits(block):
-    x, head, target, weight = _inputs()
+@pytest.mark.parametrize("tokens", [8, 7])
+@pytest.mark.parametrize("block", [1, 4, 6, 100])
+def test_cross_entropy_of_each_token_is_that_of_all_logits(block, tokens):
+    x, head, target, weight = _inputs(tokens=tokens)
     *_, want = _plain(x, head, target, weight, None, 0.0)
     got = jax.jit(lambda x, head, target: cross_entropy(x, head, target, block=block))(x, head, target)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
@@ -98,6 +102,16 @@ def test_weighted_cross_entropy_scaled_scales_its_gradients():
     one = jax.grad(lambda x: weighted_cross_entropy(x, head, target, weight, 4)[0])(x)
     half = jax.grad(lambda x: 0.5 * weighted_cross_entropy(x, head, target, weight, 4)[0])(x)
     np.testing.assert_allclose(half, 0.5 * one, rtol=1e-6)
+
+
+def test_loss_of_a_prime_number_of_tokens_reads_the_head_no_more_often_than_that_of_the_next_ones():
+    def num_blocks(tokens):
+        x, head, target, weight = _inputs(rows=4, tokens=tokens)
+        each = jax.make_jaxpr(lambda x: cross_entropy(x, head, target, block=128))(x)
+        summed = jax.make_jaxpr(jax.grad(lambda x: weighted_cross_entropy(x, head, target, weight, 128)[0]))(x)
+        return [max(int(length) for length in re.findall(r"length=(\d+)", str(program))) for program in (each, summed)]
+
+    assert num_blocks(1021) == num_blocks(1024) == [32, 32]
 
 
 def test_weighted_cross_entropy_never_holds_all_logits():
