@@ -97,7 +97,10 @@ def _attend_from_own_queries(
     k_BTKC, v_BTKC = of_all(k_BtKC), of_all(v_BtKC)
     segment_ids_BT = None if segment_ids_Bt is None else of_all(segment_ids_Bt)
     key_1T = jnp.arange(k_BTKC.shape[1])[None, :]
-    block = max(size for size in range(1, min(block, num_queries) + 1) if num_queries % size == 0)
+    num_blocks = -(-num_queries // block)
+    block = -(-num_queries // num_blocks)
+    # Where blocks do not divide the queries the last begins in the one before it: divisors may be as small as 1.
+    last, done = num_queries - block, num_blocks * block - num_queries
 
     @jax.checkpoint
     def of_block(start: Array) -> Array:
@@ -111,5 +114,8 @@ def _attend_from_own_queries(
             mask = mask & (own_Bb[:, :, None] == segment_ids_BT[:, None, :])
         return attend(q_BbHC, k_BTKC, v_BTKC, mask[:, None, None], sink_H)
 
-    out_nBbHC = jax.lax.map(of_block, jnp.arange(0, num_queries, block))
+    out_nBbHC = jax.lax.map(of_block, jnp.minimum(jnp.arange(num_blocks) * block, last))
+    if done:
+        before_BtHC = jnp.moveaxis(out_nBbHC[:-1], 0, 1).reshape(q_BtHC.shape[0], last + done, *q_BtHC.shape[2:])
+        return jnp.concatenate([before_BtHC, out_nBbHC[-1][:, done:]], axis=1)
     return jnp.moveaxis(out_nBbHC, 0, 1).reshape(q_BtHC.shape)

@@ -1,5 +1,8 @@
 """Attention divided between devices agrees with the reference on one, gradients too."""
 
+import functools
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,6 +58,30 @@ def test_attention_over_a_mesh_agrees_with_the_reference_on_one_device(sizes, nu
     np.testing.assert_allclose(found_out, out, rtol=1e-5, atol=1e-6)
     for one, other in zip(expected, found, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("window", [None, 5])
+def test_attention_of_a_prime_number_of_positions_a_device_is_the_reference_in_as_few_blocks_as_of_others(window):
+    draw = np.random.default_rng(1)
+    q, k, v = (jnp.asarray(draw.normal(size=(ROWS, 22, heads, WIDTH)), jnp.float32) for heads in (HEADS, 2, 2))
+    segments = jnp.asarray(np.cumsum(draw.random((ROWS, 22)) < 0.15, axis=1), jnp.int32)
+
+    def grads(attend):
+        def loss(q, k, v):
+            out = attend(q, k, v, segments, window=window)
+            return jnp.sum(out * jnp.sin(jnp.arange(out.size, dtype=jnp.float32)).reshape(out.shape)), out
+
+        return jax.grad(loss, argnums=(0, 1, 2), has_aux=True)
+
+    expected, out = jax.jit(grads(reference_attention))(q, k, v)
+    in_blocks = grads(functools.partial(attention, block_size=4))
+    with ambient(make_mesh({"sequence": 2})):
+        found, found_out = jax.jit(in_blocks)(q, k, v)
+        program = str(jax.make_jaxpr(in_blocks)(q, k, v))
+    np.testing.assert_allclose(found_out, out, rtol=1e-5, atol=1e-6)
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
+    assert set(re.findall(r"length=(\d+)", program)) == {"3"}  # 11 positions, 4 at once
 
 
 def test_each_device_scores_its_own_queries_only():
