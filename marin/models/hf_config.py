@@ -206,11 +206,14 @@ def _rope(hf: Mapping[str, Any], where: str) -> RotaryConfig:
 
 
 def differences(config: Any, hf: Mapping[str, Any], where: str) -> list[str]:
-    """What `config` says otherwise than a checkpoint's `config.json`, of all that shapes do not show; one line each."""
+    """What `config` says otherwise than a checkpoint's `config.json`, of all that shapes do not show; one line each.
+
+    Fields that `config` lacks are not compared: a model of another kind differs in its parameters too, which are named.
+    """
     theirs = from_hf_config(hf, where)
     fields = ("rope", "layer_norm_epsilon", "activation_function", "qk_norm", "num_heads")
     return [
         f"`{field}` is {getattr(config, field)!r} here and {getattr(theirs, field)!r} in {where}"
         for field in fields
-        if getattr(config, field, None) != getattr(theirs, field)
+        if hasattr(config, field) and getattr(config, field) != getattr(theirs, field)
     ]

@@ -19,10 +19,12 @@ from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenizer
 from marin.errors import CheckpointError, ConfigError, StorageError
 from marin.models import LlamaConfig
+from marin.models.gpt import GptConfig
 from marin.models.hf_export import export_hf, export_parameters
 from marin.models.hf_files import WeightFolder
 from marin.models.hf_import import hf_folder, initialize_from_hf, load_hf_model, trained_steps
 from marin.models.hf_layout import parameters_of
+from marin.models.lm import shapes_of
 from marin.nn import RmsNormConfig, RotaryConfig
 
 VOCAB = 300
@@ -302,6 +304,13 @@ def test_initialize_of_another_model_is_refused_or_partial(exported):
     tied = dataclasses.replace(LLAMA, tie_word_embeddings=True)
     with pytest.raises(CheckpointError, match="set `tie_word_embeddings=False`"):
         initialize_from_hf(exported, _random(tied), tied)
+
+
+def test_initialize_of_a_model_whose_config_has_other_fields_is_refused_by_what_differs(exported):
+    config = GptConfig(seq_len=32, hidden_dim=32, num_layers=1, num_heads=2)
+    shapes = shapes_of(config, 300)
+    with pytest.raises(CheckpointError, match="a vocabulary of 300, the run one of 320"):
+        initialize_from_hf(exported, shapes, config)
 
 
 def test_initialize_from_a_tied_checkpoint_needs_a_tied_model(tokenizer, tmp_path):
