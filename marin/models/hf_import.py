@@ -22,6 +22,7 @@ from marin.models.hf_files import CONFIG_FILE, RECORD_FILE, WeightFolder, read_j
 from marin.models.hf_layout import is_derived, parameters_of, place_of
 from marin.models.llama import LlamaConfig, LlamaModel
 from marin.models.lm import shapes_of
+from marin.models.partial import note_of_part
 
 Model = TypeVar("Model")
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -68,7 +69,8 @@ def initialize_from_hf(folder: str | Path, model: Model, config: Any, *, partial
 
     Args:
         config: that of `model`, with LlamaConfig's fields.
-        partial: parameters that the checkpoint lacks keep their value.
+        partial: parameters that the checkpoint lacks keep their value, and those that only it has are left out; both are
+            printed.
     Raises:
         CheckpointError: naming the first parameter that is missing or has another shape, or that `model` has no use for.
     """
@@ -98,7 +100,10 @@ def trained_steps(folder: str | Path) -> int:
 def _filled(like: Any, weights: WeightFolder, *, tied: bool, partial: bool) -> Any:
     """`like` with its arrays, or shapes of arrays, replaced by those of the folder."""
     parameters = parameters_of(like)
-    _check(parameters, weights, tied=tied, partial=partial)
+    taken, left_out = _check(parameters, weights, tied=tied, partial=partial)
+    kept = [name for name in parameters if name not in taken]
+    if note := note_of_part(str(weights.folder), len(taken), kept, left_out):
+        print(f"warning: {note}", file=sys.stderr)
     leaves = []
     for name, leaf in parameters.items():
         place = place_of(name)
@@ -113,13 +118,17 @@ def _filled(like: Any, weights: WeightFolder, *, tied: bool, partial: bool) -> A
     return eqx.combine(jax.tree.unflatten(jax.tree.structure(arrays), leaves), rest)
 
 
-def _check(parameters: dict[str, Any], weights: WeightFolder, *, tied: bool, partial: bool) -> None:
-    used = set()
+def _check(
+    parameters: dict[str, Any], weights: WeightFolder, *, tied: bool, partial: bool
+) -> tuple[set[str], list[str]]:
+    """The parameters that the folder has, and its entries that are left out."""
+    taken, used, left_out = set(), set(), []
     for name, leaf in parameters.items():
         place = place_of(name)
         if place is None or place.name not in weights.shapes:
             _refuse_missing(name, place.name if place else None, weights, partial)
             continue
+        taken.add(name)
         used.add(place.name)
         stored = weights.shapes[place.name]
         ours = tuple(reversed(leaf.shape)) if place.transposed else tuple(leaf.shape)
@@ -136,8 +145,12 @@ def _check(parameters: dict[str, Any], weights: WeightFolder, *, tied: bool, par
     for entry in sorted(weights.shapes.keys() - used):
         if is_derived(entry) or (entry == _HEAD and tied and _says_tied(weights.folder)):
             continue
+        if partial:
+            left_out.append(entry)
+            continue
         hint = "set `tie_word_embeddings=False`" if entry == _HEAD else "use a config of the same architecture"
         raise CheckpointError(f"{weights.folder} holds `{entry}`, for which the run's model has no parameter: {hint}")
+    return taken, left_out
 
 
 def _refuse_missing(name: str, place: str | None, weights: WeightFolder, partial: bool) -> None:

@@ -21,6 +21,7 @@ from marin.data.tokenizer import Tokenizer
 from marin.data.tokenizer.loaded import TOKENIZER_FILE
 from marin.errors import CheckpointError
 from marin.execution.attempts import usual_path
+from marin.models.partial import note_of_part
 from marin.parallel.distributed import is_main
 from marin.tracking.run_record import RUN_FILE, read_info
 from marin.training.checkpoint import Checkpoint, flatten, restore, stored_shapes
@@ -40,16 +41,20 @@ def weights_from(origin: Checkpoint, fresh: Any, config: TrainLmConfig, tokenize
     """
     partial = config.train.allow_partial_checkpoint
     _check_origin(origin, config, tokenizer)
-    params = restore(origin, fresh, partial=partial, prefix=_MODEL)
-    ours = {_MODEL + name for name in flatten(fresh)}
+    ours = [_MODEL + name for name in flatten(fresh)]
     stored = stored_shapes(origin)
-    extra = sorted(name for name in stored if name.startswith(_MODEL) and name not in ours)
+    kept = [name for name in ours if name not in stored]
+    extra = sorted({name for name in stored if name.startswith(_MODEL)}.difference(ours))
+    note = note_of_part(usual_path(str(origin.path)), len(ours) - len(kept), kept, extra) if partial else None
+    params = restore(origin, fresh, partial=partial, prefix=_MODEL)
     if extra and not partial:
         more = f" and {len(extra) - 1:,} more" if len(extra) > 1 else ""
         raise CheckpointError(
             f"{usual_path(str(origin.path))} holds `{extra[0]}`{more}, for which the config's model has no parameter: use the config"
             " of that run, or set `allow_partial_checkpoint=True` to leave out what only it has"
         )
+    if note is not None:
+        _warn(note)
     if any(name.startswith(_AVERAGE) for name in stored):
         _warn("the run that this one begins from kept an average of its weights: the weights themselves are taken")
     return params

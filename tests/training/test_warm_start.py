@@ -4,7 +4,9 @@ import dataclasses
 import shutil
 from pathlib import Path
 
+import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from stopping import assert_equal, stop_after
 
@@ -13,10 +15,38 @@ from marin.data.documents import read_documents, write_documents
 from marin.data.loader import BatchSource
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
 from marin.errors import CheckpointError
+from marin.models.llama import LlamaModel
 from marin.nn.rotary import RotaryConfig
 from marin.optim.hyperball import MuonHConfig
 from marin.tracking import RunRecord
 from marin.training.loop import train_lm
+from tests.training.conftest import MODEL
+
+
+class _RenamedModel(eqx.Module):
+    """A Llama whose parameters have other names."""
+
+    inner: LlamaModel
+    logit_softcap: None = None
+
+    @property
+    def lm_head_DV(self):
+        return self.inner.lm_head_DV
+
+    def activations(self, tokens_BT, segment_ids_BT):
+        return self.inner.activations(tokens_BT, segment_ids_BT)
+
+
+@dataclasses.dataclass(frozen=True)
+class Renamed:
+    seq_len: int = MODEL.seq_len
+    max_seq_len: int = MODEL.seq_len
+
+    def build(self, vocab_size, *, key):
+        return _RenamedModel(MODEL.build(vocab_size, key=key))
+
+    def flops_per_token(self, vocab_size, context_length):
+        return MODEL.flops_per_token(vocab_size, context_length)
 
 
 def _samples_taken(config, monkeypatch) -> list[int]:
@@ -92,6 +122,27 @@ def test_training_from_a_checkpoint_of_a_larger_model_names_what_is_left_over(ma
     ):
         train_lm(make_config("smaller", **options))
     assert int(train_lm(make_config("partial", allow_partial_checkpoint=True, **options)).step) == 1
+
+
+@pytest.mark.parametrize("layout", ["checkpoint", "hf"])
+def test_training_from_a_part_of_a_model_says_what_it_has_of_its_own_and_what_is_left_out(
+    layout, make_config, trained, capsys
+):
+    """The origin has one layer without biases; the run that begins from it has another kind of layer, or another model."""
+    beginnings = {
+        "checkpoint": {"initialize_from_checkpoint_path": trained.path},
+        "hf": {"initialize_from_hf": f"{trained.path}/hf/step-5"},
+    }
+    options = {"num_train_steps": 1, "allow_partial_checkpoint": True, **beginnings[layout]}
+    model = dataclasses.replace(make_config().model, use_bias=True, tie_word_embeddings=True)
+    capsys.readouterr()
+    begun = train_lm(make_config("part", model=model, **options))
+    np.testing.assert_allclose(begun.model.embedding.weight_VD, trained.state.model.embedding.weight_VD, atol=0.05)
+    said = capsys.readouterr().err
+    assert "7 of 18 parameters keep their initial values (`" in said and "bias_O`" in said
+    assert "1 of the checkpoint are left out (`" in said and "lm_head.weight" in said
+    with pytest.raises(CheckpointError, match="no parameter of the config's model"):
+        train_lm(make_config("another", model=Renamed(), **options))
 
 
 @pytest.mark.parametrize(
