@@ -31,6 +31,7 @@ class TrainingProgress:
     ) -> None:
         self._num_steps = num_steps
         self._done = first_step
+        self._skipped = 0
         self._tokens_left = tokens_left
         self._flops = flops_per_token
         self._peak = peak_flops
@@ -62,8 +63,14 @@ class TrainingProgress:
         for message in self._last_words:
             self._console.print(message, soft_wrap=True)
 
-    def update(self, step: int, loss: float, step_time: float, tokens: int, data_wait: float) -> None:
-        """After step `step` (0-based) took `step_time` seconds for `tokens` tokens, `data_wait` of them for its batch."""
+    def update(
+        self, step: int, loss: float, step_time: float, tokens: int, data_wait: float, *, skipped: int = 0
+    ) -> None:
+        """After step `step` (0-based) took `step_time` seconds for `tokens` tokens, `data_wait` of them for its batch.
+
+        Args:
+            skipped: updates of the run so far that were left out.
+        """
         self._seen += 1
         share = max(1.0 / self._seen, 0.05)
         self._step_time += share * (step_time - self._step_time)
@@ -74,7 +81,7 @@ class TrainingProgress:
             self._finite += 1
             usual = loss if self._finite == 1 else self._loss
             self._loss = usual + max(1.0 / self._finite, 0.05) * (loss - usual)
-        self._done = step + 1
+        self._done, self._skipped = step + 1, skipped
         if self._seen >= _SETTLED and self._waits > _MUCH_WAITING and not self._warned:
             self._warned = True
             self.note(
@@ -111,5 +118,6 @@ class TrainingProgress:
         return (
             f"step {self._done:>{width}}/{self._num_steps}  loss {self._loss:.3f}  "
             f"{rate:,.0f} tokens/s  MFU {self.mfu(rate):.1%} (model FLOPs)  left {duration(left)}"
+            + (f"  {self._skipped:,} updates left out" if self._skipped else "")
             + (f"  waits for data {self._waits:.0%}" if self._waits > _SOME_WAITING else "")
         )

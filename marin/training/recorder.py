@@ -45,6 +45,8 @@ class StepRecorder:
         self._schedule = config.train.batch_schedule
         self._writer, self._clock, self._progress, self._mirrors = writer, clock, progress, mirrors
         self._spikes = SpikeWatch()
+        self._skipped: int | None = None  # updates left out so far; unknown before this process's first step
+        self._skips = False  # whether the step before was left out
         self._pending: tuple[int, dict[str, jax.Array], float] | None = None
 
     def push(self, step: int, metrics: dict[str, jax.Array], data_wait: float) -> None:
@@ -76,7 +78,8 @@ class StepRecorder:
         self._writer.append("step", step=step, tokens=tokens, **timing, **values)
         self._mirrors.log("train", step, values)
         self._mirrors.log("throughput", step, {"tokens_per_second": tokens / step_time, **timing})
-        self._progress.update(step, loss, step_time, tokens, data_wait)
+        skipped = int(metrics.get("skipped_steps", 0))
+        self._progress.update(step, loss, step_time, tokens, data_wait, skipped=skipped)
         finite = math.isfinite(loss + grad_norm)
         if spoiled or not (finite or train.skip_bad_steps):
             rows = self._rows_of(step)
@@ -86,6 +89,7 @@ class StepRecorder:
             raise non_finite(self._config, self._writer.directory / METRICS_FILE, step, rows, loss, grad_norm)
         if finite:
             self._note_spike(step, loss)
+        self._note_skip(step, loss, grad_norm, skipped)
 
     def evaluation(self, done: int, figures: dict[str, float]) -> None:
         """Writes what an evaluation after `done` steps measured."""
@@ -102,3 +106,13 @@ class StepRecorder:
         self._progress.note(
             f"the loss jumps at step {step}: {loss:.3f}, usual is {spike['usual']:.3f}; its batch: {describe_rows(rows)}"
         )
+
+    def _note_skip(self, step: int, loss: float, grad_norm: float, skipped: int) -> None:
+        """Says the first of the steps in a row that are left out; how many there are stands in the line of progress."""
+        skips = self._skipped is not None and skipped > self._skipped
+        if skips and not self._skips:
+            self._progress.note(
+                f"the update of step {step} is left out (`skip_bad_steps`): the loss is {loss:.4g} and the gradient norm {grad_norm:.4g};"
+                f" its batch: {describe_rows(self._rows_of(step))}"
+            )
+        self._skipped, self._skips = skipped, skips
