@@ -169,7 +169,8 @@ def find(path: str, step: int | None = None) -> Checkpoint:
     Raises:
         CheckpointError: if there is none, or the one that is named is damaged.
     """
-    root = Path(path)
+    # Absolute: what stands beside a checkpoint, its run's record, is looked for in the folders above it.
+    root = Path(path).expanduser().absolute()
     match = _STEP.fullmatch(root.name)
     if match:
         verify(Checkpoint(root, int(match.group(1))))

@@ -81,6 +81,16 @@ def test_training_from_a_checkpoint_takes_its_weights_and_may_go_on_in_its_data(
     assert int(trained.state.step) == 5
 
 
+@pytest.mark.parametrize("path", ["step-00000005", "~/step-00000005"])
+def test_training_from_a_checkpoint_by_a_relative_path_knows_its_run(path, make_config, trained, monkeypatch):
+    checkpoints = Path(trained.path) / "checkpoints"
+    monkeypatch.chdir(checkpoints)
+    monkeypatch.setenv("HOME", str(checkpoints))
+    options = {"initialize_from_checkpoint_path": path, "reset_data_loader_on_init": False, "train_batch_size": 4}
+    config = make_config("relative", num_train_steps=1, **options)
+    assert _samples_taken(config, monkeypatch) == list(range(5 * 8, 5 * 8 + 4))
+
+
 def test_run_that_goes_on_in_the_data_takes_no_row_that_the_runs_before_it_took(make_config, monkeypatch):
     first = make_config("first", num_train_steps=4)
     train_lm(first)
