@@ -17,7 +17,7 @@ from marin.optim.mars import MarsConfig
 from marin.optim.normuon import NorMuonConfig
 from marin.optim.orthogonalize import POLAR_EXPRESS
 from marin.optim.scion import ScionConfig
-from marin.optim.soap import SoapConfig
+from marin.optim.soap import SoapConfig, scale_by_soap
 from marin.optim.sophia import SophiaConfig
 
 STEPS = 7
@@ -397,6 +397,29 @@ def test_soap_follows_its_paper_with_both_sides_one_or_none_rotated(longest: int
         **PLAIN, beta1=beta1, beta2=beta2, epsilon=epsilon, precondition_frequency=every, max_precondition_dim=longest
     )
     _check(_ours(config, _gradients()), _written_out(rule))
+
+
+@pytest.mark.parametrize(
+    ("shape", "longest", "repeats"), [((32, 33), 33, True), ((32, 48), 48, False), ((32, 48), 32, True)]
+)
+def test_soap_repeats_with_other_rounding_where_no_product_has_a_null_space_of_several_dimensions(
+    shape, longest, repeats
+):
+    soap = scale_by_soap(SoapConfig(max_precondition_dim=longest))
+    update = jax.jit(soap.update)
+    draw = np.random.default_rng(0)
+    gradients = [draw.normal(size=shape) for _ in range(3)]
+    rounding = [1 + 1e-7 * draw.normal(size=shape) for _ in range(3)]
+
+    def last_direction(gradients):
+        state = soap.init({"up": {"weight_IO": jnp.zeros(shape, jnp.float32)}})
+        for gradient in gradients:
+            directions, state = update({"up": {"weight_IO": jnp.asarray(gradient, jnp.float32)}}, state)
+        return directions["up"]["weight_IO"]
+
+    rounded = [gradient * other for gradient, other in zip(gradients, rounding, strict=True)]
+    gap = float(jnp.max(jnp.abs(last_direction(gradients) - last_direction(rounded))))
+    assert gap < 0.01 if repeats else gap > 0.1
 
 
 def test_clipping_divides_by_the_norm_of_all_parameters_together():
