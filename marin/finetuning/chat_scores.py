@@ -103,6 +103,7 @@ def chat_scores(
     context: int,
     report: Callable[[str], Progress] | None = None,
     records: RecordFolder | None = None,
+    shorter: str = "`--max-new-tokens {}`",
 ) -> list[TaskScore]:
     """The score of each task. Questions and answers beyond the model's context are asked as others are, with a note.
 
@@ -111,6 +112,7 @@ def chat_scores(
         report: makes for a task's name what is told how far it is; see `marin.evaluation.chat.scoring`.
         records: where each reply is kept as soon as its task is done, and where a task is found that was done before with the
             same model, questions and options.
+        shorter: what a note on answers beyond the context says asks for shorter ones; see `note_long_answers`.
     """
     model = on_one_device(model)
     asked = [task.first(options.max_choices if task.grade is None else options.max_replies) for task in tasks]
@@ -143,7 +145,7 @@ def chat_scores(
         else:
             # As long as the longest of all tasks asks for, so that replies do not depend on which of them are left to ask.
             length = longest + options.max_new_tokens
-            note_long_answers(longest, options.max_new_tokens, context)
+            note_long_answers(longest, options.max_new_tokens, context, shorter)
             engine = engine or Engine(model, tokenizer, max_length=length, max_rows=rows, precision=precision)
             score = score_replies(task, engine, tokenizer, sampling, num_samples=options.num_samples, progress=progress)
         if records is not None:

@@ -271,7 +271,7 @@ class Sampler:
         """
         self.config, self.tokenizer, self._tasks = config, tokenizer, tasks
         longest = max(len(prompt_of(question, tokenizer)) for task in tasks for question in task.questions)
-        note_long_answers(longest, config.max_new_tokens, context)
+        note_long_answers(longest, config.max_new_tokens, context, "`--max-new-tokens {}`")
         self._engine = Engine(
             model,
             tokenizer,

@@ -39,6 +39,10 @@ from marin.training.state import evaluation_model
 FIGURES_FILE = "sft.json"
 _MOMENTUM = (0.85, 0.95, 300)
 _EVAL_ROWS = 16
+# How long answers may be while finetuning goes on is no flag of it.
+_SHORTER_ANSWERS = (
+    "`--chatcore-every -1` leaves the questions to `scripts.chat_eval -i sft`, whose `--max-new-tokens {}`"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +131,13 @@ def train_sft(config: SftConfig) -> None:
     def ask(model: Any) -> list[TaskScore]:
         tasks = [open_task(name, Path(config.task_data)) for name in available_tasks(Path(config.task_data))]
         return chat_scores(
-            model, tokenizer, tasks, config.chat_eval, precision=precision(), context=train.model.max_seq_len
+            model,
+            tokenizer,
+            tasks,
+            config.chat_eval,
+            precision=precision(),
+            context=train.model.max_seq_len,
+            shorter=_SHORTER_ANSWERS,
         )
 
     # Several processes take each step of a computation together, which generating does not.

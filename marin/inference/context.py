@@ -21,10 +21,14 @@ def note_beyond_context(what: str, num_tokens: int, context: int, advice: str = 
         )
 
 
-def note_long_answers(longest_prompt: int, max_new_tokens: int, context: int) -> None:
-    """The same of questions and their answers."""
+def note_long_answers(longest_prompt: int, max_new_tokens: int, context: int, shorter: str) -> None:
+    """The same of questions and their answers.
+
+    Args:
+        shorter: what asks for answers of so many tokens at most, with `{}` for the number.
+    """
     room = context - longest_prompt
-    advice = f"with answers of at most {room:,} tokens none goes beyond" if room > 0 else ""
+    advice = f"{shorter.format(room)} keeps all within" if room > 0 else ""
     note_beyond_context("a question with its answer may have", longest_prompt + max_new_tokens, context, advice)
 
 
