@@ -38,6 +38,8 @@ ORDER = (
     "chat-rl",
     "chat-evaluation-rl",
 )
+# Finetuning's `val_bpb` is of other text than the base model's, so the two have rows of their own.
+_BITS_OF_ANSWERS = "val_bpb of answers in held-out conversations"
 _COLUMNS = {
     "base-model-evaluation": "BASE",
     "chat-evaluation-base": "BASE, chat",
@@ -203,6 +205,8 @@ def final_metrics(report: Report) -> dict[str, dict[str, Any]]:
     """The figures that stages state of their models, by metric, with a column a model: CORE and the accuracy on chat tasks."""
     found: dict[str, dict[str, Any]] = {}
     for section in report.sections:
+        if section.slug == "chat-sft" and isinstance(section.figures.get("val_bpb"), float):
+            found.setdefault(_BITS_OF_ANSWERS, {})["SFT"] = section.figures["val_bpb"]
         column = _COLUMNS.get(section.slug)
         if column is None:
             continue

@@ -71,6 +71,15 @@ def test_core_of_some_items_or_of_another_model_is_not_shown_as_the_trained_mode
     assert "<dt>CORE</dt>" not in page and "Validation, bits per byte" in page
 
 
+def test_loss_of_finetuning_stands_beside_that_of_the_base_model_and_says_of_what_text_it_is(places):
+    report_section(places, "Base model evaluation", {"model": "d4_000009", "val_bpb": 1.2})
+    report_section(places, "Chat SFT", {"val_bpb": 0.4, "tasks": {"ARC-Easy": {"accuracy": 0.9}}})
+    metrics = final_metrics(collect(places))
+    assert metrics["val_bpb"] == {"BASE": 1.2}
+    assert metrics["val_bpb of answers in held-out conversations"] == {"SFT": 0.4}
+    assert metrics["ARC-Easy"] == {"SFT": 0.3}  # of the whole evaluation, not of a few questions on the way
+
+
 def test_questions_to_the_base_model_stand_before_finetuning(places):
     report_section(places, "Chat evaluation base", {"tasks": {"Spelling": {"accuracy": 0.25}}})
     report = collect(places)
