@@ -56,8 +56,12 @@ def write_samples(model: Any, tokenizer: Tokenizer, context_length: int, precisi
 
 
 def samples_markdown(path: Path) -> str:
-    """The samples of a file as Markdown, in blocks that nothing in them can end."""
+    """The samples of a file as Markdown, in blocks that nothing in them can end. A line of text stands before each, as blocks
+    that only an empty line parts are one block to Markdown."""
     content = files.read_json(str(path))
     lines = [f"{prompt}{text}" for prompt, text in content["prompted"]]
-    blocks = ["\n".join(" ".join(line.split()) for line in lines), *content["free"]]
-    return "\n\n".join("\n".join(f"    {line}" for line in block.splitlines()) for block in blocks)
+    blocks = {"Beginnings, and how the model goes on greedily:": "\n".join(" ".join(line.split()) for line in lines)}
+    blocks |= {f"Free sample {number}:": text for number, text in enumerate(content["free"], start=1)}
+    return "\n\n".join(
+        "\n".join([title, "", *(f"    {line}" for line in block.splitlines())]) for title, block in blocks.items()
+    )

@@ -12,6 +12,7 @@ from marin.gpt2 import report as report_module
 from marin.gpt2.places import Places
 from marin.gpt2.report import collect, comparisons, final_metrics, markdown, verdict
 from marin.gpt2.results import Condition, CoreFigures, record_conditions
+from marin.gpt2.samples import samples_markdown
 from marin.gpt2.sections import note_time, read_section, report_section
 from marin.site.gpt2_report import write_page
 from marin.speedrun.arithmetic.core_counts import core_of
@@ -78,6 +79,15 @@ def test_loss_of_finetuning_stands_beside_that_of_the_base_model_and_says_of_wha
     assert metrics["val_bpb"] == {"BASE": 1.2}
     assert metrics["val_bpb of answers in held-out conversations"] == {"SFT": 0.4}
     assert metrics["ARC-Easy"] == {"SFT": 0.3}  # of the whole evaluation, not of a few questions on the way
+
+
+def test_samples_are_blocks_of_their_own(tmp_path):
+    markdown_it = pytest.importorskip("markdown_it", reason="the Python package markdown-it-py is not installed")
+    path = tmp_path / "samples.json"
+    path.write_text(json.dumps({"prompted": [["One is", " one"]], "free": ["first\n\nends", "## second"]}))
+    tokens = markdown_it.MarkdownIt("commonmark").parse(samples_markdown(path))
+    found = [token.content.rstrip("\n") for token in tokens if token.type == "code_block"]
+    assert found == ["One is one", "first\n\nends", "## second"]
 
 
 def test_questions_to_the_base_model_stand_before_finetuning(places):
