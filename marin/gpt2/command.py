@@ -34,7 +34,7 @@ def parse_flags(kind: type[Flags], description: str | None, arguments: Sequence[
     """
     import tyro
 
-    from marin.gpt2.wrong_flags import in_flags, refuse
+    from marin.gpt2.wrong_flags import in_flags, refuse, refuse_flags_without_values
 
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["--"]:
@@ -56,6 +56,7 @@ def parse_flags(kind: type[Flags], description: str | None, arguments: Sequence[
         # Tyro would make each paragraph one line, however wide, and put two blank lines before what is indented.
         print(shown.getvalue().replace(_DESCRIPTION, described(description or "")), end="")
     print(complaint.getvalue(), end="", file=sys.stderr)
+    refuse_flags_without_values(kind, given)
     return flags
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, Union
 
 import tyro
 
+from marin.errors import ConfigError
 from marin.flags import Parser
 
 
@@ -33,6 +34,20 @@ def refuse(kind: type, given: Sequence[str]) -> None:
         _add(parser, field.name, hints[field.name], is_required=not has_default)
     known = {flag for action in parser._actions for flag in action.option_strings}
     parser.parse_args([_with_dashes(word, known) for word in given])
+
+
+def refuse_flags_without_values(kind: type, given: Sequence[str]) -> None:
+    """Refuses a flag of several values that stands there with none, which tyro takes for no values at all: a script's empty variable
+    must not mean the default.
+
+    Raises:
+        ConfigError: naming it.
+    """
+    hints = typing.get_type_hints(kind)
+    several = {_flag_of(name) for name, hint in hints.items() if typing.get_origin(hint) is tuple}
+    for word, after in zip(given, [*given[1:], "--"], strict=True):
+        if word.replace("_", "-") in several and after.startswith("--"):
+            raise ConfigError(f"argument {word}: expected at least one argument; --help lists the flags")
 
 
 def in_flags(kind: type, message: str) -> str:

@@ -283,6 +283,8 @@ def test_flags_that_are_wrong_are_refused_by_name(places):
         ("chat_eval", ["-m", "many"], r"--max-new-tokens/-m: 'many' is not taken: use a whole number"),
         ("chat_eval", ["-d", "f16"], r"--dtype/-d: 'f16' is not taken: use float32 or bfloat16"),
         ("chat_sft", ["--dataset", "a", "b", "--mad", "3"], r"there is no flag `--mad`, but there is `--made`"),
+        ("chat_sft", ["--dataset"], r"--dataset: expected at least one argument"),
+        ("chat_sft", ["--dataset", "--made=3"], r"--dataset: expected at least one argument"),
         ("report", [], r"required: action"),
         ("series", ["depths"], r"required: --tags"),
         ("report", ["generat"], r"action: 'generat' is not taken: use reset or generate"),
