@@ -1,11 +1,12 @@
 """How commands read their flags."""
 
 import argparse
+import contextlib
 import difflib
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from marin.errors import ConfigError
@@ -64,6 +65,21 @@ class Parser(argparse.ArgumentParser):
         """Whether what follows a word is not read here but passed on: after a verb that does so, and anywhere in such a one."""
         parser = self._verbs().get(word, self)
         return any(action.nargs == argparse.REMAINDER for action in parser._actions)
+
+
+@contextlib.contextmanager
+def named_as_flags(flags: Mapping[str, str]) -> Iterator[None]:
+    """What a config refuses in this block is said of the flags that its fields were made from, which is what a person has typed.
+
+    Args:
+        flags: by the field's name the flag: `--device-batch-size` for `per_device_parallelism`.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        names = "|".join(map(re.escape, flags))
+        said = re.sub(rf"(?:config field )?`({names})`", lambda found: f"`{flags[found[1]]}`", str(error))
+        raise ConfigError(said) from None
 
 
 class HelpFormatter(argparse.HelpFormatter):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from marin.data.mixture import Mixture
 from marin.errors import ConfigError
 from marin.execution.step import InputName, this_output_path
+from marin.flags import named_as_flags
 from marin.gpt2.command import (
     check_numbers,
     flags_table,
@@ -180,21 +181,22 @@ def make_config(flags: Flags, places: Places, made: "Recipe") -> "BaseTrainConfi
     resources = resources_of(flags.device_type)
     rows = made.total_batch_size // flags.max_seq_len
     save_every = flags.save_every if flags.save_every and flags.save_every > 0 else made.num_iterations
-    train = SimpleTrainConfig(
-        resources,
-        train_batch_size=rows,
-        num_train_steps=made.num_iterations,
-        learning_rate=made.optimizer.learning_rate,
-        optimizer_config=made.optimizer,
-        data_seed=flags.seed,
-        seed=flags.seed,
-        steps_per_export=save_every,
-        steps_per_hf_export=-1,
-        precision=precision_of(resources, flags.fp8),
-        per_device_parallelism=flags.device_batch_size,
-        checkpoint_interval=flags.checkpoint_interval,
-        watch=WatchConfig(watch_targets=[]),
-    )
+    with named_as_flags({"per_device_parallelism": "--device-batch-size"}):
+        train = SimpleTrainConfig(
+            resources,
+            train_batch_size=rows,
+            num_train_steps=made.num_iterations,
+            learning_rate=made.optimizer.learning_rate,
+            optimizer_config=made.optimizer,
+            data_seed=flags.seed,
+            seed=flags.seed,
+            steps_per_export=save_every,
+            steps_per_hf_export=-1,
+            precision=precision_of(resources, flags.fp8),
+            per_device_parallelism=flags.device_batch_size,
+            checkpoint_interval=flags.checkpoint_interval,
+            watch=WatchConfig(watch_targets=[]),
+        )
     step = tokenize_dataset_step(dataset, places)
     return BaseTrainConfig(
         train=TrainLmConfig(

@@ -23,6 +23,7 @@ from marin.finetuning.answer_loss import answer_bits_per_byte
 from marin.finetuning.chat_scores import ChatEvalOptions, available_tasks, chat_scores, open_task
 from marin.finetuning.conversations import VALIDATION
 from marin.finetuning.origin import FinetuneRates, Origin, finetuning_optimizer, with_context
+from marin.flags import named_as_flags
 from marin.inference.options import MAX_SEED
 from marin.nn.precision import Precision
 from marin.optim.config import check_range
@@ -187,9 +188,8 @@ def training_config(config: SftConfig, origin: Origin) -> TrainLmConfig:
     per_device = origin.per_device if config.device_batch_size in (None, -1) else config.device_batch_size
     if config.load_optimizer and not origin.is_gpt_muon:
         print("note: the base run has another optimizer than finetuning: its moments are not taken over")
-    return TrainLmConfig(
-        model=model,
-        train=SimpleTrainConfig(
+    with named_as_flags({"per_device_parallelism": "--device-batch-size"}):
+        train = SimpleTrainConfig(
             config.resources,
             train_batch_size=rows,
             num_train_steps=steps,
@@ -205,7 +205,10 @@ def training_config(config: SftConfig, origin: Origin) -> TrainLmConfig:
             steps_per_hf_export=-1,
             checkpoint_interval=config.checkpoint_interval,
             watch=WatchConfig(watch_targets=[]),
-        ),
+        )
+    return TrainLmConfig(
+        model=model,
+        train=train,
         data=data,
         tokenizer=origin.tokenizer,
         vocab_size=origin.vocab_size,

@@ -290,6 +290,8 @@ def test_rates_and_batch_are_inherited_or_given(base, made, tmp_path):
     assert config.train.learning_rate == pytest.approx(2 * 0.008)
     # As in pretraining, that of smear and backout goes by no batch.
     assert config.train.optimizer_config.mixing_lr == pytest.approx(plain.mixing_lr)
+    with pytest.raises(ConfigError, match="^`--device-batch-size` is 3: a batch of 8 has no equal parts of 3 "):
+        training_config(config_for(base, made, tmp_path, device_batch_size=3), origin)
     plain_rows = training_config(config_for(base, made, tmp_path), origin).train.train_batch_size
     of_half = dataclasses.replace(origin, seq_len=origin.model.max_seq_len // 2)  # trained on rows of half the context
     halved = training_config(config_for(base, made, tmp_path), of_half).train

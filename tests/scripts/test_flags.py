@@ -264,7 +264,7 @@ def test_flags_that_are_wrong_are_refused_by_name(places):
             _config(places, f"--{flag}={value}")
     with pytest.raises(ConfigError, match="steps are counted in 32 bits"):
         _config(places, "--target-flops=1e60")
-    with pytest.raises(ConfigError, match="per_device_parallelism.*no equal parts"):
+    with pytest.raises(ConfigError, match="^`--device-batch-size` is 7: a batch of .* has no equal parts"):
         _config(places, "--device-batch-size=7")
 
 
