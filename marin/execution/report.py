@@ -17,6 +17,7 @@ _WOULD = {
 }
 _WIDTH_WITHOUT_TERMINAL = 240
 _REASON_SHOWN = 160
+_FAILURE_SHOWN = 60  # of what a line above the table says in full, and the error below it
 _ROWS_SHOWN = 60  # in a larger graph the steps that were skipped are only counted
 
 
@@ -73,7 +74,8 @@ def print_summary(outcomes: Sequence[Outcome]) -> None:
     for outcome in shown:
         seconds = f"{outcome.seconds:.1f}" if outcome.seconds else ""
         reason = outcome.reason.partition("\n")[0]
-        reason = reason if len(reason) <= _REASON_SHOWN else f"{reason[:_REASON_SHOWN]}..."
+        room = _FAILURE_SHOWN if outcome.kind == "failed" else _REASON_SHOWN
+        reason = reason if len(reason) <= room else f"{reason[:room]}..."
         table.add_row(*map(_plain_text, (outcome.node.name, outcome.kind, reason, seconds, outcome.node.output_path)))
     console = Console(highlight=False)
     if not console.is_terminal:
