@@ -1,12 +1,12 @@
 """The tokenizer of the pipeline: trained on the beginning of the text, and compared with GPT-2's and GPT-4's."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from marin.data.conversation import SPECIAL_TOKENS
 from marin.data.documents import Document, text_bytes
 from marin.data.tokenizer import SPLIT_PATTERN, Tokenizer
-from marin.data.tokenizer.report import OTHERS, find_counter
+from marin.data.tokenizer.report import OTHERS, find_counter, find_file
 from marin.data.tokenizer.training import check_settings, write_tokenizer
 from marin.errors import ConfigError
 from marin.execution.step import ExecutorStep, placement, this_output_path
@@ -66,14 +66,16 @@ def _texts(config: TrainGptTokenizerConfig) -> Iterator[Document]:
 @dataclasses.dataclass(frozen=True)
 class CompareTokenizersConfig:
     """Args:
-    others: a folder with files of GPT-2's and GPT-4's tokenizers (see `marin.data.tokenizer.report`); None for neither.
+    other_digests: of the files of GPT-2's and GPT-4's tokenizers that there are, by the tokenizer's name.
+    others: a folder with them (see `marin.data.tokenizer.report`); None for neither.
     """
 
     train: DataFile
     validation: DataFile
     text_key: str
     tokenizer_digest: str
-    others: str | None
+    other_digests: Mapping[str, str]
+    others: str | None = placement(default=None)
     tokenizer: str = placement(default="")
     output_path: str = this_output_path()
 
@@ -84,9 +86,17 @@ def compare_tokenizers_step(dataset: Dataset, places: Places, others: str | None
     Raises:
         DataError: there is no tokenizer.
     """
-    digest = open_tokenizer(places).digest
-    fields = dataset.train[0], dataset.validation, dataset.text_key, digest, others, str(places.tokenizer)
-    return ExecutorStep("gpt2/tok_eval", compare_tokenizers, CompareTokenizersConfig(*fields))
+    found = {name: find_file(others, name) for name in OTHERS} if others else {}
+    config = CompareTokenizersConfig(
+        dataset.train[0],
+        dataset.validation,
+        dataset.text_key,
+        open_tokenizer(places).digest,
+        {name: files.sha256_file(path) for name, path in found.items() if path is not None},
+        others,
+        str(places.tokenizer),
+    )
+    return ExecutorStep("gpt2/tok_eval", compare_tokenizers, config)
 
 
 def compare_tokenizers(config: CompareTokenizersConfig) -> None:

@@ -43,6 +43,19 @@ def test_tokenizer_has_the_chats_tokens_and_is_compared(base, capsys):
     assert "Not compared" in shown and "cl100k_base" in shown
 
 
+def test_tokenizer_whose_file_came_later_is_compared_too(base, tmp_path, capsys):
+    others = f"--others={tmp_path}"
+    run_script(tok_eval, others, *where(base))
+    shutil.copy(base / "tokenizer" / "tokenizer.json", tmp_path / "gpt2.json")
+    capsys.readouterr()
+    run_script(tok_eval, others, *where(base))
+    shown = capsys.readouterr().out
+    assert "gpt2 " in shown and "no file of it: cl100k_base." in shown
+    away = shutil.move(tmp_path, f"{tmp_path}-away")
+    run_script(tok_eval, f"--others={away}", *where(base))  # the same files elsewhere
+    assert "nothing to do" in capsys.readouterr().out
+
+
 def test_base_model_is_trained_measured_and_reported_and_a_failure_at_the_end_costs_only_the_measuring(
     base, tmp_path, monkeypatch, capsys
 ):

@@ -121,14 +121,19 @@ def _counter(tokenizer: Tokenizer) -> CountTokens:
     return lambda texts: sum(map(len, tokenizer.encode_arrays(texts)))
 
 
+def find_file(folder: str, name: str) -> str | None:
+    """The file of `gpt2` or `cl100k_base` in the folder; None if there is none."""
+    names = f"{name}.json", f"{name}/{TOKENIZER_FILE}", OTHERS[name][0]
+    return next((path for path in (files.join(folder, each) for each in names) if files.exists(path)), None)
+
+
 def find_counter(folder: str, name: str) -> CountTokens | None:
     """What counts the tokens of `gpt2` or `cl100k_base`, from its file in the folder; None if there is none."""
-    for path in (files.join(folder, f"{name}.json"), files.join(folder, name, TOKENIZER_FILE)):
-        if files.exists(path):
-            return _counter(Tokenizer.load(path))
     ranks_file, pattern = OTHERS[name]
-    path = files.join(folder, ranks_file)
-    return _ranks_counter(path, pattern) if files.exists(path) else None
+    path = find_file(folder, name)
+    if path is None:
+        return None
+    return _ranks_counter(path, pattern) if path.endswith(ranks_file) else _counter(Tokenizer.load(path))
 
 
 def _ranks_counter(path: str, pattern: str) -> CountTokens:
