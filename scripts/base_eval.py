@@ -102,6 +102,8 @@ def main() -> None:
     else:
         model = BaseModel.of_run(places, places.find_run("base", flags.model_tag), flags.step)
     bundle = _bundle(flags, places) if "core" in parts else None
+    if bundle is None:
+        parts = [part for part in parts if part != "core"]
     figures = {"model": model.folder.name, "weights": model.identity[:16], **_measured_before(places, model, parts)}
     if "bpb" in parts:
         dataset = open_dataset(places, flags.dataset, flags.text_key)

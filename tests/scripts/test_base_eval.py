@@ -116,6 +116,9 @@ def test_run_is_evaluated_written_down_and_not_measured_twice(base, made_bundle,
         run_script(base_eval, *arguments, f"--eval={part}")
         assert _section(base)["figures"] == section["figures"]
         assert _section(base)["text"] == section["text"] != ""
+    run_script(base_eval, *where(base), "--split-tokens=300", "--device-batch-size=4")  # without CORE's data: a note
+    assert "CORE is not measured" in capsys.readouterr().out
+    assert _section(base)["figures"] == section["figures"]
     of_others = section | {"figures": section["figures"] | {"weights": "others"}}
     (base / "report" / "base-model-evaluation.json").write_text(json.dumps(of_others))
     run_script(base_eval, *arguments, "--eval=bpb")
