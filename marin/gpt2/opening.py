@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from marin.errors import ConfigError
 from marin.gpt2.places import Places, Source
 
 if TYPE_CHECKING:
@@ -42,9 +43,12 @@ def open_model(flags: ModelFlags) -> "tuple[RunModel, Precision]":
     """The model that the flags name, and the number format to compute in.
 
     Raises:
+        ConfigError: a path and a tag are given.
         DataError: there is no such run.
         CheckpointError: it has no such checkpoint.
     """
+    if flags.checkpoint is not None and flags.model_tag is not None:
+        raise ConfigError("`--checkpoint` names the model: leave out `--model-tag`")
     from marin.gpt2.devices import resources_of
     from marin.training.preflight import check_devices
     from marin.training.run_model import load_any_model, load_run_model

@@ -24,6 +24,7 @@ from small_commands import run_script
 from marin.data.conversation import SPECIAL_TOKENS, render, render_for_completion
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenizer
+from marin.errors import ConfigError
 from marin.evaluation.chat import source_of
 from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.opening import ModelFlags
@@ -204,6 +205,13 @@ def test_commands_that_open_a_model_share_the_flags_that_name_it(script, capsys)
     with pytest.raises(SystemExit):
         parse_flags(script.Flags, None, ["--help"])
     assert "the deepest by default" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("script", [chat_cli, infer_bench])
+def test_a_model_is_named_by_a_path_or_by_a_tag_but_not_by_both(script, base):
+    run = base / "chatsft_checkpoints" / "d2"
+    with pytest.raises(ConfigError, match="`--checkpoint` names the model: leave out `--model-tag`"):
+        run_script(script, "--checkpoint", str(run), "-g", "d99", "--device-type=cpu")
 
 
 def test_infer_bench_ends_with_a_line_of_json(base, plain_environment, repository):
