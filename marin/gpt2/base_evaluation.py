@@ -35,6 +35,9 @@ from marin.training.checkpoint_manifest import seal_of
 from marin.training.run_model import RunModel, load_hf_model, load_run_model
 
 BITS_FILE, SAMPLES_FILE = "bits_per_byte.json", "samples.json"
+# Bits per byte of weights from elsewhere are measured on sequences of at most so many tokens, as those of our own models are.
+# Published models state contexts of up to 131,072: a batch of 32 has 4 million tokens, and most of its time is attention's.
+_HF_CONTEXT = 2048
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,20 +162,22 @@ def bits_step(
         is_hf=model.is_hf,
         batch_size=rows,
     )
-    # Other weights or text under the same names have a folder of their own.
-    made_from = json.dumps([model.identity, dataset.text_key, file.name, file.num_bytes, file.digest])
-    which = hashlib.sha256(made_from.encode()).hexdigest()[:8]
+    # Other weights or text under the same names have a folder of their own, and so has another context.
+    made_from = [model.identity, dataset.text_key, file.name, file.num_bytes, file.digest]
+    made_from += [_HF_CONTEXT] if model.is_hf else []
+    which = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:8]
     folder = model.folder / f"bits-{split}-{dataset.name}-{num_tokens}-{which}"
     return stage(f"base_eval_{split}", measure_bits, config, places, folder)
 
 
 def measure_bits(config: BitsConfig) -> None:
     loaded = _loaded(config.weights, config.path, config.step, config.is_hf)
+    context = loaded.config.max_seq_len
     measured = bits_per_byte(
         loaded.model,
         config.documents.read(),
         loaded.tokenizer,
-        loaded.config.max_seq_len,
+        min(context, _HF_CONTEXT) if config.is_hf else context,
         precision=loaded.precision,
         batch_size=config.batch_size * jax.local_device_count(),
     )

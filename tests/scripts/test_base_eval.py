@@ -201,6 +201,16 @@ def test_gpt2_in_hugging_faces_layout_is_measured_in_all_parts(base, made_bundle
     assert {label: task["num_items"] for label, task in found["tasks"].items()} == {"copa": 6, "winograd": 6}
 
 
+def test_bits_per_byte_of_a_hugging_face_model_are_measured_in_a_context_that_fits(base, tmp_path):
+    """A published model may state 131,072 tokens, of which even this small one takes no batch in a minute."""
+    config = LlamaConfig(seq_len=131_072, hidden_dim=16, intermediate_dim=16, num_layers=1, num_heads=2, num_kv_heads=2)
+    folder = tmp_path / "long-llama"
+    export_hf(config.build(300, key=jax.random.key(0)), config, str(base / "tokenizer"), folder)
+    arguments = [*where(base), f"--hf-path={folder}", "--split-tokens=300", "--device-batch-size=2"]
+    run_script(base_eval, *arguments, "--eval=bpb")
+    assert 1 < _section(base)["figures"]["val_bpb"] < 9
+
+
 def test_bits_per_byte_of_other_weights_or_text_under_the_same_names_are_measured_anew(tmp_path):
     places = Places(str(tmp_path))
     model = BaseModel(tmp_path, 3, False, "base_model_000003", tmp_path / "base_eval" / "d2_000003", "weights")
