@@ -1,9 +1,11 @@
 """Responses of web archives as servers really send them: one that cannot be read costs itself and nothing behind it."""
 
 import gzip
+import time
 
 import pytest
 
+from marin.data.pages import html_text
 from marin.data.sources import ImportConfig, import_documents, imported_documents
 from marin.errors import DataError
 from marin.storage import files
@@ -66,3 +68,20 @@ def test_import_of_a_response_reads_its_page_however_its_type_is_written(tmp_pat
     body, extra = (gzip.compress(PAGE), "Content-Encoding: gzip\r\n") if encoding else (PAGE, "")
     path.write_bytes(response("u", body, content_type, extra))
     assert [document.text for document in imported_documents(ImportConfig([str(path)], "web"))] == [TEXT]
+
+
+@pytest.mark.parametrize("tag", ["div", "ul><li", "OL><LI"])
+def test_page_of_tags_that_are_never_closed_gives_all_of_its_text_in_a_time_that_grows_with_its_size(tag):
+    words = [f"word{number}" for number in range(20_000)]
+    page = "".join(f"<{tag}>{word}\n" for word in words).encode()
+    started = time.process_time()
+    text = html_text(page)
+    assert text.split() == words
+    assert time.process_time() - started < 3  # 0.1 s; where each element looks at all above it, 10 to 20 s
+    assert len(text) < 2 * len(page)
+
+
+@pytest.mark.parametrize("depth", [1, 400])
+def test_page_within_what_browsers_nest_gives_its_main_content_only(depth):
+    page = f"<body><nav>Home</nav>{'<div>' * depth}<p>{SENTENCE * 40}</p>{'</div>' * depth}<footer>Imprint</footer>"
+    assert html_text(page.encode()) == TEXT
