@@ -212,6 +212,8 @@ main() {
       ;;
     *) die "\`$1\` is not taken: settings are variables such as SUBMISSION_NAME=my_idea, which \`--help\` lists" ;;
   esac
+  # Containers and services may set no HOME, or an empty one; uv, git and logins need it. Unset, ~ is what the system knows.
+  [[ -n "${HOME:-}" ]] || { unset HOME && export HOME=~; }
   have git || die "git is needed: install it, then run this again"
   step "Clone"
   enter_clone

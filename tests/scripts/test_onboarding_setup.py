@@ -3,6 +3,7 @@
 import os
 import pathlib
 import pty
+import pwd
 import select
 import shutil
 import stat
@@ -87,6 +88,17 @@ def test_setup_piped_clones_installs_and_starts_the_speedrun(
     log = pathlib.Path(environment["HOME"], "uv.log").read_text().splitlines()
     assert log == ["venv --python 3.11", "sync --all-packages --inexact"]
     assert not (tmp_path / "work" / "marin" / ".env").exists()
+
+
+@pytest.mark.parametrize("home", [{}, {"HOME": ""}], ids=["unset", "empty"])
+def test_setup_without_a_home_takes_the_one_that_the_system_knows(
+    home: dict[str, str], tmp_path: pathlib.Path, environment: dict[str, str]
+) -> None:
+    _program(tmp_path / "bin", "uv", FAKE_UV.replace('echo "$@" >> "$HOME/uv.log"', 'echo "uv has HOME $HOME"'))
+    del environment["HOME"]
+    done = _run(environment | home, tmp_path / "work")
+    assert done.returncode == 0, done.stderr
+    assert f"uv has HOME {pwd.getpwuid(os.getuid()).pw_dir}\n" in done.stdout
 
 
 @pytest.mark.parametrize(("given", "status"), [("--help", 0), ("my_idea", 2)])
