@@ -14,6 +14,7 @@ at most 4 of a group: so where thousands of documents share a band and are no du
 can be missed; the other bands find it with the probability that `MinHashSettings.recall` says.
 """
 
+import itertools
 from collections import OrderedDict
 from dataclasses import asdict, dataclass
 from typing import ClassVar
@@ -119,7 +120,8 @@ class _Groups:
         for position in positions:
             num_comparisons = 0
             root = self._components.root(position)
-            for other in [other for other in members if other != root]:
+            others = itertools.islice((other for other in members if other != root), _MAX_COMPARISONS)
+            for other in list(others):  # a list, as joining changes `members`; no longer than can be compared
                 candidates = members[other][:_MAX_OF_GROUP]
                 num_comparisons += len(candidates)
                 if num_comparisons > _MAX_COMPARISONS:

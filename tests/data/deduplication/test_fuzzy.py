@@ -1,11 +1,12 @@
 import random
+import time
 
 import numpy as np
 import pytest
 
 from marin.data.deduplication import buckets
 from marin.data.deduplication.components import Components
-from marin.data.deduplication.fuzzy import FuzzyConfig, dedup_fuzzy_documents
+from marin.data.deduplication.fuzzy import FuzzyConfig, _Groups, dedup_fuzzy_documents
 from marin.data.deduplication.minhash import MinHashSettings, jaccard
 from marin.data.documents import Document, read_documents
 from marin.data.shards import write_shards
@@ -194,3 +195,23 @@ def test_components_are_those_of_a_plain_search(tmp_path):
         low, high = sorted((group[one], group[other]))
         group = [low if number == high else number for number in group]
     assert components.roots(np.arange(300)).tolist() == group
+
+
+class _AllUnlike(_Groups):
+    """Groups of documents of which no two are similar, however many share a band."""
+
+    def __init__(self, directory, num_documents):
+        self._components = Components(directory / "components.npy", num_documents)
+
+    def _are_similar(self, one, other):
+        return False
+
+
+def test_fuzzy_of_many_documents_that_share_a_band_takes_time_as_their_number_grows(tmp_path):
+    size = 30_000  # what one template of a web site gives; 1.5 s, and 16 s where each looks at all before it
+    hashes = np.zeros(size, np.uint64)
+    groups = _AllUnlike(tmp_path, size)
+    started = time.process_time()
+    groups.connect(buckets.Bucket(hashes, hashes, np.arange(size)))
+    assert time.process_time() - started < 6
+    assert groups._components.roots(np.arange(size)).tolist() == list(range(size))
