@@ -12,8 +12,11 @@ def is_whole(value: object, least: int = 1) -> TypeGuard[int]:
 
 
 def is_finite(value: object) -> TypeGuard[int | float]:
-    """Whether it is a number, neither infinite nor NaN."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is a number, neither infinite nor NaN, and no whole number that is too large for a float."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def check_whole(what: str, value: object, least: int = 1, *, or_none: bool = False) -> None:

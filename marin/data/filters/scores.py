@@ -25,6 +25,7 @@ from marin.data.scratch import Scratch
 from marin.data.shards import DocumentSet, Shard, Transform, transform_shards
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
+from marin.number_checks import is_finite
 from marin.storage import files
 
 _BLOCK = 1 << 20
@@ -203,7 +204,7 @@ def _score(path: str, row: Row | BadRow, document_id: str, field: str) -> float:
     value: Any = row.fields
     for name in field.split("."):
         value = value.get(name) if isinstance(value, dict) else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+    if not is_finite(value):
         raise DataError(
             f"{where}: `{field}` is {value!r}, expected a number (fields: {', '.join(row.fields)}): score the document "
             f"again, or name another field"

@@ -88,6 +88,7 @@ def test_filter_by_score_of_a_single_file(tmp_path):
         (['{"id": "d0", "score": 1}', '{"id": "d1", "score": "1"}'], r":2: `score` is '1', expected a number"),
         (['{"id": "d0", "score": 1}', '{"id": "d1", "scores": 1}'], r":2: `score` is None.*fields: id, scores"),
         (['{"id": "d0", "score": 1}', '{"id": "d1", "score": NaN}'], r":2"),
+        (['{"id": "d0", "score": 1}', '{"id": "d1", "score": 1%s}' % ("0" * 400)], r":2"),
         (['{"id": "d0", "score": 1}', '{"id": "d1", "score": true}'], r":2: `score` is True"),
         (['{"id": "d0", "score": 1}', "{oops"], r":2"),
     ],
