@@ -420,7 +420,9 @@ def test_digest_of_an_expression_too_deep_to_be_read_is_refused_by_name(
     monkeypatch.syspath_prepend(str(tmp_path))
     total = " + ".join(["1"] * 2500)
     (tmp_path / "digest_deep.py").write_text(f"TOTAL = {total}\ndef run(config):\n    return TOTAL\n")
-    with pytest.raises(FingerprintError, match="`run` needs an expression that is nested too deeply.*several statements"):
+    with pytest.raises(
+        FingerprintError, match="`run` needs an expression that is nested too deeply.*several statements"
+    ):
         code_digest(__import__("digest_deep").run)
 
 
