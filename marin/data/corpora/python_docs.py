@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from marin.data.documents import Document, is_unicode, write_documents
 from marin.errors import CorpusError
 from marin.execution.step import ExecutorStep, this_output_path
+from marin.garbage import without_collecting
 from marin.storage import files
 
 CORPUS_NAME = "python_docs"
@@ -132,6 +133,7 @@ def build_python_docs(config: PythonDocsConfig) -> None:
     )
 
 
+@without_collecting()
 def extract_python_docs() -> PythonDocs:
     """The corpus of the installed packages; each package's sources are checked against their pinned digest."""
     seen: set[str] = set()

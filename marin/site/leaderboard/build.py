@@ -15,6 +15,7 @@ from typing import Any
 
 import jinja2
 
+from marin.garbage import without_collecting
 from marin.parts import WorkInParts
 from marin.site import pages, wording
 from marin.site.leaderboard import api, downloads, pareto, scaling_view, timeline, track_page
@@ -25,7 +26,7 @@ from marin.site.leaderboard.output import SiteWriter, digest, digest_of
 from marin.site.leaderboard.summary import EntrySummary
 from marin.site.leaderboard.track_view import TrackView, views_of
 from marin.speedrun.board.kept_fits import KeptFits
-from marin.speedrun.board.leaderboard import Board, collect, without_collecting
+from marin.speedrun.board.leaderboard import Board, collect
 from marin.speedrun.statistics.scaling import Fitter, ScalingFit
 from marin.speedrun.verdict import DOES_NOT_PROVE, LADDER
 

@@ -5,12 +5,11 @@ row whose figures contradict each other is listed with the reasons, and takes no
 Every order is fixed by the content, never by the file system.
 """
 
-import contextlib
 import dataclasses
-import gc
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
+from marin.garbage import without_collecting
 from marin.speedrun.board.arrivals import Arrivals
 from marin.speedrun.board.copies import Arrival, hold_copied_results, merge_copies, note_repeats, unknown_arrival
 from marin.speedrun.board.entries import Entry, Evidence, changed, entries_of, evidence_at_depths
@@ -42,18 +41,6 @@ class Board:
     def track(self, key: str) -> TrackBoard:
         """The board of one track."""
         return next(board for board in self.tracks if board.track.key == key)
-
-
-@contextlib.contextmanager
-def without_collecting() -> Iterator[None]:
-    """The garbage collector waits: rows are many and hold no cycles, and looking for some takes a third of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @without_collecting()
