@@ -10,6 +10,7 @@ from typing import Any
 
 from marin.errors import CheckpointError, ConfigError
 from marin.models.encoder import EncoderModelConfig
+from marin.models.hf_values import HfValues
 from marin.nn import ACTIVATIONS, NtkRotaryConfig, RotaryConfig
 
 _BERT_TYPES = ("bert", "roberta", "xlm-roberta", "camembert")
@@ -95,16 +96,17 @@ def from_hf_encoder_config(hf: Mapping[str, Any], where: str) -> EncoderModelCon
     Raises:
         CheckpointError: it is of another architecture, or asks for what this encoder does not do.
     """
+    values = HfValues(hf, where)
     kind = hf.get("model_type")
-    if kind not in (*_BERT_TYPES, GTE):
+    if not isinstance(kind, str) or kind not in (*_BERT_TYPES, GTE):
         raise CheckpointError(
             f"{where} is of a `{kind}` model: encoders of {', '.join((*_BERT_TYPES, GTE + ' (GTE)'))} can be read"
         )
     is_gte = kind == GTE
-    activation = hf.get("hidden_act", "gelu")
+    activation = values.text("hidden_act", "gelu")
     activation = _ACTIVATIONS.get(activation, activation)
     if activation not in ACTIVATIONS:
-        raise CheckpointError(f"{where} says `hidden_act` {activation!r}: expected one of {', '.join(ACTIVATIONS)}")
+        values.refuse("hidden_act", f"expected one of {', '.join(ACTIVATIONS)}")
     expected: dict[str, tuple[Any, ...]] = {"is_decoder": (None, False), "add_cross_attention": (None, False)}
     if is_gte:
         expected |= {
@@ -114,28 +116,28 @@ def from_hf_encoder_config(hf: Mapping[str, Any], where: str) -> EncoderModelCon
         }
     else:
         expected |= {"position_embedding_type": (None, "absolute"), "embedding_size": (None, hf.get("hidden_size"))}
-    for field, values in expected.items():
-        if hf.get(field) not in values:
-            raise CheckpointError(f"{where} says `{field}` {hf[field]!r}: this encoder does {values[-1]!r} only")
+    for field, allowed in expected.items():
+        if hf.get(field) not in allowed:
+            values.refuse(field, f"this encoder does {allowed[-1]!r} only")
     rotates = is_gte and hf.get("position_embedding_type", "rope") == "rope"
-    first = 0 if kind in ("bert", GTE) else int(hf.get("pad_token_id", 1)) + 1
+    first = 0 if kind in ("bert", GTE) else values.whole("pad_token_id", 1, least=0) + 1
     try:
         return EncoderModelConfig(
-            max_seq_len=int(hf["max_position_embeddings"]) - first,
-            hidden_dim=int(hf["hidden_size"]),
-            intermediate_dim=int(hf["intermediate_size"]),
-            num_layers=int(hf["num_hidden_layers"]),
-            num_heads=int(hf["num_attention_heads"]),
+            max_seq_len=values.whole("max_position_embeddings") - first,
+            hidden_dim=values.whole("hidden_size"),
+            intermediate_dim=values.whole("intermediate_size"),
+            num_layers=values.whole("num_hidden_layers"),
+            num_heads=values.whole("num_attention_heads"),
             activation=activation,
-            layer_norm_epsilon=float(hf.get("layer_norm_eps", 1e-12)),
-            rope=_rope_of(hf, where) if rotates else None,
+            layer_norm_epsilon=values.number("layer_norm_eps", 1e-12),
+            rope=_rope_of(values) if rotates else None,
             gated=is_gte,
-            num_token_types=int(hf.get("type_vocab_size", 0 if is_gte else 2)),
+            num_token_types=values.whole("type_vocab_size", 0 if is_gte else 2, least=0),
             first_position=first,
-            initializer_range=float(hf.get("initializer_range", 0.02)),
+            initializer_range=values.number("initializer_range", 0.02),
         )
-    except KeyError as error:
-        raise CheckpointError(f"{where} lacks {error}: it is no whole config of an encoder") from None
+    except ConfigError as error:
+        raise CheckpointError(f"{where} describes an encoder that cannot be built: {error}") from None
 
 
 def to_hf_encoder_config(config: EncoderModelConfig, vocab_size: int, pad_id: int) -> dict[str, Any]:
@@ -177,13 +179,14 @@ def to_hf_encoder_config(config: EncoderModelConfig, vocab_size: int, pad_id: in
     return {"architectures": ["NewModel"], "model_type": GTE, **positions, **fixed, **described}
 
 
-def _rope_of(hf: Mapping[str, Any], where: str) -> RotaryConfig:
-    theta, scaling = float(hf.get("rope_theta", 10000)), hf.get("rope_scaling")
-    if scaling is None:
+def _rope_of(values: HfValues) -> RotaryConfig:
+    theta, scaling = values.number("rope_theta", 10000), values.part("rope_scaling")
+    if not scaling.values:
         return RotaryConfig(theta)
-    if scaling.get("type", scaling.get("rope_type")) != "ntk" or scaling.get("mixed_b") is not None:
-        raise CheckpointError(f"{where} says `rope_scaling` {scaling!r}: expected none, or type 'ntk' with a factor")
-    return NtkRotaryConfig(theta, float(scaling["factor"]))
+    kind = scaling.values.get("type", scaling.values.get("rope_type"))
+    if kind != "ntk" or scaling.values.get("mixed_b") is not None:
+        values.refuse("rope_scaling", "expected none, or type 'ntk' with a factor")
+    return NtkRotaryConfig(theta, scaling.number("factor"))
 
 
 def _rope_scaling(rope: RotaryConfig) -> dict[str, Any] | None:

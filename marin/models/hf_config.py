@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from marin.errors import CheckpointError, ConfigError
+from marin.models.hf_values import HfValues
 from marin.models.llama import LlamaConfig
 from marin.nn import Llama3RotaryConfig, RmsNormConfig, RotaryConfig
 
 CANNOT = "such a model cannot be exported; `steps_per_hf_export=-1` trains it without"
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 _ACTIVATIONS = {"swish": "silu", "gelu_pytorch_tanh": "gelu_new"}  # the other names are ours too
+_BIASES = "this engine has biases everywhere or nowhere"
 # Switches of ours that the layout has no word for.
 _MUST_BE_OFF = ("input_embedding_norm", "use_attention_sink")
 _CONFIG_FIELDS = (
@@ -139,70 +141,68 @@ def from_hf_config(hf: Mapping[str, Any], where: str) -> LlamaConfig:
     Raises:
         CheckpointError: naming the key that is missing, or whose value this engine cannot compute.
     """
+    values = HfValues(hf, where)
     model_type = hf.get("model_type")
-    if model_type not in ARCHITECTURES:
+    if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
         raise CheckpointError(f"{where} says `model_type` {model_type!r}: this engine reads {', '.join(ARCHITECTURES)}")
 
-    def need(key: str) -> Any:
-        if hf.get(key) is None:
-            raise CheckpointError(f"{where} has no `{key}`: it is no whole config of a {model_type} model")
-        return hf[key]
-
-    def refuse(key: str, why: str) -> None:
-        raise CheckpointError(f"{where} says `{key}` {hf[key]!r}: {why}")
-
-    if hf.get("use_sliding_window") or any(kind != "full_attention" for kind in hf.get("layer_types") or []):
-        refuse(
-            "use_sliding_window" if hf.get("use_sliding_window") else "layer_types",
-            "attention must be full in all layers",
-        )
-    use_bias = bool(hf.get("attention_bias", False))
-    if model_type == "llama" and bool(hf.get("mlp_bias", False)) != use_bias:
-        refuse("mlp_bias" if "mlp_bias" in hf else "attention_bias", "this engine has biases everywhere or nowhere")
+    kinds = hf.get("layer_types") or []
+    if values.flag("use_sliding_window"):
+        values.refuse("use_sliding_window", "attention must be full in all layers")
+    if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
+        values.refuse("layer_types", "attention must be full in all layers")
+    use_bias = values.flag("attention_bias")
+    if model_type == "llama" and values.flag("mlp_bias") != use_bias:
+        values.refuse("mlp_bias" if "mlp_bias" in hf else "attention_bias", _BIASES)
     if model_type == "qwen3" and use_bias:
-        refuse("attention_bias", "this engine has biases everywhere or nowhere")
-    epsilon = float(hf.get("rms_norm_eps", 1e-6))
-    activation = hf.get("hidden_act", "silu")
+        values.refuse("attention_bias", _BIASES)
+    epsilon = values.number("rms_norm_eps", 1e-6)
+    activation = values.text("hidden_act", "silu")
+    # transformers' Qwen3 has defaults of its own for these two, its Llama derives them.
+    is_derived = {key: model_type == "llama" and hf.get(key) is None for key in ("num_key_value_heads", "head_dim")}
+    num_heads = values.whole("num_attention_heads")
     try:
         return LlamaConfig(
-            seq_len=need("max_position_embeddings"),
-            hidden_dim=need("hidden_size"),
-            intermediate_dim=need("intermediate_size"),
-            num_layers=need("num_hidden_layers"),
-            num_heads=need("num_attention_heads"),
-            # transformers' Qwen3 has defaults of its own for these two, its Llama derives them.
-            num_kv_heads=need("num_key_value_heads")
-            if model_type == "qwen3"
-            else hf.get("num_key_value_heads") or need("num_attention_heads"),
-            head_dim=need("head_dim") if model_type == "qwen3" else hf.get("head_dim"),
+            seq_len=values.whole("max_position_embeddings"),
+            hidden_dim=values.whole("hidden_size"),
+            intermediate_dim=values.whole("intermediate_size"),
+            num_layers=values.whole("num_hidden_layers"),
+            num_heads=num_heads,
+            num_kv_heads=num_heads if is_derived["num_key_value_heads"] else values.whole("num_key_value_heads"),
+            head_dim=None if is_derived["head_dim"] else values.whole("head_dim"),
             activation_function=_ACTIVATIONS.get(activation, activation),
             use_bias=use_bias,
             layer_norm_epsilon=epsilon,
-            tie_word_embeddings=bool(hf.get("tie_word_embeddings", False)),
-            rope=_rope(hf, where),
+            tie_word_embeddings=values.flag("tie_word_embeddings"),
+            rope=_rope(values),
             qk_norm=RmsNormConfig(epsilon) if model_type == "qwen3" else None,
-            initializer_range=float(hf.get("initializer_range", 0.02)),
+            initializer_range=values.number("initializer_range", 0.02),
         )
     except ConfigError as error:
         raise CheckpointError(f"{where} describes a model that this engine cannot build: {error}") from None
 
 
-def _rope(hf: Mapping[str, Any], where: str) -> RotaryConfig:
+def _rope(values: HfValues) -> RotaryConfig:
     # transformers 5 has all in `rope_parameters`, 4 has `rope_theta` beside `rope_scaling`.
-    scaling = dict(hf.get("rope_parameters") or hf.get("rope_scaling") or {})
-    theta = scaling.get("rope_theta", hf.get("rope_theta", 10000.0))
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    try:
-        if kind == "default":
-            return RotaryConfig(theta=theta)
-        if kind == "linear":
-            return RotaryConfig(theta=theta, factor=scaling["factor"])
-        if kind == "llama3":
-            names = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-            return Llama3RotaryConfig(theta=theta, **{name: scaling[name] for name in names})
-    except KeyError as missing:
-        raise CheckpointError(f"{where} has rope scaling {kind!r} without {missing}: it is not whole") from None
-    raise CheckpointError(f"{where} has rope scaling {kind!r}: this engine has default, linear and llama3")
+    older, newer = values.part("rope_scaling"), values.part("rope_parameters")
+    scaling = newer if newer.values else older
+    theta = (scaling if "rope_theta" in scaling.values else values).number("rope_theta", 10000.0)
+    kind = scaling.values.get("rope_type", scaling.values.get("type"))
+    if kind == "default" or (kind is None and "factor" not in scaling.values):
+        return RotaryConfig(theta=theta)
+    if kind == "linear":
+        return RotaryConfig(theta=theta, factor=scaling.number("factor"))
+    if kind == "llama3":
+        return Llama3RotaryConfig(
+            theta=theta,
+            factor=scaling.number("factor"),
+            low_freq_factor=scaling.number("low_freq_factor"),
+            high_freq_factor=scaling.number("high_freq_factor"),
+            original_max_position_embeddings=scaling.whole("original_max_position_embeddings"),
+        )
+    raise CheckpointError(
+        f"{values.where} says `rope_type` of `{scaling.inside}` {kind!r}: this engine has default, linear and llama3"
+    )
 
 
 def differences(config: Any, hf: Mapping[str, Any], where: str) -> list[str]:

@@ -185,6 +185,25 @@ def test_config_of_another_model_is_refused_by_name(change: dict, named: str) ->
         from_hf_encoder_config(described, "config.json")
 
 
+ROTATING = {"model_type": "new", "position_embedding_type": "rope"}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"hidden_size": None}, "`hidden_size` None"),
+        ({"layer_norm_eps": None}, "`layer_norm_eps` None"),
+        ({"model_type": "roberta", "pad_token_id": "1"}, "`pad_token_id` '1'"),
+        ({**ROTATING, "rope_scaling": [2.0]}, r"`rope_scaling` \[2.0\]"),
+        ({**ROTATING, "rope_scaling": {"type": "ntk", "factor": "2"}}, "`factor` of `rope_scaling` '2'"),
+        ({"num_attention_heads": 7}, "cannot be built"),
+    ],
+)
+def test_config_with_a_value_that_its_key_cannot_have_is_refused_by_file_and_key(change: dict, named: str) -> None:
+    with pytest.raises(CheckpointError, match=f"models/x/config.json .*{named}"):
+        from_hf_encoder_config({**to_hf_encoder_config(BERT, VOCAB, 0), **change}, "models/x/config.json")
+
+
 def test_folder_with_heads_old_names_and_whole_numbers_is_read(tmp_path: Path) -> None:
     model = built(BERT)
     save_encoder(tmp_path / "model", model, {}, pad_id=0)

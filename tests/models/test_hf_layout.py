@@ -137,22 +137,48 @@ def test_config_that_the_layout_cannot_say_is_refused_by_field(changes, said):
     ("base", "changes", "said"),
     [
         (LLAMA_32_1B_CONFIG, {"model_type": "gpt2"}, "`model_type` 'gpt2': this engine reads llama, qwen3"),
-        (LLAMA_32_1B_CONFIG, {"hidden_size": None}, "no `hidden_size`"),
+        (LLAMA_32_1B_CONFIG, {"hidden_size": None}, "`hidden_size` None"),
         (LLAMA_32_1B_CONFIG, {"attention_bias": True}, "`mlp_bias` False"),
-        (LLAMA_32_1B_CONFIG, {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope scaling 'yarn'"),
-        (LLAMA_32_1B_CONFIG, {"rope_scaling": {"rope_type": "llama3", "factor": 4.0}}, "without 'low_freq_factor'"),
+        (
+            LLAMA_32_1B_CONFIG,
+            {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
+            "`rope_type` of `rope_scaling` 'yarn'",
+        ),
+        (LLAMA_32_1B_CONFIG, {"rope_scaling": {"factor": 4.0}}, "`rope_type` of `rope_scaling` None"),
+        (
+            LLAMA_32_1B_CONFIG,
+            {"rope_scaling": {"type": "llama3", "factor": 4.0}},
+            "no `low_freq_factor` of `rope_scaling`",
+        ),
+        (LLAMA_32_1B_CONFIG, {"rope_scaling": {"type": "linear", "factor": "4"}}, "`factor` of `rope_scaling` '4'"),
+        (LLAMA_32_1B_CONFIG, {"rope_scaling": [8.0]}, "`rope_scaling` [8.0]"),
+        (LLAMA_32_1B_CONFIG, {"rope_parameters": {"rope_theta": None}}, "`rope_theta` of `rope_parameters` None"),
+        (LLAMA_32_1B_CONFIG, {"rope_theta": None}, "`rope_theta` None"),
+        (LLAMA_32_1B_CONFIG, {"rms_norm_eps": None}, "`rms_norm_eps` None"),
+        (LLAMA_32_1B_CONFIG, {"rms_norm_eps": -1e-5}, "`rms_norm_eps` -1e-05"),
+        (LLAMA_32_1B_CONFIG, {"initializer_range": "wide"}, "`initializer_range` 'wide'"),
+        (LLAMA_32_1B_CONFIG, {"tie_word_embeddings": "false"}, "`tie_word_embeddings` 'false'"),
+        (LLAMA_32_1B_CONFIG, {"layer_types": True}, "`layer_types` True"),
+        (LLAMA_32_1B_CONFIG, {"hidden_act": ["silu"]}, "`hidden_act` ['silu']"),
         (LLAMA_32_1B_CONFIG, {"hidden_act": "mish"}, "`activation_function` is 'mish'"),
-        (LLAMA_32_1B_CONFIG, {"num_hidden_layers": "16"}, "`num_layers` is '16'"),
+        (LLAMA_32_1B_CONFIG, {"model_type": ["llama"]}, "`model_type` ['llama']"),
+        (LLAMA_32_1B_CONFIG, {"num_hidden_layers": "16"}, "`num_hidden_layers` '16'"),
         (QWEN3_06B_CONFIG, {"use_sliding_window": True}, "`use_sliding_window` True"),
         (QWEN3_06B_CONFIG, {"layer_types": ["sliding_attention"]}, "`layer_types`"),
         (QWEN3_06B_CONFIG, {"attention_bias": True}, "`attention_bias` True"),
-        (QWEN3_06B_CONFIG, {"head_dim": None}, "no `head_dim`"),
+        (QWEN3_06B_CONFIG, {"head_dim": None}, "`head_dim` None"),
     ],
 )
 def test_config_that_this_engine_cannot_compute_is_refused_by_key(base, changes, said):
     with pytest.raises(CheckpointError) as refused:
         from_hf_config(base | changes, "models/x/config.json")
     assert said in str(refused.value) and "models/x/config.json" in str(refused.value)
+
+
+def test_config_without_a_key_that_has_no_default_is_refused_by_key():
+    whole = {key: value for key, value in QWEN3_06B_CONFIG.items() if key != "head_dim"}
+    with pytest.raises(CheckpointError, match=r"models/x/config\.json has no `head_dim`"):
+        from_hf_config(whole, "models/x/config.json")
 
 
 def test_differences_name_what_shapes_do_not_show():
