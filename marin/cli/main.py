@@ -86,3 +86,7 @@ def main() -> NoReturn:
         with reader_may_leave():
             status = dispatch(sys.argv[1:])
     sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -38,6 +38,13 @@ def test_version_is_the_package_version(marin: Marin) -> None:
     assert marin("--version").stdout.strip() == f"marin {package.__version__}"
 
 
+@pytest.mark.parametrize("module", ["marin", "marin.cli.main"])
+def test_the_command_is_run_under_each_of_its_modules_names(module: str, environment: dict[str, str]) -> None:
+    command = [sys.executable, "-m", module, "serve", "no-such-run"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.startswith("error: "), done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     ("typed", "meant"), [("docter", "marin doctor"), ("initialise", "marin init"), ("xyzzy", "doctor")]
 )
