@@ -76,7 +76,7 @@ def initialize_from_hf(folder: str | Path, model: Model, config: Any, *, partial
     """
     hf = read_json(Path(folder), CONFIG_FILE)
     for line in differences(config, hf, str(Path(folder) / CONFIG_FILE)):
-        print(f"warning: {line}: the weights were trained with the latter", file=sys.stderr)
+        _warn(f"{line}: the weights were trained with the latter")
     tied = bool(getattr(config, "tie_word_embeddings", False))
     return _filled(model, WeightFolder.open(Path(folder)), tied=tied, partial=partial)
 
@@ -103,7 +103,7 @@ def _filled(like: Any, weights: WeightFolder, *, tied: bool, partial: bool) -> A
     taken, left_out = _check(parameters, weights, tied=tied, partial=partial)
     kept = [name for name in parameters if name not in taken]
     if note := note_of_part(str(weights.folder), len(taken), kept, left_out):
-        print(f"warning: {note}", file=sys.stderr)
+        _warn(note)
     leaves = []
     for name, leaf in parameters.items():
         place = place_of(name)
@@ -116,6 +116,11 @@ def _filled(like: Any, weights: WeightFolder, *, tied: bool, partial: bool) -> A
         leaves.append(jax.device_put(value, sharding))
     arrays, rest = eqx.partition(like, lambda leaf: eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct))
     return eqx.combine(jax.tree.unflatten(jax.tree.structure(arrays), leaves), rest)
+
+
+def _warn(text: str) -> None:
+    if jax.process_index() == 0:  # of the processes that train together, one speaks
+        print(f"warning: {text}", file=sys.stderr)
 
 
 def _check(

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from marin.children import free_ports
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenizer
 from marin.errors import CheckpointError, ConfigError, StorageError
@@ -291,6 +293,32 @@ def test_initialize_of_another_base_of_rotation_warns(exported, capsys):
     config = dataclasses.replace(LLAMA, rope=RotaryConfig(7e5))
     initialize_from_hf(exported, _random(config, seed=1), config)
     assert "`rope` is RotaryConfig(theta=700000.0" in capsys.readouterr().err
+
+
+def test_initialize_warns_once_however_many_processes_train_together(exported):
+    (port,) = free_ports(1)
+    program = f"""
+import jax
+from marin.models.hf_import import initialize_from_hf
+from marin.parallel.distributed import start
+start()
+from tests.models.test_hf_folder import LLAMA, RmsNormConfig, RotaryConfig, _random, dataclasses
+config = dataclasses.replace(LLAMA, rope=RotaryConfig(7e5), qk_norm=RmsNormConfig())
+initialize_from_hf({str(exported)!r}, _random(config), config, partial=True)
+"""
+    named = {"MARIN_COORDINATOR": f"127.0.0.1:{port}", "MARIN_NUM_PROCESSES": "2", "JAX_PLATFORMS": "cpu"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            env=os.environ | named | {"MARIN_PROCESS_ID": str(number)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    first, second = (process.communicate(timeout=120)[1] for process in processes)
+    assert [process.returncode for process in processes] == [0, 0], first + second
+    assert first.count("warning: ") == 3 and "warning: " not in second, first + second
 
 
 def test_initialize_of_another_model_is_refused_or_partial(exported):
