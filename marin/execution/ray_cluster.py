@@ -3,11 +3,15 @@
 Ray (Moritz et al., 2018, arXiv:1712.05889) is the extra `ray`; nothing here is imported without it being asked for.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
+import signal
 import socket
+import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from marin.children import free_ports
@@ -87,12 +91,13 @@ def connect() -> Any:
     if address:
         check_listens(address)
     try:
-        ray.init(
-            address=address or "local",
-            logging_level="error",
-            include_dashboard=False if not address else None,
-            runtime_env=json.loads(os.environ.get(GIVEN_TO_JOB, "{}")) or None,
-        )
+        with _signals_kept():
+            ray.init(
+                address=address or "local",
+                logging_level="error",
+                include_dashboard=False if not address else None,
+                runtime_env=json.loads(os.environ.get(GIVEN_TO_JOB, "{}")) or None,
+            )
     except Exception as error:  # a plain one where its processes do not start in time
         if not address:
             raise did_not_start(error) from None
@@ -101,6 +106,20 @@ def connect() -> Any:
             " RAY_ADDRESS to start one here"
         ) from None
     return ray
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Puts this program's handler of SIGTERM back after `ray.init`, which sets its own.
+
+    Ray's prints a stack of its C++ code, and ends the process 3 seconds later, whatever the steps still have to save.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
 
 def did_not_start(error: Exception | str) -> ConfigError:

@@ -33,6 +33,18 @@ class Config:
     output_path: str = this_output_path()
     marin_resumable = True
 
+def note(text):
+    with open(os.environ["MARIN_TEST_DIARY"], "a") as diary:
+        diary.write(text + "\\n")
+
+def save_when_stopped(config):
+    note("begun")
+    try:
+        time.sleep(300)
+    finally:
+        time.sleep(6)  # as a large checkpoint takes
+        note("saved")
+
 def work(config):
     print(f"this is {config.label}")
     if config.does == "fail":
@@ -42,8 +54,7 @@ def work(config):
     while len(begun) < config.seconds * 10:
         begun += "."
         parts.write_text(begun)
-        with open(os.environ["MARIN_TEST_DIARY"], "a") as diary:
-            diary.write(f"{config.label} {len(begun)}\\n")
+        note(f"{config.label} {len(begun)}")
         time.sleep(0.1)
     pathlib.Path(config.output_path, "label").write_text(config.label + "".join(
         pathlib.Path(path, "label").read_text() for path in config.inputs))
@@ -55,6 +66,7 @@ STEPS = {
     "diamond": lambda: [step("last", step("first"), step("second"))],
     "failing": lambda: [step("after", step("bad", does="fail")), step("alone")],
     "long": lambda: [step("long", seconds=12.0)],
+    "saving": lambda: [ExecutorStep("steps/saving", save_when_stopped, Config("saving"))],
     "many": lambda: [step("all", *(step(f"s{i}", seconds=0.5 + i % 7 / 5) for i in range(100)))],
     "large": lambda: [step("large", resources=CpuOnlyConfig(num_cpus=999))],
     "gpu": lambda: [step("gpu", resources=GpuConfig(2, "H100"))],
@@ -207,6 +219,21 @@ def test_ctrl_c_stops_steps_on_a_cluster_and_the_next_run_goes_on(experiment: Ex
     numbers = [int(entry.split()[1]) for entry in experiment.entries()]
     assert numbers == sorted(numbers)
     assert "interrupted; continues" in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("signal_number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_driver_that_is_stopped_waits_until_its_step_has_saved(
+    experiment: Experiment, nodes: RayNodes, signal_number: signal.Signals, expected: int
+) -> None:
+    process = experiment.start("saving", nodes.address)
+    experiment.wait_for_entries(1)
+    process.send_signal(signal_number)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == expected, out + err
+    assert experiment.entries() == ["begun", "saved"]
+    assert err.splitlines()[-1].endswith("run the same command again to continue"), err
+    assert "SIGTERM received" not in err, "Ray's handler was at work"
 
 
 @pytest.mark.torture
