@@ -9,7 +9,8 @@ set, a cluster is started on this machine for as long as the job lasts, and the 
 environment variables that are given here, and `MARIN_RUNNER=ray`: each step of an experiment becomes a task of the cluster. A
 relative prefix is below the directory that this is started in.
 
-The exit status is the command's. Ctrl-C cancels the job; with `--no_wait` it goes on alone.
+The exit status is the command's. Ctrl-C cancels the job, which has 10 minutes to save what it has; with `--no_wait` it goes
+on alone.
 """
 
 import argparse
@@ -43,6 +44,8 @@ _LEFT_OUT = (".git", ".venv", "local_store", ".env", "**/__pycache__", "**/*.so"
 _END_STATES = ("SUCCEEDED", "FAILED", "STOPPED")
 _POLL = 0.5
 _SECONDS_TO_START, _SECONDS_TO_STOP = 120.0, 60.0
+# From asking a job to stop to killing it, after which its steps end too: they save first. Ray itself gives 3 seconds.
+_SECONDS_TO_SAVE = 600
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -86,6 +89,7 @@ def runtime_environment(options: argparse.Namespace, *, is_here: bool) -> dict[s
         is_here: this process started the cluster, on this machine, so the repository is used as it stands.
     """
     variables = {"MARIN_RUNNER": "ray", "MARIN_SUBMITTED_FROM": os.getcwd(), "PYTHONUNBUFFERED": "1"}
+    variables["RAY_JOB_STOP_WAIT_TIME_S"] = str(_SECONDS_TO_SAVE)
     if "MARIN_PREFIX" in os.environ:
         variables["MARIN_PREFIX"] = os.environ["MARIN_PREFIX"]
     variables |= dict(options.env_vars)
@@ -226,7 +230,7 @@ def _follow(client: Any, job: str) -> int:
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C and SIGTERM
         print(f"stopping {job}; Ctrl-C again leaves it to itself", file=sys.stderr, flush=True)
         client.stop_job(job)
-        _wait_for_end(client, job)
+        _wait_for_end(client, job, _SECONDS_TO_SAVE + _SECONDS_TO_STOP)
         raise
     info = client.get_job_info(job)
     if status == "SUCCEEDED":
@@ -243,8 +247,8 @@ async def _print_logs(client: Any, job: str) -> None:
         print(text, end="", flush=True)
 
 
-def _wait_for_end(client: Any, job: str) -> str:
-    deadline = time.monotonic() + _SECONDS_TO_STOP
+def _wait_for_end(client: Any, job: str, seconds: float = _SECONDS_TO_STOP) -> str:
+    deadline = time.monotonic() + seconds
     while True:
         status = str(client.get_job_status(job).value)
         if status in _END_STATES or time.monotonic() > deadline:

@@ -38,6 +38,29 @@ if __name__ == "__main__":
 """
 
 
+SAVING = """
+import dataclasses, os, pathlib, time
+from marin.execution import ExecutorStep, executor_main, this_output_path
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    notes: str
+    output_path: str = this_output_path()
+
+def work(config):
+    notes = pathlib.Path(config.notes)
+    (notes / "begun").touch()
+    try:
+        time.sleep(300)
+    finally:
+        time.sleep(6)  # as a large checkpoint takes
+        (notes / "saved").touch()
+
+if __name__ == "__main__":
+    executor_main(steps=[ExecutorStep("steps/saving", work, Config(os.environ["SR_NOTES"]))])
+"""
+
+
 def run(
     repository: Path, directory: Path, environment: dict[str, str], *arguments: str
 ) -> subprocess.CompletedProcess[str]:
@@ -151,6 +174,7 @@ def test_what_a_job_gets(monkeypatch, tmp_path):
     assert command == ["python", "-m", "x", "--", "y"]
     remote = ray_run.runtime_environment(options, is_here=False)
     given = remote["env_vars"]
+    assert int(given.pop("RAY_JOB_STOP_WAIT_TIME_S")) >= 60
     assert given == {
         "MARIN_RUNNER": "ray",
         "MARIN_SUBMITTED_FROM": str(tmp_path),
@@ -218,3 +242,26 @@ def test_ctrl_c_cancels_the_job(repository, tmp_path, plain_environment, nodes):
     assert "stopping raysubmit_" in err
     time.sleep(1.0)
     assert not (tmp_path / "ended").exists()
+
+
+@pytest.mark.slow
+def test_a_job_that_is_cancelled_ends_once_its_step_has_saved(repository, tmp_path, plain_environment, nodes):
+    (tmp_path / "main.py").write_text(SAVING)
+    environment = plain_environment | {"RAY_ADDRESS": nodes.jobs_address}
+    command = [sys.executable, str(tmp_path / "main.py"), "--prefix", "store"]
+    process = subprocess.Popen(
+        [sys.executable, str(repository / "marin/run/ray_run.py"), "-e", "SR_NOTES", str(tmp_path), "--", *command],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "begun").exists():
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, out + err
+    assert (tmp_path / "saved").exists(), out + err
