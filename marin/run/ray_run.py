@@ -79,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.no_wait:
             print(f"ray job logs --address {address} --follow {job}   shows what it prints; `ray job stop` ends it")
             return 0
-        return _follow(client, job)
+        return _follow(client, job, address)
 
 
 def runtime_environment(options: argparse.Namespace, *, is_here: bool) -> dict[str, Any]:
@@ -222,17 +222,23 @@ def _listens(port: int) -> bool:
     return True
 
 
-def _follow(client: Any, job: str) -> int:
-    """Prints the job's output until it ends."""
+def _follow(client: Any, job: str, address: str) -> int:
+    """Prints the job's output until it ends.
+
+    Raises:
+        ExecutionError: it did not start, or nothing can be learned of it any more.
+    """
     try:
-        asyncio.run(_print_logs(client, job))
-        status = _wait_for_end(client, job)
+        with _lost_connection_said(job, address):
+            asyncio.run(_print_logs(client, job))
+            status = _wait_for_end(client, job)
+            info = client.get_job_info(job)
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C and SIGTERM
         print(f"stopping {job}; Ctrl-C again leaves it to itself", file=sys.stderr, flush=True)
-        client.stop_job(job)
-        _wait_for_end(client, job, _SECONDS_TO_SAVE + _SECONDS_TO_STOP)
+        with _lost_connection_said(job, address):
+            client.stop_job(job)
+            _wait_for_end(client, job, _SECONDS_TO_SAVE + _SECONDS_TO_STOP)
         raise
-    info = client.get_job_info(job)
     if status == "SUCCEEDED":
         return 0
     if status == "STOPPED":
@@ -240,6 +246,20 @@ def _follow(client: Any, job: str) -> int:
     if info.driver_exit_code:
         return int(info.driver_exit_code)
     raise ExecutionError(f"{job} did not start or was lost: {info.message}")
+
+
+@contextlib.contextmanager
+def _lost_connection_said(job: str, address: str) -> Iterator[None]:
+    """Says in one message that the cluster answers no more, as where a forwarded port is closed."""
+    import aiohttp
+
+    try:
+        yield
+    except (OSError, RuntimeError, aiohttp.ClientError) as error:  # of Ray's client, which has no class of its own
+        raise ExecutionError(
+            f"the connection to the cluster at {address} was lost ({error}); {job} goes on if the cluster does: `ray job logs"
+            f" --address {address} --follow {job}` shows what it prints, `ray job stop` ends it"
+        ) from None
 
 
 async def _print_logs(client: Any, job: str) -> None:

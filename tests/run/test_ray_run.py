@@ -265,3 +265,26 @@ def test_a_job_that_is_cancelled_ends_once_its_step_has_saved(repository, tmp_pa
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, out + err
     assert (tmp_path / "saved").exists(), out + err
+
+
+@pytest.mark.slow
+def test_a_cluster_that_is_lost_while_a_job_is_followed_is_one_message(repository, tmp_path, plain_environment):
+    cluster = RayNodes(1, 1, plain_environment, dashboard=True)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, str(repository / "marin/run/ray_run.py"), "--", "bash", "-c", "echo begun; sleep 60"],
+            cwd=tmp_path,
+            env=plain_environment | {"RAY_ADDRESS": cluster.jobs_address},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        while process.stdout.readline() != "begun\n":
+            assert process.poll() is None
+    finally:
+        cluster.close()
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 2, out + err
+    assert f"error: the connection to the cluster at {cluster.jobs_address} was lost" in err
+    assert "Traceback" not in err
