@@ -35,6 +35,7 @@ _OF_ONE_PROCESS = (
 )  # fmt: skip
 _PROBE_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
+_HTTP_ANSWER_SECONDS = 2.0
 _SECONDS_TO_BE_KNOWN = 20.0
 
 
@@ -131,7 +132,7 @@ def did_not_start(error: Exception | str) -> ConfigError:
 
 
 def check_listens(address: str) -> None:
-    """Refuses an address where nothing answers, on which Ray itself would wait for minutes.
+    """Refuses an address where nothing or a web server answers, on which Ray itself would wait for minutes.
 
     Raises:
         ConfigError: with what to do.
@@ -140,12 +141,28 @@ def check_listens(address: str) -> None:
     if not host or not port.isdecimal():  # such as `auto`, which Ray looks up on this machine
         return
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS) as connection:
+            is_web = "://" not in address and _speaks_http(connection)
     except (OSError, OverflowError) as error:
         raise ConfigError(
             f"nothing answers at {address} ({error}): start a cluster with `ray start --head`, or unset RAY_ADDRESS to start"
             " one on this machine"
         ) from None
+    if is_web:
+        raise ConfigError(
+            f"{address} is a web server, as Ray's dashboard is, and not the cluster itself: name the port that `ray start --head`"
+            f" shows, as in {host}:6379, or write http://{address} to submit a job with marin/run/ray_run.py"
+        )
+
+
+def _speaks_http(connection: socket.socket) -> bool:
+    """Whether a server answers in HTTP/1; a cluster's own begins to speak another protocol at once."""
+    connection.settimeout(_HTTP_ANSWER_SECONDS)
+    try:
+        connection.sendall(b"HEAD / HTTP/1.0\r\n\r\n")
+        return connection.recv(5) == b"HTTP/"
+    except OSError:
+        return False
 
 
 def alive_nodes(ray: Any) -> list[dict[str, Any]]:

@@ -1,6 +1,8 @@
 """What steps ask a cluster for, without a cluster."""
 
+import http.server
 import socket
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -96,6 +98,19 @@ def test_an_address_where_nothing_answers_is_refused_at_once():
         listening.listen()
         for address in (f"127.0.0.1:{port}", f"http://127.0.0.1:{port}", f"ray://127.0.0.1:{port}/", "auto"):
             check_listens(address)
+
+
+def test_the_port_of_a_dashboard_is_not_taken_for_the_clusters(monkeypatch):
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_port}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        try:
+            with pytest.raises(ConfigError, match=f"{address} is a web server, .* or write http://{address}"):
+                ray_cluster.connect()
+            check_listens(f"http://{address}")  # where jobs are submitted
+        finally:
+            server.shutdown()
 
 
 def test_a_cluster_that_does_not_start_in_time_is_said_in_one_message(monkeypatch):
