@@ -1,6 +1,7 @@
 """`marin submit`: everything between a finished run and an opened pull request."""
 
 import argparse
+import contextlib
 import dataclasses
 import pathlib
 import shutil
@@ -106,6 +107,7 @@ def _gather(args: argparse.Namespace, root: pathlib.Path, directory: pathlib.Pat
     from marin.errors import ConfigError
     from marin.speedrun import submitting
     from marin.speedrun.results import FILE_NAME
+    from marin.speedrun.standing_rows import missing_runs
     from marin.storage import files
     from marin.storage.prefix import resolve_prefix
 
@@ -130,13 +132,30 @@ def _gather(args: argparse.Namespace, root: pathlib.Path, directory: pathlib.Pat
             )
     runs = submitting.signed_by(gathered.runs, _author(args), args.description)
     before, taken = submitting.gathered_names(directory), {run.name for run in runs}
+    gone = missing_runs(_results_in(directory), [run.info for run in runs])
     submitting.gather(runs, directory)
     if replaced := sorted(before - taken):
         print(
             f"note: {', '.join(replaced)}, gathered here before, made room for {', '.join(sorted(taken))}; give --run for each of"
             " them to keep all"
         )
+    if gone:
+        print(
+            f"note: {len(gone):,} of the runs that the results here held are not among these. If they stand on the board, they must stay:"
+            " a pull request without them is refused. Give --run for each of them too (a seed counts once), or submit these under a name of"
+            " their own"
+        )
     return dataclasses.replace(gathered, runs=runs)
+
+
+def _results_in(directory: pathlib.Path) -> "list[RunInfo]":
+    from marin.errors import ResultsError
+    from marin.speedrun.results import FILE_NAME, load_results
+
+    with contextlib.suppress(ResultsError):  # what cannot be read is no row
+        if (directory / FILE_NAME).is_file():
+            return load_results(directory / FILE_NAME)
+    return []
 
 
 def _author(args: argparse.Namespace) -> "Author | None":

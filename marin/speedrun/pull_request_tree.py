@@ -2,7 +2,7 @@
 
 Run in a clone of the base branch that has the head's commits as objects. The head is never checked out: each file below a
 changed `experiments/speedrun/NAME/` is read from its blob and written as a plain file, never executable, below `DIR/tree/`. Links,
-submodules, odd names and too much of anything are refused. What the next command needs is written beside:
+submodules, odd names, rows that are taken out and too much of anything are refused. What the next command needs is written beside:
 
     DIR/tree/NAME/...     the files of each changed submission, whole, as the pull request has them
     DIR/known/NAME/...    the results and logs of the base branch's submissions, against which repetitions are found
@@ -21,7 +21,8 @@ import subprocess
 import sys
 
 from marin.errors import ResultsError, clean_exit
-from marin.speedrun.results import FILE_NAME
+from marin.speedrun.results import FILE_NAME, RunInfo, load_results
+from marin.speedrun.standing_rows import missing_runs
 from marin.speedrun.verification.texts import mixed_scripts, skeleton
 from marin.tracking.run_record import METRICS_FILE, RUN_FILE
 
@@ -77,6 +78,7 @@ def extract(base: str, head: str, into: pathlib.Path, repository: pathlib.Path) 
     # Those that change as well: a copy must not pass because the same request changes what it copies.
     known = [e for e in in_base.values() if e.path.rpartition("/")[2] in _EVIDENCE and _problem(e) is None]
     _write(repository, known, into / "known")
+    problems += [problem for name in names if (problem := _rows_taken_out(into / "known" / name, into / "tree" / name))]
     # At any depth: the board searches directories within directories too.
     with_results = sorted(path.parent for path in (into / "tree").rglob(FILE_NAME) if path.is_file())
     listing = b"".join(os.fsencode(path) + b"\0" for path in with_results)
@@ -92,6 +94,27 @@ def _why_it_stays(path: str) -> str | None:
     if name in _OBJECTIONS or "statements" in path.split("/")[3:-1]:
         return "what was said of a submission stays; maintainers take it back in a commit of their own"
     return None
+
+
+def _rows_taken_out(known: pathlib.Path, changed: pathlib.Path) -> str | None:
+    before = _runs_below(known)
+    after = _runs_below(changed)
+    if not before or after is None:  # what cannot be read fails where it is verified
+        return None
+    gone = len(missing_runs(before, after))
+    if not gone:
+        return None
+    return (
+        f"{shown(known.name)}: {gone:,} of the {len(before):,} runs that stand on the board are gone from its results: rows are never"
+        " deleted; put new runs beside them, or under a name of their own"
+    )
+
+
+def _runs_below(directory: pathlib.Path) -> list[RunInfo] | None:
+    try:
+        return [info for path in sorted(directory.rglob(FILE_NAME)) for info in load_results(path)]
+    except ResultsError:
+        return None
 
 
 def _to_look_at(changed: list[str], in_base: set[str]) -> list[str]:

@@ -164,6 +164,17 @@ def test_submit_of_another_run_says_whose_place_it_took(place: Place, capsys):
     assert [log.name for log in (place.directory / "logs").iterdir()] == ["0"]
 
 
+def test_submit_of_a_later_run_says_that_rows_of_the_board_must_stay(place: Place, capsys):
+    (first,) = place.add_runs(Plan(seed=0))
+    (later,) = place.add_runs(Plan(seed=1), rng=2)
+    assert place.submit("--run", str(first)) == 0 and place.submit("--run", str(first)) == 0
+    assert "they must stay" not in capsys.readouterr().out
+    assert place.submit("--run", str(later)) == 0
+    assert "note: 1 of the runs that the results here held are not among these" in capsys.readouterr().out
+    assert place.submit("--run", str(first), "--run", str(later)) == 0
+    assert "they must stay" not in capsys.readouterr().out
+
+
 def _unsigned(run: pathlib.Path) -> None:
     """As the Time-to-GPT-2 pipeline leaves its results."""
     path = run / "speedrun_results.json"

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -114,6 +115,37 @@ def test_workflow_on_removed_results_fails(origin: Origin):
     done = origin.validate(lambda head: (head / "experiments/speedrun/hello_world/speedrun_results.json").unlink())
     assert done.failed == "Take the submissions out of it as data"
     assert "rows are never deleted" in done.out
+
+
+def test_run_that_is_taken_out_of_standing_results_is_refused_and_one_that_is_put_right_is_not(
+    origin: Origin, tmp_path: pathlib.Path
+):
+    standing = SUBMISSION.with_name("standing")
+
+    def three_seeds(head: pathlib.Path) -> None:
+        (head / standing).mkdir()
+        write_submission(head / standing, [Plan(seed=seed) for seed in range(3)], random.Random(11))
+
+    base = origin.pull_request(three_seeds)["github.event.pull_request.head.sha"]
+
+    def refused(change: Callable[[list[dict[str, Any]]], object]) -> list[str]:
+        def edit(head: pathlib.Path) -> None:
+            git(head, "fetch", "--quiet", "origin", base)
+            git(head, "reset", "--quiet", "--hard", base)
+            results = head / standing / "speedrun_results.json"
+            content = json.loads(results.read_text())
+            change(content["runs"])
+            results.write_text(json.dumps(content))
+
+        commit = origin.pull_request(edit)["github.event.pull_request.head.sha"]
+        return extract(base, commit, tmp_path / commit, origin.path).refused
+
+    assert refused(lambda runs: [run["run_info"].update(description="put right") for run in runs]) == []
+    assert refused(lambda runs: runs.append(json.loads(json.dumps(runs[0])))) == []
+    (problem,) = refused(lambda runs: runs.pop(1))  # the unlucky seed
+    assert (
+        problem.startswith("standing: 1 of the 3 runs that stand on the board are gone") and "never deleted" in problem
+    )
 
 
 def test_extraction_names_what_a_person_has_to_look_at_and_keeps_what_was_said_of_a_row(
