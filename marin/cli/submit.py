@@ -124,6 +124,11 @@ def _gather(args: argparse.Namespace, root: pathlib.Path, directory: pathlib.Pat
         names = [path.name for path in directory.parent.iterdir() if path.is_dir()]
         gathered = submitting.find_runs(prefix, directory.name, names)
         if not gathered.runs and (directory / FILE_NAME).is_file():
+            if idle := [name for name in _SIGNED_BY if getattr(args, name) is not None]:
+                raise ConfigError(
+                    f"no run below {prefix}, so nothing is gathered and {_flags_of(idle)} would change nothing: give --prefix or --run, or"
+                    " leave it out"
+                )
             return gathered  # what was gathered before, on a machine without the runs
         if not gathered.runs:
             raise ConfigError(

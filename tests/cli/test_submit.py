@@ -273,6 +273,8 @@ def test_submit_again_without_the_runs_checks_what_was_gathered(place: Place):
     before = {path: path.read_bytes() for path in place.directory.rglob("*") if path.is_file()}
     shutil.rmtree(place.prefix)
     assert place.submit() == 0 and place.submit("--no-gather") == 0
+    with pytest.raises(ConfigError, match="--author, --description would change nothing: give --prefix or --run"):
+        place.submit("--author", "Ada Example", "--description", "Better words.")
     assert before == {path: path.read_bytes() for path in place.directory.rglob("*") if path.is_file()}
 
 
@@ -415,6 +417,16 @@ def test_submit_of_a_directory_that_is_no_run_says_what_to_give(
         (run / part).write_text(content)
     with pytest.raises(ResultsError, match=problem):
         place.submit("--run", str(run))
+
+
+def test_submit_of_a_path_that_is_no_directory_says_what_to_give(place: Place):
+    (run,) = place.add_runs(Plan())
+    with pytest.raises(
+        ResultsError, match="speedrun_results.json is a file: give the directory in which the run trained"
+    ):
+        place.submit("--run", str(run / "speedrun_results.json"))
+    with pytest.raises(ResultsError, match="is not there: give the directory in which the run trained"):
+        place.submit("--run", str(run.with_name("gone")))
 
 
 @pytest.mark.parametrize("damaged", ["{", "[]"])
