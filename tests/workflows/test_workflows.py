@@ -16,6 +16,7 @@ from forgeries.editing import edit_log, edit_run, edit_run_json
 from forgeries.honest import Plan, write_submission
 
 from marin.speedrun.pull_request_tree import Extracted, extract
+from marin.speedrun.verification import verify_submission
 from tests.workflows.conftest import Origin, git
 from tests.workflows.runner import ROOT, WORKFLOWS, load, run_job
 
@@ -264,6 +265,31 @@ def test_workflow_on_a_copy_of_a_merged_run_fails(origin: Origin):
 
     done = origin.validate(change)
     assert done.failed == "Verify each submission", done.out
+
+
+def test_submission_in_a_clone_as_git_for_windows_makes_it_keeps_its_chain(tmp_path: pathlib.Path):
+    made = tmp_path / "made"
+    (made / SUBMISSION).mkdir(parents=True)
+    write_submission(made / SUBMISSION, [Plan(seed=5)], random.Random(11))
+    (made / "README.md").write_text("a text\n")
+    shutil.copy(ROOT / ".gitattributes", made)
+    git(made, "init", "--quiet", "--initial-branch=main")
+    git(made, "add", ".")
+    git(made, "commit", "--quiet", "-m", "my run")
+    git(tmp_path, "clone", "--quiet", "--config", "core.autocrlf=true", str(made), "clone")
+    assert (tmp_path / "clone" / "README.md").read_bytes() == b"a text\r\n"
+    ((_, verdict),) = verify_submission(tmp_path / "clone" / SUBMISSION)
+    assert verdict.level == "log"
+
+
+@pytest.mark.parametrize("part", ["metrics.jsonl", "run.json"])
+def test_log_with_line_ends_of_windows_is_named_for_what_it_is(tmp_path: pathlib.Path, part: str):
+    write_submission(tmp_path, [Plan(seed=5)], random.Random(11))
+    path = tmp_path / "logs" / "0" / part
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    ((_, verdict),) = verify_submission(tmp_path)
+    (finding,) = [found for found in verdict["log"].findings if found.severity == "error"]
+    assert verdict.level == "arithmetic" and f"{part}: its lines end as on Windows" in finding.message
 
 
 @pytest.mark.slow

@@ -133,6 +133,11 @@ def parse_log(files: LogFiles) -> RunLog:
     """
     run_name = f"{files.name}/{RUN_FILE}".removeprefix("./")
     name = f"{files.name}/{METRICS_FILE}".removeprefix("./")
+    for part, content in ((run_name, files.run), (name, files.metrics)):
+        if b"\r\n" in content:  # the engine writes none: in JSON a carriage return is escaped
+            raise ResultsError(
+                f"{part}: its lines end as on Windows (CR LF), and the hash chain binds its bytes: copy it again from the run directory"
+            )
     info = strict_json.parse_json(files.run, run_name, max_values=results.MAX_VALUES)
     try:
         run = RunJson.model_validate(info)
