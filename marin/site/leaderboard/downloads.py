@@ -55,6 +55,7 @@ COLUMNS: dict[str, tuple[str, Callable[[EntrySummary], Any]]] = {
     "low_95": ("number", _spread("low")),
     "high_95": ("number", _spread("high")),
     **{name: ("text", _same(name)) for name in _TEXTS},
+    "open_rungs": ("text", lambda entry: " ".join(entry["open_rungs"]) or None),
     "reasons": ("text", lambda entry: "; ".join(entry["reasons"]) or None),
     "run_link": ("text", lambda entry: next(iter(entry["run_links"]), None)),
     "git_commit": ("text", lambda entry: next(iter(entry["git_commits"]), None)),

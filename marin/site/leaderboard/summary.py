@@ -49,6 +49,7 @@ class EntrySummary(TypedDict):
     state: State
     reasons: list[str]
     rung: Rung | None
+    open_rungs: list[Rung]
     significant: bool | None
     values: dict[str, float | None]
     spread: SpreadSummary | None
@@ -108,6 +109,7 @@ def summarize(entry: Entry) -> EntrySummary:
         state=state_of(entry),
         reasons=reasons_of(entry),
         rung=entry.verdict.level,
+        open_rungs=list(entry.verdict.passed_over),
         significant=significance_of(entry.verdict),
         values=dict(entry.values),
         spread=None if spread is None else SpreadSummary(

@@ -184,6 +184,7 @@ def rows_script(track: Track, summaries: Sequence[EntrySummary]) -> dict[str, An
         "state": [entry["state"] for entry in summaries],
         "why": [clean(entry["reasons"][0], 180) if entry["reasons"] else None for entry in summaries],
         "rung": [entry["rung"] or "none" for entry in summaries],
+        "open": [entry["open_rungs"] for entry in summaries],
         "rank": [entry["rank"] for entry in summaries],
         "frontier": [int(entry["on_frontier"]) for entry in summaries],
         "record": [int(entry["is_record"]) for entry in summaries],

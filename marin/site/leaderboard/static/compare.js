@@ -124,8 +124,11 @@ class Compare {
         return make("td", { class: value !== null && value === best ? "best" : "" }, value === null ? "—" : measure.text(value) + margin);
       })));
     }
-    const texts = [["Author", "author"], ["Date", "date"], ["Hardware", "hardware"], ["Optimizer", "optimizer"], ["Track", "track"], ["Rank", "rank"], ["State", "state"], ["Verified", "rung"]];
-    for (const [title, key] of texts) lines.push(make("tr", {}, make("th", { scope: "row" }, title), ...found.map(({ entry }) => make("td", {}, entry[key] === null ? "—" : marin.clean(String(entry[key]), 200)))));
+    const texts = [["Author", "author"], ["Date", "date"], ["Hardware", "hardware"], ["Optimizer", "optimizer"], ["Track", "track"], ["Rank", "rank"], ["State", "state"], ["Verified", "reached"]];
+    for (const [title, key] of texts) lines.push(make("tr", {}, make("th", { scope: "row" }, title), ...found.map(({ entry }) => {
+      const text = key === "reached" ? marin.reached(entry.rung ?? "none", entry.open_rungs) : entry[key];
+      return make("td", {}, text === null ? "—" : marin.clean(String(text), 200));
+    })));
     lines.push(make("tr", {}, make("th", { scope: "row" }, "Runs"), ...found.map(({ entry }) => make("td", {}, entry.spread ? String(entry.spread.n) : "—"))));
     const figures = this.table("Figures", found, lines);
     if (tracks.size > 1) figures.querySelector("h2").after(make("p", { class: "note" }, "These entries are of different tracks, which score different texts by rules of their own: compare costs, not quality."));

@@ -121,8 +121,10 @@ marin.breakable = (name) => {
   };
   return cut ? [part(name.slice(0, cut), "group"), marin.make("wbr"), part(name.slice(cut), "leaf")] : [part(name, "leaf")];
 };
-marin.ladder = (rung) => marin.make("span", { class: "rung" },
-  marin.make("span", { class: `ladder level-${marin.levels[rung] ?? 0}`, "aria-hidden": "true" }), rung);
+marin.reached = (rung, open) => (open.length ? `${rung} with ${open.join(" and ")} open` : rung);
+marin.ladder = (rung, open) => marin.make("span", { class: "rung" },
+  marin.make("span", { class: [`ladder level-${marin.levels[rung] ?? 0}`, ...open.map((below) => `open-${marin.levels[below]}`)].join(" "), "aria-hidden": "true" }),
+  marin.make("span", {}, rung, open.length ? marin.make("span", { class: "open-rungs" }, ` with ${open.join(" and ")} open`) : null));
 marin.root = document.body.dataset.root;
 
 // Each track's rows come in a script of their own, since a page that was opened from disk may not fetch.

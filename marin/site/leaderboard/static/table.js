@@ -164,7 +164,7 @@ class Table {
       return (index) => figure(index, rows.n[index] === null ? null
         : make("span", { class: "spread" }, `${rows.margin[index] === null ? "" : `±${marin.write.margin(rows.margin[index])} `}n\u00a0${rows.n[index]}`));
     }
-    if (column === "rung") return (index) => make("td", { class: "c-rung" }, marin.ladder(rows.rung[index]));
+    if (column === "rung") return (index) => make("td", { class: "c-rung" }, marin.ladder(rows.rung[index], rows.open[index]));
     if (column in marin.measures) {
       const figure = figures(column, `num c-${column}${column === this.main ? " on-phone" : ""}`);
       return (index) => figure(index);

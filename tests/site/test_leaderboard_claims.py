@@ -1,0 +1,66 @@
+"""What pages claim of entries that say much and of entries that say little, side by side in a browser."""
+
+import json
+import pathlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from forgeries.honest import Plan, write_submission
+from leaderboard_pages import opened, serving
+
+from marin.site.leaderboard.build import build_site
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """An entry with a log, one whose architecture only its own code knows, and three rows of a list without settings."""
+    root = tmp_path_factory.mktemp("claims")
+    write_submission(root / "results" / "plain", [Plan(seed=1)], random.Random(3))
+    own = Plan(seed=2, author="Grace Other", model_class="main:Mine", extra_model={"my_trick": 2})
+    write_submission(root / "results" / "own", [own], random.Random(4))
+    rows = [
+        {
+            "run_name": f"row_{number}",
+            "author": {"name": "Lists", "affiliation": ""},
+            "eval_paloma_c4_en_bpb": 1.3 - number / 10,
+            "training_hardware_flops": 1e19 * (number + 1),
+        }
+        for number in range(3)
+    ]
+    (root / "runs.json").write_text(json.dumps(rows))
+    build_site([root / "results"], [str(root / "runs.json")], root / "site")
+    return root / "site"
+
+
+@pytest.fixture(scope="module")
+def address(built: pathlib.Path) -> Iterator[str]:
+    with serving(built) as base:
+        yield base
+
+
+def _key(built: pathlib.Path, name: str) -> str:
+    (found,) = [path.stem for path in (built / "entries").iterdir() if path.stem.rpartition("-")[0] == name]
+    return found
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_rung_below_that_could_not_be_checked_is_said_and_stays_dark(
+    browser: Any, built: pathlib.Path, address: str, scripts: bool
+) -> None:
+    own = _key(built, "own")
+    entry = json.loads((built / "data" / "entries" / f"{own}.json").read_text())["entry"]
+    assert (entry["rung"], entry["open_rungs"]) == ("log", ["arithmetic"])
+    with opened(browser, address, java_script_enabled=scripts) as (page, problems):
+        for place in (f"entries/{own}.html", f"tracks/{entry['track']}.html", "index.html"):
+            page.goto(place)
+            where = ".byline .rung" if place.startswith("entries") else f"tr:has(a[href*='{own}']) .c-rung .rung"
+            shown = page.locator(where)
+            assert " ".join(shown.inner_text().split()) == "log with arithmetic open"
+            second = "element => getComputedStyle(element.querySelector('.ladder')).getPropertyValue('--s2')"
+            off = "element => getComputedStyle(element.querySelector('.ladder')).getPropertyValue('--s5')"
+            assert shown.evaluate(second) == shown.evaluate(off)
+        page.goto(f"entries/{_key(built, 'plain')}.html")
+        assert page.locator(".byline .rung").inner_text().strip() == "log"
+        assert problems == []
