@@ -64,3 +64,28 @@ def test_rung_below_that_could_not_be_checked_is_said_and_stays_dark(
         page.goto(f"entries/{_key(built, 'plain')}.html")
         assert page.locator(".byline .rung").inner_text().strip() == "log"
         assert problems == []
+
+
+def test_settings_are_compared_among_the_entries_that_state_some(
+    browser: Any, built: pathlib.Path, address: str
+) -> None:
+    rows, own, plain = [_key(built, f"row-{number}") for number in range(3)], _key(built, "own"), _key(built, "plain")
+    with opened(browser, address) as (page, problems):
+        page.goto(f"compare.html?runs={','.join([*rows, own])}")
+        page.get_by_text("No two of them have settings to compare. 3 of them state no settings.").wait_for()
+        assert page.locator(".compare-table").count() == 1
+        page.goto(f"compare.html?runs={','.join([rows[0], own, rows[1], plain])}")
+        settings = page.locator("section", has=page.get_by_role("heading", name="Settings that differ"))
+        settings.wait_for()
+        heads = settings.locator("thead th a")
+        assert heads.all_inner_texts() == ["own", "plain"]
+        colours = "table => [...table.querySelectorAll('.swatch')].map((swatch) => swatch.style.background)"
+        figures = page.locator(".compare-table").first.evaluate(colours)
+        assert settings.evaluate(colours) == [figures[1], figures[3]]  # those of the same entries in the other table
+        assert (
+            "model_config.my_trick" in settings.inner_text() and "model_config.hidden_dim" not in settings.inner_text()
+        )
+        assert "2 of them state no settings." in settings.inner_text()
+        verified = page.locator("tr", has=page.get_by_role("rowheader", name="Verified", exact=True)).locator("td")
+        assert verified.all_inner_texts() == ["parsed", "log with arithmetic open", "parsed", "log"]
+        assert problems == []

@@ -96,9 +96,9 @@ class Compare {
   // --- parts ------------------------------------------------------------------------------------------------------
 
   head(found) {
-    return make("thead", {}, make("tr", {}, make("th", { scope: "col" }, ""), ...found.map(({ entry }, k) => {
+    return make("thead", {}, make("tr", {}, make("th", { scope: "col" }, ""), ...found.map(({ entry }) => {
       const swatch = make("span", { class: "swatch", "aria-hidden": "true" });
-      swatch.style.background = `var(--family-${k})`;
+      swatch.style.background = `var(--family-${this.keys.indexOf(entry.key)})`;
       return make("th", { scope: "col" }, swatch, make("a", { href: entry.page }, ...marin.breakable(marin.clean(entry.name, 160))),
         make("button", { type: "button", class: "remove", "aria-label": `Remove ${marin.clean(entry.name, 160)}`, onclick: () => this.remove(entry.key) }, "×"));
     })));
@@ -159,7 +159,7 @@ class Compare {
   }
 
   settings(found) {
-    const flat = found.map((document) => {
+    const stated = found.map((document) => {
       const settings = new Map();
       const walk = (prefix, value) => {
         if (value !== null && typeof value === "object" && !Array.isArray(value) && Object.keys(value).length) for (const key of Object.keys(value).sort()) walk(`${prefix}.${key}`, value[key]);
@@ -169,13 +169,19 @@ class Compare {
       for (const section of ["model_config", "train_config", "resources", "tokenized_dataset", "device_name", "num_chips", "git_commit", "seed"]) walk(section, info[section]);
       return settings;
     });
+    // A row of a list states none: that is no difference to those that do.
+    const telling = found.filter((_, k) => stated[k].size);
+    const flat = stated.filter((settings) => settings.size);
+    const silent = found.length - telling.length;
+    const silence = silent ? ` ${silent === 1 ? "One of them states" : `${silent} of them state`} no settings.` : "";
+    if (!flat.length) return make("p", { class: "note" }, "None of them states its settings.");
+    if (silent && flat.length === 1) return make("p", { class: "note" }, `No two of them have settings to compare.${silence}`);
     const names = [...new Set(flat.flatMap((settings) => [...settings.keys()]))].sort();
     const differing = names.filter((name) => new Set(flat.map((settings) => settings.get(name))).size > 1);
-    const silent = found.filter((_, k) => !flat[k].size).length;
-    if (!differing.length) return make("p", { class: "note" }, silent ? "None of them states its settings." : "No setting differs.");
+    if (!differing.length) return make("p", { class: "note" }, `No setting differs.${silence}`);
     const lines = differing.map((name) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, marin.clean(name, 160))), ...flat.map((settings) => make("td", {}, settings.has(name) ? marin.clean(settings.get(name), 200) : "—"))));
-    const made = this.table(`Settings that differ (${differing.length} of ${names.length})`, found, lines);
-    if (silent) made.append(make("p", { class: "note" }, `${silent === 1 ? "One of them states" : `${silent} of them state`} no settings.`));
+    const made = this.table(`Settings that differ (${differing.length} of ${names.length})`, telling, lines);
+    if (silent) made.append(make("p", { class: "note" }, silence.trim()));
     return made;
   }
 }
