@@ -89,3 +89,40 @@ def test_settings_are_compared_among_the_entries_that_state_some(
         verified = page.locator("tr", has=page.get_by_role("rowheader", name="Verified", exact=True)).locator("td")
         assert verified.all_inner_texts() == ["parsed", "log with arithmetic open", "parsed", "log"]
         assert problems == []
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Seven families with long names, of five sizes each."""
+    root = tmp_path_factory.mktemp("many")
+    rows = [
+        {
+            "run_name": f"hackable_starter/attention/family_of_{'abcdefg'[family]}_scaling/{size}m_wide",
+            "author": {"name": "Ada Example", "affiliation": ""},
+            "eval_paloma_c4_en_bpb": 0.7 + 0.5 * 0.8**size + family / 1000,
+            "training_hardware_flops": 10.0 ** (18 + size / 2),
+            "run_completion_timestamp": f"2026-01-{1 + family:02d} 00:00:00 UTC",
+        }
+        for family in range(7)
+        for size in range(5)
+    ]
+    (root / "runs.json").write_text(json.dumps(rows))
+    build_site([], [str(root / "runs.json")], root / "site")
+    with serving(root / "site") as base:
+        yield base
+
+
+def test_scaling_view_names_its_families_whole_and_says_how_many_it_draws(browser: Any, many: str) -> None:
+    with opened(browser, many) as (page, problems):
+        page.goto("tracks/fineweb-edu.html")
+        assert (
+            "The chart has room for 6 of the 7 families."
+            in page.locator("section", has=page.locator("#scaling-title")).inner_text()
+        )
+        assert problems == []
+        page.goto("charts/fineweb-edu-scaling-wide-light.svg")
+        names = page.locator(".role-legend-label text")
+        assert names.all_text_contents() == [f"…/attention/family_of_{letter}_scaling" for letter in "abcdef"]
+        right = "element => element.getBoundingClientRect().right"
+        width = page.locator("svg").first.evaluate(right)
+        assert max(name.evaluate(right) for name in names.all()) <= width

@@ -258,7 +258,7 @@ class _Site:
             "track": view.summary, "quality": quality, "cost": cost, "measures": measures,
             "columns": track_page.columns_of(track, entries), "in_hours": track.in_hours, "gate": track_page.axes_of(track).gate,
             "rows_script": _rows_script(track.key), "num_pages": num_pages, "page_paths": paths, "page_size": track_page.PAGE_SIZE,
-            "feed": view.summary["feed"], "charts": drawn.charts, "num_unfitted": drawn.num_unfitted, "ranked_by": track_page.ranked_by(track),
+            "feed": view.summary["feed"], "charts": drawn.charts, "num_unfitted": drawn.num_unfitted, "num_drawn": len(scaling_view.shown_fits(drawn.fits)), "ranked_by": track_page.ranked_by(track),
             "record_needs": track_page.record_needs(track),
             "best": next((entry for entry in entries if entry["rank"] == 1), None),
             "num_frontier": sum(entry["on_frontier"] for entry in entries),

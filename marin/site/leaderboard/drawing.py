@@ -57,10 +57,13 @@ NARROW = Shape("narrow", 290, 300, 3, (9, 14), 30)
 SHAPES = (WIDE, NARROW)
 
 
-def finish(layered: Any, shape: Shape, width: int | None = None) -> dict[str, Any]:
-    """The specification of a layered chart with the size and look that all charts share."""
+def finish(layered: Any, shape: Shape, width: int | None = None, right: int = 4) -> dict[str, Any]:
+    """The specification of a layered chart with the size and look that all charts share; `right` is room beside it."""
     scheme = LIGHT
-    sized = layered.properties(width=width or shape.width, height=shape.height, background="transparent", padding=4)
+    padding = {"left": 4, "top": 4, "bottom": 4, "right": right}
+    sized = layered.properties(
+        width=width or shape.width, height=shape.height, background="transparent", padding=padding
+    )
     return dict(
         sized.configure(font=FONT)
         .configure_view(stroke=None)

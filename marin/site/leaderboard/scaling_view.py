@@ -122,7 +122,7 @@ def _specification(cost: Measure, quality: Measure, fits: Sequence[ScalingFit], 
     frame = make_frame(shape, [*costs, budget], qualities, logarithmic=True)
     names = _names(fits)
     legend = alt.Legend(
-        title=None, orient="right" if shape is WIDE else "bottom", columns=1, labelColor=LIGHT.text, labelLimit=240, symbolType="circle"
+        title=None, orient="right" if shape is WIDE else "bottom", columns=1, labelColor=LIGHT.text, labelLimit=215, symbolType="circle"
     )  # fmt: skip
     x = alt.X("x:Q", title=f"{cost.title} (log)", scale=alt.Scale(type="log", domain=list(frame.cost), nice=False),
               axis=cost_axis(frame, cost.unit))  # fmt: skip
@@ -158,13 +158,16 @@ def _specification(cost: Measure, quality: Measure, fits: Sequence[ScalingFit], 
         chart(projections).mark_rule(strokeWidth=4, opacity=0.5).encode(y2="high:Q"),
         chart(points).mark_point(filled=True, size=shape.point_size, opacity=1).encode(description="says:N"),
     ]
-    return finish(alt.layer(*layers), shape, width=shape.width - (250 if shape is WIDE else 0))
+    # Vega measures the legend in its own font, and a reader's may be wider: 6 pixels a letter at this size, not 5.
+    right = 4 + (round(1.3 * max(map(len, names))) if shape is WIDE else 0)
+    return finish(alt.layer(*layers), shape, width=shape.width - (250 if shape is WIDE else 0), right=right)
 
 
 def _names(fits: Sequence[ScalingFit]) -> list[str]:
-    """The families as the legend names them: with their rank, and never two alike."""
+    """The families as the legend names them: with their rank if they have one, by the end of a long name, and never two alike."""
     names: list[str] = []
     for fit in fits:
-        name = f"{'–' if fit.rank is None else fit.rank}  {wording.clean(fit.family, 36)}"
+        rank = "" if fit.rank is None else f"{fit.rank}  "
+        name = f"{rank}{wording.short_name(wording.clean(fit.family, 120), 32)}"
         names.append(name if name not in names else f"{name} ({len(names)})")
     return names
