@@ -17,7 +17,7 @@ _HOST = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}(:\d{1,5})?(?=
 # A link of this form is safe as it stands; parsing it as well would take a seventh of building a large site again.
 _PLAIN_URL = re.compile(r"https?://[a-z0-9-]+(\.[a-z0-9-]+)+(/[A-Za-z0-9._~/-]*)?")
 _LONGEST_URL = 2000
-_LONG_PART = 16
+_LONG_PART = 10
 _MOST_MARKS = 4  # more than any script in use puts on one letter
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MINUTE, _HOUR = 60, 3600

@@ -126,3 +126,42 @@ def test_scaling_view_names_its_families_whole_and_says_how_many_it_draws(browse
         right = "element => element.getBoundingClientRect().right"
         width = page.locator("svg").first.evaluate(right)
         assert max(name.evaluate(right) for name in names.all()) <= width
+
+
+def test_printed_and_narrow_tables_keep_ranks_dates_and_words_readable(browser: Any, many: str) -> None:
+    text_box = """cell => {
+      const range = document.createRange();
+      range.selectNodeContents(cell.firstChild);
+      return range.getBoundingClientRect().right;
+    }"""
+    with opened(browser, many, width=718) as (page, problems):
+        page.goto("tracks/fineweb-edu.html")
+        page.emulate_media(media="print")
+        ranks = page.locator("#board tbody tr.frontier td.c-rank")
+        assert ranks.count() > 1
+        for rank in ranks.all():
+            assert rank.evaluate(text_box) < rank.locator(".dot").evaluate("dot => dot.getBoundingClientRect().left")
+        assert problems == []
+    with opened(browser, many, width=375) as (page, problems):
+        page.goto("tracks/fineweb-edu.html")
+        lines = "element => element.getClientRects().length"
+        assert {day.evaluate(lines) for day in page.locator("#board .day").all()} == {1}
+        # A line of a name ends after a slash, a dash or an underscore.
+        broken = """name => {
+          const found = [];
+          const text = document.createTreeWalker(name, NodeFilter.SHOW_TEXT);
+          for (let node = text.nextNode(); node; node = text.nextNode()) {
+            for (let at = 1; at < node.length; at += 1) {
+              const [before, after] = [at - 1, at].map((start) => {
+                const range = document.createRange();
+                range.setStart(node, start);
+                range.setEnd(node, start + 1);
+                return range.getBoundingClientRect().top;
+              });
+              if (after > before + 4 && !"/_-".includes(node.data[at - 1])) found.push(node.data.slice(0, at));
+            }
+          }
+          return found;
+        }"""
+        assert [name.evaluate(broken) for name in page.locator("#board .c-name a").all() if name.evaluate(broken)] == []
+        assert problems == []

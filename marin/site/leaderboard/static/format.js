@@ -111,7 +111,7 @@ marin.breakable = (name) => {
     const span = marin.make("span", { class: className });
     text.split(/(?<=\/)/).forEach((piece, index) => {
       if (index) span.append(marin.make("wbr"));
-      const long = piece.replace(/\/$/, "").length > 16;
+      const long = piece.replace(/\/$/, "").length > 10;
       (long ? piece.split(/(?<=[_-])(?=[^/])/) : [piece]).forEach((bit, number) => {
         if (number) span.append(marin.make("wbr"));
         span.append(bit);
