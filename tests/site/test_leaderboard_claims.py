@@ -10,6 +10,7 @@ import pytest
 from forgeries.honest import Plan, write_submission
 from leaderboard_pages import opened, serving
 
+from marin.site.leaderboard import curves
 from marin.site.leaderboard.build import build_site
 
 
@@ -165,3 +166,8 @@ def test_printed_and_narrow_tables_keep_ranks_dates_and_words_readable(browser: 
         }"""
         assert [name.evaluate(broken) for name in page.locator("#board .c-name a").all() if name.evaluate(broken)] == []
         assert problems == []
+
+
+def test_steps_at_a_curve_are_written_whole() -> None:
+    curve = curves.draw_curve("Loss", [(step, 3 - step / 3000) for step in range(2350)])
+    assert [tick.text for tick in curve.x_ticks] == ["0", "500", "1,000", "1,500", "2,000"]

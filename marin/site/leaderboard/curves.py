@@ -125,7 +125,8 @@ def draw_curve(title: str, series: list[tuple[int, float]]) -> Curve:
         return round(_TOP + (high - value) / (high - low) * (_HEIGHT - _TOP - _BOTTOM), 1)
 
     x_ticks, y_ticks = _nice(first, last, 6), _nice(low, high, 5)
-    steps = [wording.count(step) or "" for step in x_ticks]
+    # Steps are counted, so they stand as they are; a stranger's log may say more than has room.
+    steps = [f"{step:,.0f}" if last < 10**7 else wording.count(step) or "" for step in x_ticks]
     if len(set(steps)) < len(steps):
         steps = [f"{step:,.0f}" for step in x_ticks]
     levels = wording.tick_texts(y_ticks, lambda value, digits: f"{value:.{digits}g}")
