@@ -278,8 +278,9 @@ def _offer(
     args: argparse.Namespace, root: pathlib.Path, directory: pathlib.Path, title: str, place: pathlib.Path
 ) -> int:
     own = directory.relative_to(root).as_posix() if directory.is_relative_to(root) else str(directory)
+    begun, remote = _where_to_push(root, directory.name)
     print(
-        f"ready. Commit and push it:\n  git add {own} && git commit -m 'speedrun: {directory.name}' && git push -u origin HEAD"
+        f"ready. Commit and push it:\n  {begun}git add {own} && git commit -m 'speedrun: {directory.name}' && git push -u {remote} HEAD"
     )
     command = ["gh", "pr", "create", "--title", title, "--body-file", str(place)]
     if shutil.which("gh") is None:
@@ -295,3 +296,19 @@ def _offer(
         print("then: marin submit " + args.directory + " --no-gather --open")
         return 0
     return 0 if subprocess.run(command, cwd=root, check=False).returncode == 0 else 1
+
+
+def _where_to_push(root: pathlib.Path, name: str) -> tuple[str, str]:
+    """What comes before a commit that can be pushed, and the remote: not every clone has a branch or calls its fork origin."""
+
+    if shutil.which("git") is None:
+        return "", "origin"
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    branch, remotes = git("rev-parse", "--abbrev-ref", "HEAD"), git("remote").split()
+    tracked = git("config", f"branch.{branch}.remote")
+    remote = next((one for one in (tracked, "origin", *remotes) if one in remotes), "origin")
+    return f"git switch -c {name} && " if branch == "HEAD" else "", remote

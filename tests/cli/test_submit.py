@@ -327,6 +327,39 @@ def test_submit_of_a_directory_elsewhere_is_refused(place: Place, tmp_path: path
         dispatch(["submit", str(tmp_path)])
 
 
+def test_submit_says_how_to_push_from_a_clone_without_branch_or_origin(
+    place: Place, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    place.add_runs(Plan())
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "git").symlink_to(shutil.which("git", path=os.defpath) or pytest.skip("no git"))
+    monkeypatch.setenv("PATH", str(tmp_path / "programs"))  # and no gh
+
+    def git(*arguments: str) -> str:
+        identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false")
+        done = subprocess.run(
+            ["git", *identity, *arguments], cwd=place.root, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    def command() -> str:
+        assert place.submit() == 0
+        return capsys.readouterr().out.partition("ready. Commit and push it:\n  ")[2].partition("\n")[0]
+
+    git("init", "--quiet", "--initial-branch=main")
+    git("add", "pyproject.toml")
+    git("commit", "--quiet", "-m", "begun")
+    assert command().startswith("git add ") and command().endswith("git push -u origin HEAD")
+    git("init", "--quiet", "--bare", "../fork.git")
+    git("remote", "add", "myfork", "../fork.git")
+    git("config", "user.name", "Ada")
+    git("config", "user.email", "ada@example.org")
+    git("checkout", "--quiet", "--detach")
+    subprocess.run(command(), shell=True, cwd=place.root, check=True, capture_output=True)
+    assert git("rev-parse", "--abbrev-ref", "HEAD@{upstream}") == "myfork/example"
+    assert "experiments/speedrun/example/speedrun_results.json" in git("ls-tree", "-r", "--name-only", "myfork/example")
+
+
 def test_submit_with_gh_opens_only_when_told(place: Place, tmp_path: pathlib.Path, capfd):
     place.add_runs(Plan())
     log = tmp_path / "gh.log"
