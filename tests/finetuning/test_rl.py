@@ -131,7 +131,9 @@ def test_questions_are_sampled_by_chances_of_their_own(base, odd_answers, tmp_pa
 def test_samples_beyond_the_trained_context_are_said_once(base, odd_answers, tmp_path, monkeypatch, capsys):
     task = ChatTask("Odd", 0.0, QUESTIONS[:1], begins_oddly)
     monkeypatch.setattr(rl, "rl_task", lambda *args, **kwargs: (task, task))
-    train_rl(config_for(base, tmp_path / "run", max_new_tokens=70, examples_per_step=1, num_samples=2, device_batch_size=2))
+    train_rl(
+        config_for(base, tmp_path / "run", max_new_tokens=70, examples_per_step=1, num_samples=2, device_batch_size=2)
+    )
     notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
     assert len(notes) == 1 and "more than the 64 that the model was trained with" in notes[0]
 
