@@ -41,6 +41,13 @@ METRICS: dict[Metric, MetricInfo] = {
     "core": MetricInfo("CORE", "", higher_is_better=True),
     "loss": MetricInfo("Validation loss", "nats per token", higher_is_better=False),
 }
+COST_NAMES: dict[Cost, str] = {
+    "training_hardware_flops": "hardware FLOPs",
+    "model_flops": "model FLOPs",
+    "training_time": "training time",
+    "total_tokens": "tokens",
+}
+"""As they stand within a sentence."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,8 +75,9 @@ class Gate:
                 return value <= self.bound
 
     def __str__(self) -> str:
-        name = METRICS[self.field].name if self.field in METRICS else self.field.replace("_", " ")
-        return f"{name} {self.relation} {self.bound:g}"
+        is_metric = self.field in METRICS
+        name = METRICS[self.field].name if is_metric else COST_NAMES[self.field]  # type: ignore[index]
+        return f"{name} {self.relation} {self.bound:g}{' s' if self.field == 'training_time' else ''}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,6 +142,7 @@ class Track:
     other_depths: bool = False  # whether an entry shows what its change does at other depths
     columns: tuple[str, ...] = ()  # of its table, beside those of every track: metrics, "description", "git_commit"
     in_hours: bool = False  # whether all of its times are written in hours, as its rules are
+    begin: str = "marin init NAME"  # the command that begins an entry
 
     @property
     def higher_is_better(self) -> bool:
@@ -195,6 +204,7 @@ TIME_TO_GPT2 = Track(
     other_depths=True,
     columns=("bits_per_byte", "description", "git_commit"),
     in_hours=True,
+    begin="bash runs/speedrun.sh",
 )
 
 LOSS_3_28 = Track(

@@ -180,6 +180,16 @@ def _track_of_the_tutorial() -> Track:
     return track
 
 
+def test_page_of_a_track_without_entries_says_how_one_is_begun_and_what_it_must_keep(tmp_path: pathlib.Path) -> None:
+    build.write_site(build_board([]), SiteWriter(str(tmp_path)))
+    commands = {}
+    for key in ("fineweb-edu", "time-to-gpt2"):
+        found = re.search("No entry yet (.*?) begins one", _words(tmp_path / "tracks" / f"{key}.html"))
+        commands[key] = found and found[1]
+    assert commands == {"fineweb-edu": "marin init NAME", "time-to-gpt2": "bash runs/speedrun.sh"}
+    assert "training time &lt;= 600 s" in _words(tmp_path / "tracks" / "cpu-10-minutes.html")
+
+
 def test_site_has_page_table_records_and_charts_of_the_track_that_the_tutorial_adds(tmp_path: pathlib.Path) -> None:
     added = _track_of_the_tutorial()
     others = tuple(track for track in TRACKS if track.key != added.key)
@@ -194,7 +204,7 @@ def test_site_has_page_table_records_and_charts_of_the_track_that_the_tutorial_a
     assert shared["with"] == shared["without"]
     site = tmp_path / "with"
     page = _words(site / "tracks" / f"{added.key}.html")
-    for expected in (added.title, *added.text, "training hardware flops &lt;= 1e+19", "FineWeb-Edu, scored on C4-EN"):  # fmt: skip
+    for expected in (added.title, *added.text, "hardware FLOPs &lt;= 1e+19", "FineWeb-Edu, scored on C4-EN"):  # fmt: skip
         assert expected in page
     found = [(entry["name"], entry["rank"], entry["is_record"]) for entry in _document(site, added.key)["entries"]]
     assert found == [("mine", 1, True), ("dear/seed_0", None, False)]

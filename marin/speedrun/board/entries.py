@@ -13,7 +13,7 @@ from typing import Any, overload
 
 from marin.speedrun.board.rows import Row
 from marin.speedrun.statistics.means import Spread, spread_of
-from marin.speedrun.tracks import Cost, Metric, Track
+from marin.speedrun.tracks import COST_NAMES, Cost, Metric, Track
 from marin.speedrun.verdict import RUNGS, Finding, Outcome, Rung, RungVerdict, Verdict
 
 METRIC_KEYS: tuple[Metric, ...] = ("bits_per_byte", "core", "loss")
@@ -267,7 +267,7 @@ def _why_not_ranked(track: Track, rows: list[Row], values: dict[str, float | Non
     if values[track.cost] is None and values[track.metric] is not None:
         unstated = sum(row.value(track.cost) is None for row in rows)
         of_runs = f" by {unstated} of {len(rows)} runs" if len(rows) > 1 else ""
-        reasons.append(f"{track.cost.replace('_', ' ')}: not stated{of_runs}, and quality is ranked by what it cost")
+        reasons.append(f"{COST_NAMES[track.cost]}: not stated{of_runs}, and quality is ranked by what it cost")
     return reasons
 
 
