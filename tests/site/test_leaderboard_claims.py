@@ -171,3 +171,15 @@ def test_printed_and_narrow_tables_keep_ranks_dates_and_words_readable(browser: 
 def test_steps_at_a_curve_are_written_whole() -> None:
     curve = curves.draw_curve("Loss", [(step, 3 - step / 3000) for step in range(2350)])
     assert [tick.text for tick in curve.x_ticks] == ["0", "500", "1,000", "1,500", "2,000"]
+
+
+def test_curves_of_an_entry_of_several_runs_say_of_which_they_are(tmp_path: pathlib.Path) -> None:
+    write_submission(tmp_path / "results" / "one", [Plan(seed=3)], random.Random(5))
+    write_submission(tmp_path / "results" / "two", [Plan(seed=4), Plan(seed=5)], random.Random(6))
+    build_site([tmp_path / "results"], [], tmp_path / "site")
+    said = {
+        name: (tmp_path / "site/entries" / f"{_key(tmp_path / 'site', name)}.html").read_text()
+        for name in ("one", "two")
+    }
+    assert all("Curves</h2>" in page for page in said.values())
+    assert "Of the first of its 2 runs, with seed 4." in said["two"] and "Of the first of its" not in said["one"]
