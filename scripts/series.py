@@ -10,7 +10,6 @@ from pathlib import Path
 
 import tyro
 
-from marin.errors import ConfigError
 from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.places import Places, check_name
 from marin.gpt2.sections import report_section
@@ -40,8 +39,6 @@ def main() -> None:
 
     places = Places.of(flags.base_dir)
     check_name("name", flags.name)
-    if not flags.tags:
-        raise ConfigError("`--tags` names no run: give one or more, as in `--tags jan_d10 jan_d12`")
     rows = series_rows(places, flags.tags)
     path = Path(places.base, f"{flags.name}.csv")
     write_csv(rows, path)

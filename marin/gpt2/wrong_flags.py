@@ -9,6 +9,7 @@ of Python. A command's person has typed flags, so their names are put in place o
 
 import argparse
 import dataclasses
+import itertools
 import re
 import types
 import typing
@@ -45,7 +46,7 @@ def refuse_flags_without_values(kind: type, given: Sequence[str]) -> None:
     """
     hints = typing.get_type_hints(kind)
     several = {_flag_of(name) for name, hint in hints.items() if typing.get_origin(hint) is tuple}
-    for word, after in zip(given, [*given[1:], "--"], strict=True):
+    for word, after in itertools.pairwise([*given, "--"]):
         if word.replace("_", "-") in several and after.startswith("--"):
             raise ConfigError(f"argument {word}: expected at least one argument; --help lists the flags")
 

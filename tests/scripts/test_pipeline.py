@@ -168,7 +168,7 @@ def test_commands_name_what_must_be_made_first(tmp_path, base):
         (tok_eval, ["--max-files=-2"], "`--max-files` is -2"),
         (tok_eval, ["--others=nowhere"], "`--others` is nowhere, which is no folder"),
         (series, ["../x", "--tags", "d2"], "`name` is '../x'"),
-        (series, ["x", "--tags"], "names no run"),
+        (series, ["x", "--tags"], "argument --tags: expected at least one argument"),
         (report, ["generate", "--copy-to=nowhere"], "`--copy-to` is nowhere"),
         (report, ["generate", "--price-per-hour=-1"], "`--price-per-hour` is -1"),
     ],

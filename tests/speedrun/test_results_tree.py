@@ -123,8 +123,8 @@ def test_run_right_in_what_was_searched_is_named_by_its_directory_also_from_what
 
 
 def test_rows_are_kept_by_all_of_the_program_that_decides_them() -> None:
-    # Of what reading and verifying import, the rest finds files, starts processes and says what went wrong.
-    other = ("children", "errors", "execution", "flags", "forks", "main_module", "parts", "resources", "storage")
+    # Of what reading and verifying import, the rest finds files, starts processes, says what went wrong and when memory is looked through.
+    other = ("children", "errors", "execution", "flags", "forks", "garbage", "main_module", "parts", "resources", "storage")  # fmt: skip
     root = pathlib.Path(marin.__file__).parent
     code = "import sys, marin.speedrun.verification, marin.speedrun.board.leaderboard, marin.speedrun.statistics.scaling_fit\n"
     code += "print(*(m.__file__ for name, m in sys.modules.items() if name.startswith('marin.')), sep='\\n')"
