@@ -1,28 +1,43 @@
 """Rows that a later version of a submission lacks: what stands on the board is withdrawn, never taken out of its file."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from marin.speedrun.board.copies import page_of
 from marin.speedrun.results import RunInfo
 
+# By what a run is known again where one of two rows states no log, from the surest on.
+_SIGNS: tuple[Callable[[RunInfo], object], ...] = (
+    lambda info: page_of(info.wandb_run_link),
+    lambda info: info.training_time,
+    lambda info: info.run_completion_timestamp,
+    lambda info: info.model_dump_json(exclude={"author", "description"}),
+)
+
 
 def missing_runs(before: Iterable[RunInfo], after: Iterable[RunInfo]) -> list[RunInfo]:
-    """The runs of `before` that are not in `after`.
+    """The runs of `before` that are not in `after`, of which each row stands for one run at most.
 
-    A run is the same whose log, page, training time or end is the same, so that a text or a figure of it can be put right.
+    Where both rows state a log, it decides: a page or an end can be typed into the row of another run. Else a run is the same whose
+    page, training time, end or all figures are the same, so that a text or a figure of it can be put right.
     """
-    there = set[tuple[str, object]]()
-    for info in after:
-        there |= _signs(info)
-    return [info for info in before if not _signs(info) & there]
+    gone, free = ({_key(info): info for info in infos} for infos in (before, after))
+    for key in gone.keys() & free.keys():
+        del gone[key], free[key]
+    for sign in _SIGNS:
+        there = {key: sign(info) for key, info in free.items()}
+        for key, info in list(gone.items()):
+            value = sign(info)
+            same = (k for k, other in there.items() if value and other == value and not (_log(info) and _log(free[k])))
+            found = next(same, None)
+            if found is not None:
+                del gone[key], free[found], there[found]
+    return list(gone.values())
 
 
-def _signs(info: RunInfo) -> set[tuple[str, object]]:
-    known: dict[str, object] = {
-        "log": info.digests.metrics_log if info.digests else None,
-        "page": page_of(info.wandb_run_link),
-        "time": info.training_time,
-        "end": info.run_completion_timestamp,
-    }
-    signs = {(name, value) for name, value in known.items() if value}
-    return signs or {("figures", info.model_dump_json())}
+def _key(info: RunInfo) -> str:
+    """The same for rows of one log, and for rows that say the same: they are one run."""
+    return _log(info) or info.model_dump_json()
+
+
+def _log(info: RunInfo) -> str | None:
+    return info.digests.metrics_log if info.digests else None

@@ -1,0 +1,63 @@
+"""Which runs a later version of a submission's results lacks."""
+
+from typing import Any
+
+import pytest
+from example_runs import run_info
+
+from marin.speedrun.results import RunInfo
+from marin.speedrun.standing_rows import missing_runs
+
+PAGE, END = "https://wandb.ai/ada/runs/runs/{}", "2026-01-02 03:04:0{} UTC"
+UNKNOWN = {"training_time": None, "training_hardware_flops": None, "run_completion_timestamp": None}
+
+
+def _run(number: int, log: int | None = None, **changes: Any) -> RunInfo:
+    digests = None if log is None else {"metrics_log": f"{log:064x}"}
+    own = {
+        "seed": number,
+        "training_time": 20.5 + number,
+        "run_completion_timestamp": END.format(number),
+        "wandb_run_link": PAGE.format(number),
+    }
+    return run_info(**{**own, "digests": digests, **changes})
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([_run(0, 0)], [_run(0, 0, description="put right", training_time=9.0)]),
+        ([_run(0)], [_run(0, description="put right", training_time=9.0)]),
+        ([_run(0, wandb_run_link=None)], [_run(0, 0, wandb_run_link=None, training_time=9.0)]),
+        ([_run(0)], [_run(0, wandb_run_link=None, run_completion_timestamp=None)]),
+        ([_run(0, **UNKNOWN, wandb_run_link=None)], [_run(0, **UNKNOWN, wandb_run_link=None, description="put right")]),
+        ([_run(0, 0), _run(0, 0, description="in another file")], [_run(0, 0)]),
+        ([_run(0), _run(1)], [_run(2), _run(1), _run(0)]),
+    ],
+    ids=["log", "page", "log added", "time", "figures", "twice", "others beside"],
+)
+def test_run_that_is_put_right_is_not_missing(before: list[RunInfo], after: list[RunInfo]) -> None:
+    assert missing_runs(before, after) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "missing"),
+    [
+        ([_run(n, n) for n in range(3)], [_run(0, 0)], [1, 2]),
+        ([_run(n, training_time=600.0) for n in range(3)], [_run(0, training_time=600.0)], [1, 2]),
+        ([_run(n, wandb_run_link=PAGE) for n in range(3)], [_run(2, wandb_run_link=PAGE)], [0, 1]),
+        (
+            [_run(0, 0), _run(1, 1), _run(2, 2)],
+            [_run(0, 0, wandb_run_link=PAGE.format(1), run_completion_timestamp=END.format(2))],
+            [1, 2],
+        ),
+        ([_run(0), _run(1)], [_run(0, wandb_run_link=PAGE.format(1))], [0]),
+        ([_run(0, 0)], [_run(5, 5, wandb_run_link=PAGE.format(0), run_completion_timestamp=END.format(0))], [0]),
+        ([_run(0)], [_run(1)], [0]),
+    ],
+    ids=["logs", "one time", "one page", "for all by log, page and end", "by page and time", "swapped", "another"],
+)
+def test_run_for_which_no_row_stands_is_missing(
+    before: list[RunInfo], after: list[RunInfo], missing: list[int]
+) -> None:
+    assert [info.seed for info in missing_runs(before, after)] == missing
