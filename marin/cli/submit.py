@@ -309,6 +309,9 @@ def _where_to_push(root: pathlib.Path, name: str) -> tuple[str, str]:
         return done.stdout.strip()
 
     branch, remotes = git("rev-parse", "--abbrev-ref", "HEAD"), git("remote").split()
-    tracked = git("config", f"branch.{branch}.remote")
-    remote = next((one for one in (tracked, "origin", *remotes) if one in remotes), "origin")
+    configured = [git("config", key) for key in (f"branch.{branch}.pushRemote", "remote.pushDefault")]
+    # A branch that begins at upstream's main tracks that, and is not to be pushed there; one that was pushed tracks its own name.
+    if git("config", f"branch.{branch}.merge") == f"refs/heads/{branch}":
+        configured.append(git("config", f"branch.{branch}.remote"))
+    remote = next((one for one in (*configured, "origin", *remotes) if one in remotes), "origin")
     return f"git switch -c {name} && " if branch == "HEAD" else "", remote

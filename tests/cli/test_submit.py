@@ -358,6 +358,17 @@ def test_submit_says_how_to_push_from_a_clone_without_branch_or_origin(
     subprocess.run(command(), shell=True, cwd=place.root, check=True, capture_output=True)
     assert git("rev-parse", "--abbrev-ref", "HEAD@{upstream}") == "myfork/example"
     assert "experiments/speedrun/example/speedrun_results.json" in git("ls-tree", "-r", "--name-only", "myfork/example")
+    git("init", "--quiet", "--bare", "../lab.git")
+    git("remote", "add", "origin", "../lab.git")
+    assert command().endswith("git push -u myfork HEAD")
+    git("push", "--quiet", "origin", "HEAD:main")
+    git("remote", "rename", "origin", "upstream")
+    git("remote", "rename", "myfork", "origin")
+    git("checkout", "--quiet", "--track", "-b", "idea", "upstream/main")
+    assert command().endswith("git push -u origin HEAD")
+    git("remote", "rename", "origin", "myfork")
+    git("config", "remote.pushDefault", "myfork")
+    assert command().endswith("git push -u myfork HEAD")
 
 
 def test_submit_with_gh_opens_only_when_told(place: Place, tmp_path: pathlib.Path, capfd):
