@@ -45,7 +45,7 @@ class StepRecorder:
         self._schedule = config.train.batch_schedule
         self._writer, self._clock, self._progress, self._mirrors = writer, clock, progress, mirrors
         self._spikes = SpikeWatch()
-        self._skipped: int | None = None  # updates left out so far; unknown before this process's first step
+        self._skipped: int | None = None  # updates left out so far; unknown where this process goes on with a run
         self._skips = False  # whether the step before was left out
         self._pending: tuple[int, dict[str, jax.Array], float] | None = None
 
@@ -109,7 +109,8 @@ class StepRecorder:
 
     def _note_skip(self, step: int, loss: float, grad_norm: float, skipped: int) -> None:
         """Says the first of the steps in a row that are left out; how many there are stands in the line of progress."""
-        skips = self._skipped is not None and skipped > self._skipped
+        before = 0 if step == 0 else self._skipped
+        skips = before is not None and skipped > before
         if skips and not self._skips:
             self._progress.note(
                 f"the update of step {step} is left out (`skip_bad_steps`): the loss is {loss:.4g} and the gradient norm {grad_norm:.4g};"

@@ -122,20 +122,18 @@ class _Breaking(AdamConfig):
         )
 
 
+@pytest.mark.parametrize(("bad", "noted"), [((2, 3, 5), ["2", "5"]), ((0, 1, 6), ["0", "6"])])
 def test_updates_that_are_left_out_are_counted_and_the_first_in_a_row_is_noted_with_its_batch(
-    make_config, monkeypatch, capsys
+    bad, noted, make_config, monkeypatch, capsys
 ):
     config = make_config("skips", num_train_steps=7, skip_bad_steps=True)
     with monkeypatch.context() as patch:
-        for step in (2, 3, 5):
+        for step in bad:
             _change_batch(patch, step, _poison)
         train_lm(config)
     said = capsys.readouterr().out
-    assert re.findall(r"the update of step (\d) is left out .* the loss is nan .* its batch: row \d", said) == [
-        "2",
-        "5",
-    ]
-    assert re.search(r"step 7/7  loss \d.* 3 updates left out", said)
+    assert noted == re.findall(r"the update of step (\d) is left out .* the loss is nan .* its batch: row \d", said)
+    assert re.search(r"step 7/7  loss \S+ .* 3 updates left out", said)
 
 
 @pytest.mark.parametrize("where", ["update", "state"])
