@@ -227,26 +227,41 @@ def test_statement_whose_payload_was_changed_does_not_count(contest: Contest) ->
     assert "not of these bytes" in contest.why()
 
 
-def test_statement_with_a_signature_beside_it_counts(contest: Contest) -> None:
+def _state_beside(contest: Contest, namespace: str) -> None:
+    """A re-run's statement by the judge, with its signature in a file of its own."""
     content = make_statement(Submission.read(contest.directory), "re-run", Predicate(measured=contest.measured()))
     place = contest.directory / "statements" / "rerun.json"
     place.parent.mkdir()
     place.write_bytes(content)
     assert all(verdict["re-run"].outcome == "open" for verdict in contest.verdicts())
     subprocess.run(
-        ["ssh-keygen", "-q", "-Y", "sign", "-n", NAMESPACE, "-f", str(contest.keys["judge"]), str(place)], check=True
+        ["ssh-keygen", "-q", "-Y", "sign", "-n", namespace, "-f", str(contest.keys["judge"]), str(place)], check=True
     )
+
+
+def test_statement_with_a_signature_beside_it_counts(contest: Contest) -> None:
+    _state_beside(contest, NAMESPACE)
+    assert all(verdict["re-run"].outcome == "passed" for verdict in contest.verdicts())
+
+
+def test_statement_with_a_signature_beside_it_counts_in_a_clone_as_git_for_windows_makes_it(
+    contest: Contest, tmp_path: pathlib.Path
+) -> None:
+    _state_beside(contest, NAMESPACE)
+    made, submission = tmp_path / "made", pathlib.Path("experiments/speedrun/my_run")
+    shutil.copytree(contest.directory, made / submission)
+    shutil.copy(pathlib.Path(__file__).parents[2] / ".gitattributes", made)
+    identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false"]
+    for arguments in (["init", "--quiet"], ["add", "."], [*identity, "commit", "--quiet", "-m", "my run"]):
+        subprocess.run(["git", *arguments], cwd=made, check=True)
+    clone = ["git", "clone", "--quiet", "--config", "core.autocrlf=true", str(made), "clone"]
+    subprocess.run(clone, cwd=tmp_path, check=True)
+    contest.directory = tmp_path / "clone" / submission
     assert all(verdict["re-run"].outcome == "passed" for verdict in contest.verdicts())
 
 
 def test_signature_for_another_purpose_does_not_count(contest: Contest) -> None:
-    content = make_statement(Submission.read(contest.directory), "re-run", Predicate(measured=contest.measured()))
-    place = contest.directory / "statements" / "rerun.json"
-    place.parent.mkdir()
-    place.write_bytes(content)
-    subprocess.run(
-        ["ssh-keygen", "-q", "-Y", "sign", "-n", "git", "-f", str(contest.keys["judge"]), str(place)], check=True
-    )
+    _state_beside(contest, "git")
     assert all(verdict["re-run"].outcome == "open" for verdict in contest.verdicts())
 
 
