@@ -78,7 +78,12 @@ def extract(base: str, head: str, into: pathlib.Path, repository: pathlib.Path) 
     # Those that change as well: a copy must not pass because the same request changes what it copies.
     known = [e for e in in_base.values() if e.path.rpartition("/")[2] in _EVIDENCE and _problem(e) is None]
     _write(repository, known, into / "known")
-    problems += [problem for name in names if (problem := _rows_taken_out(into / "known" / name, into / "tree" / name))]
+    # Only of files that the request changes: the base branch may have had new runs since the request began.
+    results = [path.removeprefix(f"{ROOT}/") for path in changed if path in in_base and path.endswith(f"/{FILE_NAME}")]
+    for name in names:
+        before = [into / "known" / path for path in results if path.startswith(f"{name}/")]
+        if problem := _rows_taken_out(name, before, sorted((into / "tree" / name).rglob(FILE_NAME))):
+            problems.append(problem)
     # At any depth: the board searches directories within directories too.
     with_results = sorted(path.parent for path in (into / "tree").rglob(FILE_NAME) if path.is_file())
     listing = b"".join(os.fsencode(path) + b"\0" for path in with_results)
@@ -96,23 +101,22 @@ def _why_it_stays(path: str) -> str | None:
     return None
 
 
-def _rows_taken_out(known: pathlib.Path, changed: pathlib.Path) -> str | None:
-    before = _runs_below(known)
-    after = _runs_below(changed)
+def _rows_taken_out(name: str, known: list[pathlib.Path], changed: list[pathlib.Path]) -> str | None:
+    before, after = _runs_in(known), _runs_in(changed)
     if not before or after is None:  # what cannot be read fails where it is verified
         return None
     gone = len(missing_runs(before, after))
     if not gone:
         return None
     return (
-        f"{shown(known.name)}: {gone:,} of the {len(before):,} runs that stand on the board are gone from its results: rows are never"
+        f"{shown(name)}: {gone:,} of the {len(before):,} runs that stand on the board are gone from its results: rows are never"
         " deleted; put new runs beside them, or under a name of their own"
     )
 
 
-def _runs_below(directory: pathlib.Path) -> list[RunInfo] | None:
+def _runs_in(files: list[pathlib.Path]) -> list[RunInfo] | None:
     try:
-        return [info for path in sorted(directory.rglob(FILE_NAME)) for info in load_results(path)]
+        return [info for path in files for info in load_results(path)]
     except ResultsError:
         return None
 

@@ -149,6 +149,33 @@ def test_run_that_is_taken_out_of_standing_results_is_refused_and_one_that_is_pu
     )
 
 
+def test_pull_request_that_began_before_the_base_branch_had_further_runs_takes_none_of_them_out(
+    origin: Origin, tmp_path: pathlib.Path
+):
+    standing = SUBMISSION.with_name("growing")
+
+    def first_run(head: pathlib.Path) -> None:
+        (head / standing).mkdir()
+        write_submission(head / standing, [Plan(seed=0)], random.Random(11))
+
+    def go_on(head: pathlib.Path) -> None:
+        git(head, "fetch", "--quiet", "origin", begun)
+        git(head, "reset", "--quiet", "--hard", begun)
+
+    def further_run(head: pathlib.Path) -> None:
+        go_on(head)
+        shutil.rmtree(head / standing)
+        write_submission(head / standing, [Plan(seed=seed) for seed in (0, 1)], random.Random(11))
+
+    def text(head: pathlib.Path) -> None:
+        go_on(head)
+        (head / standing / "README.md").write_text("What the idea is.\n")
+
+    begun = origin.pull_request(first_run)["github.event.pull_request.head.sha"]
+    base, head = (origin.pull_request(each)["github.event.pull_request.head.sha"] for each in (further_run, text))
+    assert extract(base, head, tmp_path / "extracted", origin.path).refused == []
+
+
 def test_extraction_names_what_a_person_has_to_look_at_and_keeps_what_was_said_of_a_row(
     origin: Origin, tmp_path: pathlib.Path
 ):
