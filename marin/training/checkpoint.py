@@ -10,6 +10,7 @@ reading only the parts that its devices hold, so that a run can go on with anoth
 """
 
 import dataclasses
+import os
 import re
 import sys
 from pathlib import Path
@@ -170,7 +171,7 @@ def find(path: str, step: int | None = None) -> Checkpoint:
         CheckpointError: if there is none, or the one that is named is damaged.
     """
     # Absolute: what stands beside a checkpoint, its run's record, is looked for in the folders above it.
-    root = Path(path).expanduser().absolute()
+    root = Path(os.path.expanduser(path)).absolute()
     match = _STEP.fullmatch(root.name)
     if match:
         verify(Checkpoint(root, int(match.group(1))))

@@ -200,6 +200,11 @@ def test_step_that_was_never_saved_is_told_from_a_damaged_one(tmp_path):
         checkpoints.at_step(tmp_path, 4)
 
 
+def test_checkpoint_in_the_home_folder_of_nobody_is_refused_by_its_path() -> None:
+    with pytest.raises(CheckpointError, match="~no_such_person/run holds no checkpoint"):
+        checkpoints.find("~no_such_person/run")
+
+
 def test_checkpoint_of_the_last_step_that_can_be_counted_is_found_after_all_others(tmp_path: Path) -> None:
     with CheckpointWriter(tmp_path, keep_every=1) as writer:
         for step in (99_999_999, 2**31 - 1):
