@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from marin.speedrun.board.copies import page_of
 from marin.speedrun.results import RunInfo
 
-# By what a run is known again where one of two rows states no log, from the surest on.
+# By what a run is known again whose row states no log, from the surest on.
 _SIGNS: tuple[Callable[[RunInfo], object], ...] = (
     lambda info: page_of(info.wandb_run_link),
     lambda info: info.training_time,
@@ -17,8 +17,8 @@ _SIGNS: tuple[Callable[[RunInfo], object], ...] = (
 def missing_runs(before: Iterable[RunInfo], after: Iterable[RunInfo]) -> list[RunInfo]:
     """The runs of `before` that are not in `after`, of which each row stands for one run at most.
 
-    Where both rows state a log, it decides: a page or an end can be typed into the row of another run. Else a run is the same whose
-    page, training time, end or all figures are the same, so that a text or a figure of it can be put right.
+    A run whose row states its log is known by that alone: a page or an end can be typed into the row of another run. Else a run is the
+    same whose page, training time, end or all figures are the same, so that a text or a figure of it can be put right.
     """
     gone, free = ({_key(info): info for info in infos} for infos in (before, after))
     for key in gone.keys() & free.keys():
@@ -26,9 +26,8 @@ def missing_runs(before: Iterable[RunInfo], after: Iterable[RunInfo]) -> list[Ru
     for sign in _SIGNS:
         there = {key: sign(info) for key, info in free.items()}
         for key, info in list(gone.items()):
-            value = sign(info)
-            same = (k for k, other in there.items() if value and other == value and not (_log(info) and _log(free[k])))
-            found = next(same, None)
+            value = None if _log(info) else sign(info)
+            found = next((k for k, other in there.items() if value and other == value), None)
             if found is not None:
                 del gone[key], free[found], there[found]
     return list(gone.values())

@@ -53,9 +53,19 @@ def test_run_that_is_put_right_is_not_missing(before: list[RunInfo], after: list
         ),
         ([_run(0), _run(1)], [_run(0, wandb_run_link=PAGE.format(1))], [0]),
         ([_run(0, 0)], [_run(5, 5, wandb_run_link=PAGE.format(0), run_completion_timestamp=END.format(0))], [0]),
+        ([_run(0, 0)], [_run(0)], [0]),
         ([_run(0)], [_run(1)], [0]),
     ],
-    ids=["logs", "one time", "one page", "for all by log, page and end", "by page and time", "swapped", "another"],
+    ids=[
+        "logs",
+        "one time",
+        "one page",
+        "for all by log, page and end",
+        "by page and time",
+        "swapped",
+        "without its log",
+        "another",
+    ],
 )
 def test_run_for_which_no_row_stands_is_missing(
     before: list[RunInfo], after: list[RunInfo], missing: list[int]
