@@ -221,6 +221,18 @@ def test_the_exit_status_is_the_commands(repository, tmp_path, plain_environment
     assert left.returncode == 0 and "ray job logs" in left.stdout
 
 
+def _stopped_once_begun(process, folder):
+    """Ctrl-C as soon as the job has written `begun` into the folder; returns what the command says on standard error."""
+    deadline = time.monotonic() + 120
+    while not (folder / "begun").exists():
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, out + err
+    return err
+
+
 @pytest.mark.slow
 def test_ctrl_c_cancels_the_job(repository, tmp_path, plain_environment, nodes):
     command = [sys.executable, str(repository / "marin/run/ray_run.py"), "--", "bash", "-c"]
@@ -232,14 +244,7 @@ def test_ctrl_c_cancels_the_job(repository, tmp_path, plain_environment, nodes):
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "begun").exists():
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.1)
-    os.kill(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 130, out + err
-    assert "stopping raysubmit_" in err
+    assert "stopping raysubmit_" in _stopped_once_begun(process, tmp_path)
     time.sleep(1.0)
     assert not (tmp_path / "ended").exists()
 
@@ -257,14 +262,8 @@ def test_a_job_that_is_cancelled_ends_once_its_step_has_saved(repository, tmp_pa
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "begun").exists():
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.1)
-    os.kill(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 130, out + err
-    assert (tmp_path / "saved").exists(), out + err
+    said = _stopped_once_begun(process, tmp_path)
+    assert (tmp_path / "saved").exists(), said
 
 
 @pytest.mark.slow
