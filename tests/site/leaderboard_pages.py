@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,3 +39,11 @@ def opened(
         yield page, problems
     finally:
         context.close()
+
+
+def snapshot(site: pathlib.Path) -> dict[str, bytes]:
+    return {path.relative_to(site).as_posix(): path.read_bytes() for path in site.rglob("*") if path.is_file()}
+
+
+def words_of(path: pathlib.Path) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", path.read_text().replace("<wbr>", "")).split())
