@@ -158,3 +158,12 @@ def test_sign_of_what_would_say_nothing_is_refused(
     with pytest.raises(ConfigError, match=words):
         dispatch(["sign", str(submission), "--key", str(tmp_path / "key"), *flags])
     assert not (submission / "statements").exists()
+
+
+def test_verify_of_another_file_than_results_says_which_directory_is_wanted(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs.json").write_text("not json")
+    assert dispatch(["verify", str(tmp_path / "runs.json")]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "runs.json: is another file: give the directory that holds speedrun_results.json" in shown

@@ -83,7 +83,8 @@ class Submission:
         given = pathlib.Path(path)
         directory = given.parent if given.name == results.FILE_NAME and not given.is_dir() else given
         if not directory.is_dir():
-            raise ResultsError(f"{given}: no such directory: give the one that holds {results.FILE_NAME}")
+            what = "is another file" if given.exists() else "no such directory"
+            raise ResultsError(f"{given}: {what}: give the directory that holds {results.FILE_NAME}")
         place = _inside(directory, results.FILE_NAME)
         if place is None:
             raise ResultsError(
