@@ -77,9 +77,17 @@ def named_as_flags(flags: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        names = "|".join(map(re.escape, flags))
-        said = re.sub(rf"(?:config field )?`({names})`", lambda found: f"`{flags[found[1]]}`", str(error))
-        raise ConfigError(said) from None
+        raise ConfigError(in_flags(str(error), flags)) from None
+
+
+def in_flags(message: str, flags: Mapping[str, str]) -> str:
+    """What is wrong with fields of a config, in the names of the flags that they were made from.
+
+    Args:
+        flags: by the field's name the flag.
+    """
+    names = "|".join(map(re.escape, flags))
+    return re.sub(rf"(?:config field )?`({names})`", lambda found: f"`{flags[found[1]]}`", message)
 
 
 class HelpFormatter(argparse.HelpFormatter):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from marin.errors import ConfigError, clean_exit, send_nowhere
-from marin.flags import described
+from marin.flags import described, in_flags
 from marin.main_module import module_of
 
 _DESCRIPTION = "DESCRIPTION"
@@ -34,7 +34,7 @@ def parse_flags(kind: type[Flags], description: str | None, arguments: Sequence[
     """
     import tyro
 
-    from marin.gpt2.wrong_flags import in_flags, refuse, refuse_flags_without_values
+    from marin.gpt2.wrong_flags import flags_of, refuse, refuse_flags_without_values
 
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["--"]:
@@ -47,7 +47,7 @@ def parse_flags(kind: type[Flags], description: str | None, arguments: Sequence[
             flags = tyro.cli(kind, args=given, description=_DESCRIPTION, prog=prog)
     except SystemExit as ended:
         if isinstance(ended.__context__, ConfigError):  # from the dataclass: tyro would break its message in a frame
-            raise ConfigError(in_flags(kind, str(ended.__context__))) from None
+            raise ConfigError(in_flags(str(ended.__context__), flags_of(kind))) from None
         if ended.code:
             refuse(kind, given)
         print(complaint.getvalue(), end="", file=sys.stderr)

@@ -10,7 +10,6 @@ of Python. A command's person has typed flags, so their names are put in place o
 import argparse
 import dataclasses
 import itertools
-import re
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -51,11 +50,14 @@ def refuse_flags_without_values(kind: type, given: Sequence[str]) -> None:
             raise ConfigError(f"argument {word}: expected at least one argument; --help lists the flags")
 
 
-def in_flags(kind: type, message: str) -> str:
-    """What is wrong with values of a dataclass's fields, in the names of the flags that they are: `--top-k` for `top_k`."""
+def flags_of(kind: type) -> dict[str, str]:
+    """By the name of a dataclass's field the flag that it is: `--top-k` for `top_k`."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    names = [name for name, hint in hints.items() if tyro.conf.Positional not in getattr(hint, "__metadata__", ())]
-    return re.sub(rf"(?:config field )?`({'|'.join(names)})`", lambda found: f"`{_flag_of(found[1])}`", message)
+    return {
+        name: _flag_of(name)
+        for name, hint in hints.items()
+        if tyro.conf.Positional not in getattr(hint, "__metadata__", ())
+    }
 
 
 def _flag_of(name: str) -> str:
