@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import dataclasses
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -279,9 +280,9 @@ def _offer(
 ) -> int:
     own = directory.relative_to(root).as_posix() if directory.is_relative_to(root) else str(directory)
     begun, remote = _where_to_push(root, directory.name)
-    print(
-        f"ready. Commit and push it:\n  {begun}git add {own} && git commit -m 'speedrun: {directory.name}' && git push -u {remote} HEAD"
-    )
+    steps = [*begun, ["git", "add", own], ["git", "commit", "-m", f"speedrun: {directory.name}"]]
+    steps.append(["git", "push", "-u", remote, "HEAD"])
+    print(f"ready. Commit and push it:\n  {' && '.join(map(shlex.join, steps))}")
     command = ["gh", "pr", "create", "--title", title, "--body-file", str(place)]
     if shutil.which("gh") is None:
         print("then open the pull request on GitHub with the title and body above (or install gh and run this again)")
@@ -293,16 +294,15 @@ def _offer(
             "yes",
         )
     if not wanted:
-        print("then: marin submit " + args.directory + " --no-gather --open")
+        print(f"then: marin submit {shlex.quote(args.directory)} --no-gather --open")
         return 0
     return 0 if subprocess.run(command, cwd=root, check=False).returncode == 0 else 1
 
 
-def _where_to_push(root: pathlib.Path, name: str) -> tuple[str, str]:
-    """What comes before a commit that can be pushed, and the remote: not every clone has a branch or calls its fork origin."""
-
+def _where_to_push(root: pathlib.Path, name: str) -> tuple[list[list[str]], str]:
+    """Commands before a commit that can be pushed, and the remote: not every clone has a branch or calls its fork origin."""
     if shutil.which("git") is None:
-        return "", "origin"
+        return [], "origin"
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
@@ -314,4 +314,4 @@ def _where_to_push(root: pathlib.Path, name: str) -> tuple[str, str]:
     if git("config", f"branch.{branch}.merge") == f"refs/heads/{branch}":
         configured.append(git("config", f"branch.{branch}.remote"))
     remote = next((one for one in (*configured, "origin", *remotes) if one in remotes), "origin")
-    return f"git switch -c {name} && " if branch == "HEAD" else "", remote
+    return [["git", "switch", "-c", name]] if branch == "HEAD" else [], remote
