@@ -149,12 +149,13 @@ def _show(path: str, problem: str | None, verdicts: "list[tuple[RunInfo, Verdict
 
     console = Console(highlight=False)
     if problem is not None:
-        console.print(Text.assemble((f"{_plain(path)}: not even parsed", "bold red")))
-        console.print(Text(f"  x {_plain(problem)}"))
+        # The terminal wraps these: a path that we fold is one that cannot be copied.
+        console.print(Text.assemble((f"{_plain(path)}: not even parsed", "bold red")), soft_wrap=True)
+        console.print(Text(f"  x {_plain(problem)}"), soft_wrap=True)
         return
     for number, (info, verdict) in enumerate(verdicts):
         name = path if len(verdicts) == 1 else f"{path}, run {number}"
-        console.print(Text.assemble((_plain(name), "bold"), f"  by {_plain(info.author.name)}"))
+        console.print(Text.assemble((_plain(name), "bold"), f"  by {_plain(info.author.name)}"), soft_wrap=True)
         for word, said in (("withdrawn", verdict.withdrawn), ("challenged", verdict.challenged)):
             if said is not None:
                 console.print(Text(f"  {word}: {_plain(said)}", "bold yellow"))

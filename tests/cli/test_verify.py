@@ -163,7 +163,9 @@ def test_sign_of_what_would_say_nothing_is_refused(
 def test_verify_of_another_file_than_results_says_which_directory_is_wanted(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "runs.json").write_text("not json")
-    assert dispatch(["verify", str(tmp_path / "runs.json")]) == 1
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "runs.json: is another file: give the directory that holds speedrun_results.json" in shown
+    other = tmp_path / ("deep" * 20) / "runs.json"  # wider than a terminal: the path must stay one that can be copied
+    other.parent.mkdir()
+    other.write_text("not json")
+    assert dispatch(["verify", str(other)]) == 1
+    shown = capsys.readouterr().out
+    assert f"{other}: is another file: give the directory that holds speedrun_results.json\n" in shown
