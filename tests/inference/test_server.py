@@ -2,6 +2,7 @@
 
 import asyncio
 import http.client
+import inspect
 import json
 import socket
 import threading
@@ -20,6 +21,8 @@ from marin.inference.prompting import chat_prompt
 from marin.inference.scheduler import Request
 from marin.inference.server import Limits
 from marin.inference.server.app import _Stream
+from marin.inference.server.problems import ProblemError
+from marin.inference.server.protocol import ChatCompletion, TextCompletion, parse
 
 openai = pytest.importorskip("openai", reason="the Python package openai is not installed")
 
@@ -273,10 +276,13 @@ def test_models_are_listed(client):
         ({"max_tokens": 10**6}, openai.BadRequestError, "room for 256 together"),
         ({"messages": [{"role": "user", "content": "zq " * 400}]}, openai.BadRequestError, "room for 256 together"),
         ({"n": 1000}, openai.BadRequestError, "more than 64 samples"),
-        ({"stop": ["a"] * 9}, openai.BadRequestError, "at most 4 stop strings"),
+        ({"stop": ["a"] * 9}, openai.BadRequestError, "`stop`: at most 4 stop strings"),
         ({"presence_penalty": 1.0}, openai.BadRequestError, "`presence_penalty` is not supported"),
         ({"response_format": {"type": "json_object"}}, openai.BadRequestError, "`response_format` is not supported"),
         ({"extra_body": {"min_p": 0.1}}, openai.BadRequestError, "`min_p` is not supported"),
+        ({"reasoning_effort": "low"}, openai.BadRequestError, "`reasoning_effort` is not supported"),
+        ({"extra_body": {"temprature": 0}}, openai.BadRequestError, "there is no field `temprature`, but there is `temperature`"),
+        ({"extra_body": {"prompt": "a"}}, openai.BadRequestError, "there is no field `prompt`"),
         ({"extra_body": {"stream": "yes"}}, openai.BadRequestError, "^Error code: 400.*`stream`: "),
         ({"extra_body": {"stream_options": {"include_usage": None}}}, openai.BadRequestError, "`stream_options.include_usage`: "),
         (
@@ -289,6 +295,26 @@ def test_requests_that_cannot_be_honoured_are_refused_in_openais_shape(client, o
     with pytest.raises(error, match=message) as raised:
         client.chat.completions.create(**{"model": NAME, "messages": HELLO, "max_tokens": 4} | options)
     assert raised.value.body["type"] == "invalid_request_error"
+
+
+def test_fields_that_ask_for_nothing_are_taken(client):
+    extra = {"user": "me", "metadata": {"a": "b"}, "service_tier": "auto", "store": False, "mine": None}
+    messages = [{"role": "user", "content": "the cat", "id": 7}]
+    options = dict(model=NAME, max_tokens=2, temperature=0)
+    plain_answer, answer = (
+        client.chat.completions.create(messages=said, extra_body=body, **options)
+        for said, body in ((HELLO, {}), (messages, extra))
+    )
+    assert answer.choices == plain_answer.choices
+
+
+@pytest.mark.parametrize("kind", [ChatCompletion, TextCompletion])
+def test_every_argument_of_openais_client_is_known(client, kind):
+    create = (client.chat.completions if kind is ChatCompletion else client.completions).create
+    for name in set(inspect.signature(create).parameters) - {"extra_headers", "extra_query", "extra_body", "timeout"}:
+        with pytest.raises(ProblemError) as refused:  # for its value, if not by name
+            parse(kind, json.dumps({name: {"not": "right"}}).encode())
+        assert refused.value.code != "unknown_parameter", name
 
 
 def _raw(served, method, path, body=None, **headers):

@@ -1,8 +1,10 @@
 """What a request may say: the fields of OpenAI's chat and text completions that this server honours.
 
-A field that would change the answer and is not honoured is refused by name, not passed over.
+A field that would change the answer and is not honoured is refused by name, not passed over, and so is a field that nobody
+knows: it may be a misspelt one. Of messages, as at OpenAI, further fields are passed over: clients keep their own there.
 """
 
+import difflib
 import json
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -33,7 +35,16 @@ _NOT_HONOURED: dict[str, tuple[Any, ...]] = {
     "repetition_penalty": (None, 1, 1.0),
     "ignore_eos": (None, False),
     "stop_token_ids": (None, []),
+    "reasoning_effort": (None, "none"),
+    "verbosity": (None,),
+    "web_search_options": (None,),
+    "moderation": (None,),
 }
+# OpenAI's fields that leave the answer as it is.
+_WITHOUT_EFFECT = (
+    "metadata", "parallel_tool_calls", "prediction", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
+    "safety_identifier", "service_tier", "store", "user",
+)  # fmt: skip
 _NOT_HONOURED_OF_MESSAGES = ("tool_calls", "function_call", "audio")
 Stop = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Asked = TypeVar("Asked", bound="CompletionBase")
@@ -166,6 +177,7 @@ def parse(kind: type[Asked], body: bytes) -> Asked:
             raise ProblemError(
                 400, f"`{name}` is not supported by this server", param=name, code="unsupported_parameter"
             )
+    _check_known(kind, fields)
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
@@ -176,7 +188,21 @@ def parse(kind: type[Asked], body: bytes) -> Asked:
         )
         place = ".".join(str(part) for part in wrong["loc"] if not _is_kind(str(part)))
         named = f"`{place}`: " if place else "the body cannot be read: "
-        raise ProblemError(400, named + wrong["msg"], param=place or None) from None
+        message = wrong["msg"].removeprefix("Value error, ")
+        raise ProblemError(400, named + message, param=place or None) from None
+
+
+def _check_known(kind: type[CompletionBase], fields: dict[str, Any]) -> None:
+    """Raises:
+    ProblemError: naming the first field that is neither OpenAI's nor ours. One that is null asks for nothing.
+    """
+    for name, value in fields.items():
+        if value is None or name in kind.model_fields or name in _NOT_HONOURED or name in _WITHOUT_EFFECT:
+            continue
+        name = name[:100]
+        close = difflib.get_close_matches(name, kind.model_fields, n=1)
+        meant = f", but there is `{close[0]}`" if close else ""
+        raise ProblemError(400, f"there is no field `{name}`{meant}", param=name, code="unknown_parameter")
 
 
 def _is_kind(part: str) -> bool:
