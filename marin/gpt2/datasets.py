@@ -4,10 +4,13 @@
     embedded         docstrings of pinned packages (`marin.data.corpora.python_docs`), 9 MB, no network needed
     PATH             files, a folder or a pattern in any format that `marin.data.sources` reads; the last file is held out
 
-Several paths are separated by commas.
+Several paths are separated by commas. Local files are known by name, size and a digest of their first and last megabyte: reading
+all of some hundred gigabytes would make each command wait. The last bytes of Parquet and of compressed files tell of a change
+anywhere in them; one in the middle of a large plain file that leaves its size alone is not noticed.
 """
 
 import dataclasses
+import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +36,7 @@ CLIMBMIX_SHARDS = 6543
 CLIMBMIX, EMBEDDED = "climbmix", "embedded"
 # Validation documents must not depend on the tokenizer, so their number of tokens is only nearly what is asked for.
 _BYTES_PER_TOKEN = 4
+_END_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +44,7 @@ class DataFile:
     """One file of documents.
 
     Args:
-        digest: of the content where it is known without reading it; else the name and size stand for it.
+        digest: of the content, or of its first and last megabyte; "" where the name and size stand for it.
         path: where it lies, or the step that makes it.
     """
 
@@ -106,14 +110,29 @@ def open_dataset(places: Places, name: str, text_key: str = "text", max_files: i
                 f"`--dataset {name}` has {len(found)} file, at least 2 are needed, as the last one is held out for validation:"
                 " split it in two"
             )
-    known = [DataFile(file, _size(path), path=path) for file, path in found]
-    label = CLIMBMIX if name == CLIMBMIX else re.sub(r"[^A-Za-z0-9_-]+", "-", Path(name.split(",")[0]).name) or "files"
-    chosen = known[:-1] if max_files < 1 else known[:-1][:max_files]
-    return Dataset(label, tuple(chosen), known[-1], text_key)
+    if name == CLIMBMIX:  # what was published does not change
+        label, made = CLIMBMIX, _named_file
+    else:
+        label, made = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(name.split(",")[0]).name) or "files", _read_file
+    chosen = found[:-1] if max_files < 1 else found[:-1][:max_files]
+    return Dataset(label, tuple(made(*each) for each in chosen), made(*found[-1]), text_key)
 
 
-def _size(path: str) -> int:
-    return files.local_path(path).stat().st_size if files.is_local(path) else 0
+def _named_file(name: str, path: str) -> DataFile:
+    return DataFile(name, files.local_path(path).stat().st_size if files.is_local(path) else 0, path=path)
+
+
+def _read_file(name: str, path: str) -> DataFile:
+    """With a digest of its ends, where it is local. Not the time of its last change: a copy has another."""
+    file = _named_file(name, path)
+    if not files.is_local(path):
+        return file
+    digest = hashlib.sha256()
+    with files.explained(path, "read"), files.open_for_reading(path) as stream:
+        digest.update(stream.read(_END_BYTES))
+        stream.seek(max(file.num_bytes - _END_BYTES, _END_BYTES))
+        digest.update(stream.read(_END_BYTES))
+    return dataclasses.replace(file, digest=digest.hexdigest())
 
 
 def read_file_documents(path: str, text_key: str) -> Iterator[Document]:
