@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from marin.data.conversation import SPECIAL_TOKENS
 from marin.data.documents import Document, text_bytes
 from marin.data.tokenizer import SPLIT_PATTERN, Tokenizer
-from marin.data.tokenizer.report import OTHERS, find_counter, find_file
+from marin.data.tokenizer.report import OTHERS, digests_of_others, find_counter
 from marin.data.tokenizer.training import check_settings, write_tokenizer
 from marin.errors import ConfigError
 from marin.execution.step import ExecutorStep, placement, this_output_path
@@ -86,13 +86,12 @@ def compare_tokenizers_step(dataset: Dataset, places: Places, others: str | None
     Raises:
         DataError: there is no tokenizer.
     """
-    found = {name: find_file(others, name) for name in OTHERS} if others else {}
     config = CompareTokenizersConfig(
         dataset.train[0],
         dataset.validation,
         dataset.text_key,
         open_tokenizer(places).digest,
-        {name: files.sha256_file(path) for name, path in found.items() if path is not None},
+        digests_of_others(others) if others else {},
         others,
         str(places.tokenizer),
     )

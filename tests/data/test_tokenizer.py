@@ -27,6 +27,7 @@ from marin.data.tokenizer import (
 )
 from marin.data.tokenizer.training import sample
 from marin.errors import ConfigError, DataError
+from marin.execution.graph import Graph
 
 VOCAB_SIZE = 400
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
@@ -301,3 +302,18 @@ def test_report_without_other_tokenizers_names_them_and_of_a_damaged_one_names_i
         with pytest.raises(DataError, match=rf"r50k_base\.tiktoken.*{reason}" if reason != "r50k_base" else reason):
             report_tokenizer(dataclasses.replace(config, others=str(tmp_path)))
     assert tokenizer_report_step("/t", "/d").fn is report_tokenizer
+
+
+def test_report_beside_tokenizers_that_were_replaced_is_another_report(tmp_path):
+    others = tmp_path / "others"
+    others.mkdir()
+
+    def fingerprint():
+        step = tokenizer_report_step("/t", "/d", str(others))
+        return Graph([step], str(tmp_path)).node(step).fingerprint
+
+    found = [fingerprint()]
+    for content in ("{}", "[]"):
+        (others / "gpt2.json").write_text(content)
+        found.append(fingerprint())
+    assert len(set(found)) == 3

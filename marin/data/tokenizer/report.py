@@ -7,7 +7,7 @@ names, and OpenAI's own `r50k_base.tiktoken` and `cl100k_base.tiktoken`.
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from marin.data.tokenizer.byte_bpe import GPT2_PATTERN
 from marin.data.tokenizer.loaded import TOKENIZER_FILE, Tokenizer
 from marin.data.tokenizer.training import sample
 from marin.errors import DataError
-from marin.execution.step import ExecutorStep, InputName, this_output_path
+from marin.execution.step import ExecutorStep, InputName, added_later, this_output_path
 from marin.storage import files
 
 # As OpenAI published it for cl100k_base.
@@ -36,6 +36,7 @@ class TokenizerReportConfig:
     documents: a document set, or a `.jsonl.zst` path; better not the one that the tokenizer was trained on.
     others: a folder with files of GPT-2 or cl100k, see the module's docstring; None compares with none.
     max_bytes: of text, spread evenly over a document set, or the beginning of a single file.
+    other_digests: of the files in a folder that no step makes, as `digests_of_others` gives them.
     """
 
     tokenizer: str | InputName | ExecutorStep
@@ -43,6 +44,7 @@ class TokenizerReportConfig:
     others: str | InputName | ExecutorStep | None = None
     max_bytes: int = 100_000_000
     output_path: str = this_output_path()
+    other_digests: Mapping[str, str] | None = added_later(default=None, kw_only=True)
 
 
 def tokenizer_report_step(
@@ -51,11 +53,12 @@ def tokenizer_report_step(
     others: str | InputName | ExecutorStep | None = None,
     name: str = "tokenizers/report",
 ) -> ExecutorStep:
-    """The step that writes `report.json` and `report.md`."""
+    """The step that writes `report.json` and `report.md`; another one when the files in a local folder `others` are others."""
+    digests = digests_of_others(others) if isinstance(others, str) and files.is_local(others) else None
     return ExecutorStep(
         name=name,
         fn=report_tokenizer,
-        config=TokenizerReportConfig(tokenizer, documents, others),
+        config=TokenizerReportConfig(tokenizer, documents, others, other_digests=digests or None),
         description="bytes per token by source",
     )
 
@@ -125,6 +128,12 @@ def find_file(folder: str, name: str) -> str | None:
     """The file of `gpt2` or `cl100k_base` in the folder; None if there is none."""
     names = f"{name}.json", f"{name}/{TOKENIZER_FILE}", OTHERS[name][0]
     return next((path for path in (files.join(folder, each) for each in names) if files.exists(path)), None)
+
+
+def digests_of_others(folder: str) -> dict[str, str]:
+    """The SHA-256 of those files of `gpt2` and `cl100k_base` that are in the folder."""
+    found = {name: find_file(folder, name) for name in OTHERS}
+    return {name: files.sha256_file(path) for name, path in found.items() if path is not None}
 
 
 def find_counter(folder: str, name: str) -> CountTokens | None:
