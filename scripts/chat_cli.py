@@ -6,6 +6,7 @@
 `clear` begins a new conversation, `quit` (or Ctrl-D) ends; Ctrl-C stops an answer.
 """
 
+import contextlib
 import dataclasses
 import sys
 import time
@@ -70,7 +71,8 @@ def main() -> None:
     messages: list[Message] = []
     while True:
         try:
-            text = input("\nYou: ").strip()
+            print()
+            text = typed("You: ").strip()
         except (EOFError, KeyboardInterrupt):
             print()
             return
@@ -83,6 +85,18 @@ def main() -> None:
             messages.append({"role": "user", "content": text})
             reply = talk(engine, flags, messages)
             messages = messages[:-1] if reply is None else [*messages, reply]
+
+
+def typed(question: str) -> str:
+    """A line from the terminal, which can be edited there and be of any length, or from what is piped in.
+
+    Raises:
+        EOFError: there is no more.
+    """
+    # Without readline a terminal hands over the first 4,095 bytes of a line, and arrow keys are characters of it.
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401  (input() uses it once it is imported; not every Python has it)
+    return input(question)
 
 
 def talk(engine: "Engine", flags: Flags, messages: list[Message]) -> Message | None:

@@ -1,9 +1,12 @@
 """The scripts that talk to a model, as a person runs them, and `marin serve`."""
 
+import contextlib
 import dataclasses
 import io
 import json
+import os
 import pathlib
+import pty
 import re
 import shutil
 import signal
@@ -181,6 +184,22 @@ def test_chat_cli_shows_control_characters_to_no_terminal_and_keeps_them_in_the_
         turns = [("user", "hm"), ("assistant", wild), ("user", "sure?")]
         said = {"messages": [{"role": role, "content": text} for role, text in turns]}
         assert engine.prompts[1] == render_for_completion(said, tokenizer)
+
+
+def test_line_typed_at_a_terminal_can_be_edited_and_is_of_any_length():
+    pytest.importorskip("readline")
+    terminal, inside = pty.openpty()
+    code = "from scripts.chat_cli import typed; print('GOT', typed('You: ')[-3:], len(typed('You: ')))"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=inside, stdout=inside)
+    os.close(inside)
+    shown, said = b"", [b"ac\x1b[Db\n", b"z" * 6000 + b"\n"]
+    with child, contextlib.suppress(OSError):  # which says that the other end is closed
+        while piece := os.read(terminal, 65536):
+            shown += piece
+            if said and shown.count(b"You: ") == 3 - len(said):
+                os.write(terminal, said.pop(0))
+    os.close(terminal)
+    assert b"GOT abc 6000" in shown
 
 
 def test_chat_cli_takes_a_top_k_of_0_for_all_tokens():
