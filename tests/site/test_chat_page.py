@@ -116,6 +116,20 @@ def test_markdown_is_drawn_and_markup_stays_text(browser, served):
         assert page.title() == f"Chat with {NAME}" and not complaints
 
 
+def test_code_ends_with_a_fence_like_the_one_that_it_begins_with(browser, served):
+    with opened(browser, served) as (page, complaints):
+        scripted(page, "````md\nouter\n```python\ninner\n```\n````\nbetween\n```\na = 1\n```py\nb\n```\nand more")
+        page.locator("#text").fill("fences")
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Retry").wait_for()
+        assert page.locator(".assistant pre").all_text_contents() == [
+            "outer\n```python\ninner\n```",
+            "a = 1\n```py\nb",
+        ]
+        assert page.locator(".assistant p:not(.who)").all_text_contents() == ["between", "and more"]
+        assert complaints == []
+
+
 def test_tables_of_an_answer_are_drawn_and_what_only_has_bars_stays_text(browser, served):
     said = (
         "Sums:\n| Sum | is | `a\\|b` |\n|:--|--:|:-:|\n| **1+1** | 2 |\n| 2+2 | 4 | even | more |\nlast\n\n"

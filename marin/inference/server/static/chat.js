@@ -83,6 +83,8 @@ function table(head, aligned, rows) {
   return box;
 }
 
+// A block of code begins with three or more of these, and ends with a line of as many and nothing else.
+const FENCE = /^\s*(`{3,})[^`]*$/;
 const ITEM = /^(\s*)([-*+]|\d+[.)])\s+(.*)$/;
 
 // The lists that rows make: an item that stands further in than the one above begins a list inside of that item.
@@ -114,7 +116,7 @@ function markdown(text) {
   const blocks = [], rows = text.split("\n");
   const kind = (at) => {
     const row = rows[at];
-    return /^\s*```/.test(row) ? "code" : /^#{1,6}\s/.test(row) ? "heading" : /^\s*([-*_])(?:\s*\1){2,}\s*$/.test(row) ? "rule" : ITEM.test(row) ? "list"
+    return FENCE.test(row) ? "code" : /^#{1,6}\s/.test(row) ? "heading" : /^\s*([-*_])(?:\s*\1){2,}\s*$/.test(row) ? "rule" : ITEM.test(row) ? "list"
       : /^>\s?/.test(row) ? "quote" : columns(row, rows[at + 1]) ? "table"
       : row.trim() ? "text" : "blank";
   };
@@ -122,8 +124,10 @@ function markdown(text) {
     const what = kind(at), first = at;
     if (what === "blank") { at += 1; continue; }
     if (what === "code") {
+      const [, ticks] = FENCE.exec(rows[at]);
+      const ends = (row) => row.trim().startsWith(ticks) && /^`+$/.test(row.trim());
       at += 1;
-      while (at < rows.length && kind(at) !== "code") at += 1;
+      while (at < rows.length && !ends(rows[at])) at += 1;
       const block = make("pre", make("code", rows.slice(first + 1, at).join("\n")));
       block.tabIndex = 0;
       blocks.push(block);
