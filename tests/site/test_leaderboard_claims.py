@@ -171,6 +171,8 @@ def test_printed_and_narrow_tables_keep_ranks_dates_and_words_readable(browser: 
 def test_steps_at_a_curve_are_written_whole() -> None:
     curve = curves.draw_curve("Loss", [(step, 3 - step / 3000) for step in range(2350)])
     assert [tick.text for tick in curve.x_ticks] == ["0", "500", "1,000", "1,500", "2,000"]
+    few = curves.draw_curve("Loss", [(step, 3 - step / 3) for step in range(3)])
+    assert [tick.text for tick in few.x_ticks] == ["0", "1", "2"]
 
 
 def test_curves_of_an_entry_of_several_runs_say_of_which_they_are(tmp_path: pathlib.Path) -> None:

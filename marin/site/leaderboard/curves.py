@@ -124,7 +124,8 @@ def draw_curve(title: str, series: list[tuple[int, float]]) -> Curve:
     def y(value: float) -> float:
         return round(_TOP + (high - value) / (high - low) * (_HEIGHT - _TOP - _BOTTOM), 1)
 
-    x_ticks, y_ticks = _nice(first, last, 6), _nice(low, high, 5)
+    x_ticks = [step for step in _nice(first, last, 6) if step == round(step)]  # steps are whole, however few there are
+    y_ticks = _nice(low, high, 5)
     # Steps are counted, so they stand as they are; a stranger's log may say more than has room.
     steps = [f"{step:,.0f}" if last < 10**7 else wording.count(step) or "" for step in x_ticks]
     if len(set(steps)) < len(steps):
