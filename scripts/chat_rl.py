@@ -161,7 +161,8 @@ def main() -> None:
     output = run_stage(places, stage("chat_rl", train_rl, config, places, run), FIGURES_FILE)
     if output is None:
         return
-    figures = {"begins from": f"{flags.source} {begin.name}, step {origin.checkpoint.step}", **read_figures(output)}
+    started = f"{flags.source} {begin.name}, step {origin.checkpoint.step}"
+    figures = {"model": run.name, "begins from": started, **read_figures(output)}
     report_section(places, "Chat RL", figures | {"flags": flags_table(flags)})
 
 

@@ -244,6 +244,7 @@ def main() -> None:
         places,
         "Chat SFT",
         {
+            "model": run.name,
             "begins from": f"{base.name}, step {origin.checkpoint.step}",
             **read_figures(output),
             "flags": flags_table(flags),

@@ -10,12 +10,13 @@ A section is as old as its stage; what was not run has none.
 import dataclasses
 import datetime
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from marin import hardware
 from marin.errors import DataError
-from marin.gpt2.places import Places
+from marin.gpt2.places import Places, Source
 from marin.gpt2.results import Condition, CoreFigures, record_conditions, write_run_results
 from marin.gpt2.sections import TIMES_FILE, read_times, section_markdown
 from marin.storage import files
@@ -46,6 +47,9 @@ _COLUMNS = {
     "chat-evaluation-sft": "SFT",
     "chat-evaluation-rl": "RL",
 }
+
+_TITLES: dict[Source, str] = {"base": "Base model", "sft": "SFT", "rl": "RL"}
+_TRAINED: dict[Source, str] = {"base": "base-model-training", "sft": "chat-sft", "rl": "chat-rl"}  # by section
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,8 +120,8 @@ def collect(places: Places, price_per_hour: float | None = None) -> Report:
     # Until the last stage was done, not until somebody asks for the report.
     last = max(section.written for section in found)
     wall = (last - datetime.datetime.fromisoformat(started)).total_seconds() if started else sum(times.values())
-    trained = next((section.figures.get("model") for section in found if section.slug == "base-model-training"), None)
-    logs, record = _runs(places, trained if isinstance(trained, str) else None)
+    told = {section.slug: section.figures.get("model") for section in found}
+    logs, record = _runs(places, {source: told.get(slug) for source, slug in _TRAINED.items()})
     return Report(
         header,
         found,
@@ -142,18 +146,18 @@ def _section(path: Path) -> Section:
         raise DataError(f"{path} is no section of a report: remove it, or run its stage again") from None
 
 
-def _runs(places: Places, base_run: str | None) -> tuple[dict[str, Path], tuple[Condition, ...]]:
+def _runs(places: Places, told: Mapping[Source, object]) -> tuple[dict[str, Path], tuple[Condition, ...]]:
     """The logs of a run of each kind, and what the base run is as a record. Each finished base run gets its results file.
 
     Args:
-        base_run: the tag that the section of base training is of; the deepest run's where there is none.
+        told: the tags that the sections of training are of; where there is none it is the deepest run.
     """
     logs: dict[str, Path] = {}
     record: tuple[Condition, ...] = ()
-    for source, title in (("base", "Base model"), ("sft", "SFT"), ("rl", "RL")):
-        named = [run for run in places.runs(source) if source == "base" and run.name == base_run]  # type: ignore[arg-type]
+    for source, title in _TITLES.items():
+        named = [run for run in places.runs(source) if run.name == told.get(source)]
         try:
-            run = named[0] if named else places.find_run(source)  # type: ignore[arg-type]
+            run = named[0] if named else places.find_run(source)
         except DataError:
             continue
         logs[title] = run / "metrics.jsonl"
@@ -262,9 +266,24 @@ def comparisons(report: Report) -> dict[str, dict[str, Any]]:
 def closing(report: Report) -> list[tuple[str, dict[str, Any]]]:
     """What follows from several sections: headings and figures."""
     metrics, compared = final_metrics(report), comparisons(report)
-    found = [("Metrics by stage", {"metrics": metrics})] if metrics else []
+    found = [("Metrics by stage", {"metrics": {"model": _models(report), **metrics}})] if metrics else []
     found += [("Better than the most common answer?", {"held-out questions": compared})] if compared else []
     return [*found, ("Time and cost", time_figures(report))]
+
+
+def _models(report: Report) -> dict[str, str]:
+    """Which model each column of the metrics is of: stages may have been run with several."""
+    found: dict[str, str] = {}
+    for section in report.sections:
+        column = "SFT" if section.slug == "chat-sft" else _COLUMNS.get(section.slug)
+        model = section.figures.get("model")
+        if column is None or not isinstance(model, str):
+            continue
+        before = found.get(column)
+        # An evaluation names the step too: "d4, step 100" of the run "d4".
+        is_same = before is None or model.split(",")[0] == before.split(",")[0]
+        found[column] = model if is_same else f"{before}; {model}"
+    return found
 
 
 def time_figures(report: Report) -> dict[str, Any]:

@@ -277,3 +277,17 @@ def test_every_finished_run_gets_its_results_and_the_verdict_is_of_the_trained_o
     assert written == ["d4", "d4_seed1", "d4_seed2"]
     assert [condition.asked for condition in found.record] == ["of d4_seed1"]
     assert found.logs["Base model"].parent.name == "d4_seed1"
+
+
+def test_curves_and_metrics_are_of_the_models_that_the_sections_are_of(places):
+    """A deeper model was begun, and left, after the one that was finetuned."""
+    for tag in ("d2", "d3"):
+        run = places.checkpoints("sft", tag)
+        (run / "checkpoints" / "step-00000001").mkdir(parents=True)
+        writer = RunWriter(run)
+        writer.write_info({"run_name": tag})
+        writer.close()
+    report_section(places, "Chat SFT", {"model": "d2", "val_bpb": 1.5})
+    found = collect(places)
+    assert found.logs["SFT"].parent.name == "d2"
+    assert "| model | d4_000009 | d2; d4, step 9 |" in markdown(found)
