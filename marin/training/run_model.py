@@ -7,6 +7,7 @@ Where the run keeps an average of its weights, that is what is loaded, as it is 
 """
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,11 @@ def load_run_model(path: str | Path, *, step: int | None = None, tokenizer: str 
     Args:
         path: a run's output directory, or one of its checkpoints/step-*.
         step: the checkpoint after exactly so many steps; None for the newest whole one.
-        tokenizer: a `tokenizer.json` or a directory with one; None for the run's.
+        tokenizer: a `tokenizer.json` or a directory with one, where another one than the run's is only warned of; None for
+            the run's.
     Raises:
         CheckpointError: there is no such checkpoint, or it is damaged or of another model.
-        ConfigError: the model's class cannot be loaded.
+        ConfigError: the model's class cannot be loaded, or the given tokenizer has more tokens than the model.
         DataError: the tokenizer is not there, or is another one than the run was trained with.
         ResultsError: `run.json` is not that of a training run.
     """
@@ -83,9 +85,11 @@ def load_run_model(path: str | Path, *, step: int | None = None, tokenizer: str 
     require_fields(info, run / RUN_FILE, "config.model", "config.tokenizer")
     config = _config(info)
     opened = Tokenizer.load(tokenizer or recorded_path(str(info["config"]["tokenizer"]), run))
+    vocab_size = int(info["config"].get("vocab_size") or opened.vocab_size)
     if tokenizer is None:
         check_tokenizer_of_run(opened, info, run)
-    vocab_size = int(info["config"].get("vocab_size") or opened.vocab_size)
+    else:
+        _check_given_tokenizer(opened, tokenizer, vocab_size, info, run)
     shapes = shapes_of(config, vocab_size)
     model = _restored(found, shapes)
     return RunModel(model, opened, config, found.step, found, info)
@@ -101,6 +105,26 @@ def check_tokenizer_of_run(tokenizer: Tokenizer, info: dict[str, Any], run: Path
         raise DataError(
             f"{info['config']['tokenizer']} is another tokenizer than the one that {run} was trained with: put that one back, or"
             " train again"
+        )
+
+
+def _check_given_tokenizer(tokenizer: Tokenizer, name: str, vocab_size: int, info: dict[str, Any], run: Path) -> None:
+    """Warns of a tokenizer that a person has named in place of the run's, where it is another one.
+
+    Raises:
+        ConfigError: the model does not have all of its tokens.
+    """
+    if tokenizer.vocab_size > vocab_size:
+        raise ConfigError(
+            f"{name} has {tokenizer.vocab_size:,} tokens and the model of {run} {vocab_size:,}: use the tokenizer that it was trained with"
+        )
+    try:
+        check_tokenizer_of_run(tokenizer, info, run)
+    except DataError:
+        print(
+            f"warning: {name} is another tokenizer than the one that {run} was trained with: where its numbers mean other text,"
+            " the model reads and writes nonsense",
+            file=sys.stderr,
         )
 
 

@@ -138,7 +138,7 @@ def test_what_is_not_a_run_is_named(tmp_path):
         load_run_model(tmp_path)
 
 
-def test_a_run_is_not_opened_with_another_tokenizer_than_it_was_trained_with(tmp_path):
+def test_a_run_is_not_opened_with_another_tokenizer_than_it_was_trained_with(tmp_path, capsys):
     run = write_run(tmp_path, LLAMA)
     info = json.loads((run / "run.json").read_text())
     digest = load_run_model(run).tokenizer.digest
@@ -150,3 +150,8 @@ def test_a_run_is_not_opened_with_another_tokenizer_than_it_was_trained_with(tmp
     with pytest.raises(DataError, match="is another tokenizer than the one that .*run was trained with"):
         load_run_model(run)
     assert load_run_model(run, tokenizer=str(tmp_path / "tokenizer")).step == 7  # asked for by name
+    assert "warning: " in capsys.readouterr().err
+    write_documents(documents, [Document(str(i), f"{i * 2**20:x} {i * 7**9:x} " * 9, "test") for i in range(99)])
+    train_tokenizer(TrainTokenizerConfig(documents, 301, str(tmp_path / "larger")))
+    with pytest.raises(ConfigError, match="larger has 301 tokens and the model of .* 300"):
+        load_run_model(run, tokenizer=str(tmp_path / "larger"))
