@@ -158,17 +158,17 @@ def make_recipe(flags: Flags, vocab_size: int) -> "Recipe":
     if flags.resume_from_step < -1:
         raise ConfigError(f"`--resume-from-step` is {flags.resume_from_step}: use a step, or -1 for the newest")
     check_numbers(flags, ("device_batch_size", "eval_tokens", "checkpoint_interval"), _OR_MINUS_ONE)
-    return recipe(
-        Shape(
-            flags.depth, vocab_size, flags.aspect_ratio, flags.head_dim, flags.max_seq_len, flags.window_pattern.upper()
-        ),
-        Horizon(flags.num_iterations, flags.target_flops, flags.target_param_data_ratio),
-        Rates(flags.embedding_lr, flags.unembedding_lr, flags.matrix_lr, flags.scalar_lr, flags.weight_decay),
-        total_batch_size=flags.total_batch_size,
-        warmup_steps=flags.warmup_steps,
-        warmdown_ratio=flags.warmdown_ratio,
-        final_lr_frac=flags.final_lr_frac,
-    )
+    pattern = flags.window_pattern.upper()
+    with named_as_flags({"window_pattern": "--window-pattern"}):
+        return recipe(
+            Shape(flags.depth, vocab_size, flags.aspect_ratio, flags.head_dim, flags.max_seq_len, pattern),
+            Horizon(flags.num_iterations, flags.target_flops, flags.target_param_data_ratio),
+            Rates(flags.embedding_lr, flags.unembedding_lr, flags.matrix_lr, flags.scalar_lr, flags.weight_decay),
+            total_batch_size=flags.total_batch_size,
+            warmup_steps=flags.warmup_steps,
+            warmdown_ratio=flags.warmdown_ratio,
+            final_lr_frac=flags.final_lr_frac,
+        )
 
 
 def make_config(flags: Flags, places: Places, made: "Recipe") -> "BaseTrainConfig":

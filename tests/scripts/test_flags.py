@@ -262,6 +262,8 @@ def test_flags_that_are_wrong_are_refused_by_name(places):
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=f"`--{flag}` is {value}"):
             _config(places, f"--{flag}={value}")
+    with pytest.raises(ConfigError, match="^`--window-pattern` is 'SX'"):
+        _config(places, "--window-pattern=SX")
     with pytest.raises(ConfigError, match="steps are counted in 32 bits"):
         _config(places, "--target-flops=1e60")
     with pytest.raises(ConfigError, match="^`--device-batch-size` is 7: a batch of .* has no equal parts"):
