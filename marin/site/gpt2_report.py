@@ -29,7 +29,7 @@ def write_page(places: Places, report: Report) -> Path:
         stats=_stats(report),
         verdict=verdict(report.record) if report.record else "",
         conditions=report.record,
-        curves=[(title, _curves(path)) for title, path in report.logs.items() if path.is_file()],
+        curves=[(title, _curves(path, _at_end(report, path))) for title, path in report.logs.items() if path.is_file()],
         sections=_sections(report),
     )
     path = places.report / PAGE_FILE
@@ -37,12 +37,23 @@ def write_page(places: Places, report: Report) -> Path:
     return path
 
 
-def _curves(log: Path) -> list[Curve]:
+def _at_end(report: Report, log: Path) -> dict[str, dict[int, float]]:
+    """What the base model was measured to be when its training had ended, after the last line of its log, by figure and step."""
+    for section in report.sections:
+        steps, bits = section.figures.get("steps"), section.figures.get("val_bpb")
+        is_of_this = section.slug == "base-model-training" and section.figures.get("model") == log.parent.name
+        if is_of_this and log == report.logs.get("Base model") and isinstance(steps, int) and isinstance(bits, float):
+            return {"val_bpb": {steps: bits}}
+    return {}
+
+
+def _curves(log: Path, at_end: dict[str, dict[int, float]]) -> list[Curve]:
     """What was measured on the way, and what each step measured; of a step that was done again, what it was the last time."""
     record = RunRecord.open(log.parent)
     drawn = []
     for event, key, title in _MEASURED:
         last = {entry["step"]: figure_of(entry.get(key)) for entry in record.of(event) if key in entry}
+        last |= {step: figure_of(value) for step, value in at_end.get(key, {}).items()}
         series = sorted((step, value) for step, value in last.items() if value is not None)
         if len({value for _, value in series}) > 1:
             drawn.append(draw_curve(title, series))

@@ -124,3 +124,14 @@ def test_report_page_of_a_run_that_diverged_draws_what_was_finite(tmp_path: Path
     report_section(places, "Base model training", {"val_bpb": 2.5})
     page = write_page(places, collect(places, None)).read_text()
     assert "Validation, bits per byte over 2 steps: from 3 at step 5 to 2.5 at step 10" in page
+
+
+def test_curve_of_validation_ends_with_what_was_measured_after_the_last_step(tmp_path: Path) -> None:
+    places = Places(str(tmp_path))
+    run = places.checkpoints("base", "d4")
+    (run / "checkpoints" / "step-00000020").mkdir(parents=True)
+    (run / "run.json").write_text("{}")
+    (run / "metrics.jsonl").write_text(json.dumps({"event": "evaluation", "step": 10, "val_bpb": 2.5}) + "\n")
+    report_section(places, "Base model training", {"model": "d4", "steps": 20, "val_bpb": 1.9})
+    page = write_page(places, collect(places)).read_text()
+    assert "from 2.5 at step 10 to 1.9 at step 20" in page
