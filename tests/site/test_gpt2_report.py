@@ -1,5 +1,6 @@
 """The page of a Time-to-GPT-2 report in a browser: as people see it on a phone and a screen, in both colour schemes."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from marin.gpt2.places import Places
 from marin.gpt2.report import collect
+from marin.gpt2.results import Condition
 from marin.gpt2.sections import note_time, report_section
 from marin.site.gpt2_report import write_page
 
@@ -135,3 +137,17 @@ def test_curve_of_validation_ends_with_what_was_measured_after_the_last_step(tmp
     report_section(places, "Base model training", {"model": "d4", "steps": 20, "val_bpb": 1.9})
     page = write_page(places, collect(places)).read_text()
     assert "from 2.5 at step 10 to 1.9 at step 20" in page
+
+
+def test_what_a_record_needs_fits_on_a_phone(browser: Any, tmp_path: Path) -> None:
+    places = Places(str(tmp_path))
+    report_section(places, "Tokenizer training", {"vocabulary": 300})
+    record = (
+        Condition("training time below the record's 1.65 h", True, "0.05 h"),
+        Condition("a clean commit", True, "1f" * 20),
+    )
+    path = write_page(places, dataclasses.replace(collect(places), record=record))
+    page = browser.new_page(viewport={"width": 375, "height": 700})
+    page.goto(path.as_uri())
+    assert page.get_by_label("What the track asks for").evaluate("box => box.scrollWidth <= box.clientWidth")
+    page.close()
