@@ -103,8 +103,8 @@ def check_tokenizer_of_run(tokenizer: Tokenizer, info: dict[str, Any], run: Path
     trained_with = digests.get("tokenizer") if isinstance(digests, dict) else None
     if trained_with is not None and trained_with != tokenizer.digest:
         raise DataError(
-            f"{info['config']['tokenizer']} is another tokenizer than the one that {run} was trained with: put that one back, or"
-            " train again"
+            f"{recorded_path(str(info['config']['tokenizer']), run)} is another tokenizer than the one that {run} was trained with:"
+            " put that one back, or train again"
         )
 
 

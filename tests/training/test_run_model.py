@@ -147,7 +147,12 @@ def test_a_run_is_not_opened_with_another_tokenizer_than_it_was_trained_with(tmp
     documents = str(tmp_path / "others.jsonl.zst")
     write_documents(documents, [Document(str(i), f"quite other words {i} " * 9, "test") for i in range(3)])
     train_tokenizer(TrainTokenizerConfig(documents, 265, str(tmp_path / "tokenizer")))
-    with pytest.raises(DataError, match="is another tokenizer than the one that .*run was trained with"):
+    moved = json.loads((run / "run.json").read_text())
+    moved["config"]["tokenizer"] = "../tokenizer"  # as the pipeline has it
+    (run / "run.json").write_text(json.dumps(moved))
+    with pytest.raises(
+        DataError, match=f"^{tmp_path}/tokenizer is another tokenizer than the one that .*run was trained with"
+    ):
         load_run_model(run)
     assert load_run_model(run, tokenizer=str(tmp_path / "tokenizer")).step == 7  # asked for by name
     assert "warning: " in capsys.readouterr().err
