@@ -66,11 +66,16 @@ def processes_of(environment: Mapping[str, str]) -> Processes | None:
     """
     if any(name in environment for name in _BY_HAND):
         return _by_hand(environment)
+    tasks = _number(environment, "SLURM_STEP_NUM_TASKS", least=1, missing=1)
     if "RANK" in environment or "WORLD_SIZE" in environment:
-        return _torchrun(environment)
-    if _number(environment, "SLURM_STEP_NUM_TASKS", least=1, missing=1) > 1:
-        return Processes("SLURM")
-    return None
+        named = _torchrun(environment)
+        if named is None and tasks > 1 and "TORCHELASTIC_RUN_ID" not in environment:
+            raise ConfigError(
+                f"WORLD_SIZE is 1, but srun started {tasks} processes, and each would train alone: unset WORLD_SIZE and RANK,"
+                " or start one process"
+            )
+        return named
+    return Processes("SLURM") if tasks > 1 else None
 
 
 def start(environment: Mapping[str, str] = os.environ) -> None:

@@ -41,6 +41,10 @@ SLURM = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "2", "SLURM_LOCALID": "0",
             TORCHRUN | {"LOCAL_WORLD_SIZE": "8", "LOCAL_RANK": "3", "TORCHELASTIC_RUN_ID": "x"},
             Processes("torchrun", "node1:29501", 16, 3, (3,)),
         ),
+        (
+            SLURM | TORCHRUN | {"WORLD_SIZE": "1", "RANK": "0", "TORCHELASTIC_RUN_ID": "x"},
+            None,
+        ),  # a torchrun for each task
         (BY_HAND, Processes("MARIN_COORDINATOR", "node1:12345", 2, 1)),
         (BY_HAND | TORCHRUN, Processes("MARIN_COORDINATOR", "node1:12345", 2, 1)),
         (SLURM, Processes("SLURM")),
@@ -65,6 +69,7 @@ def test_each_process_knows_its_number_without_asking_jax():
         (TORCHRUN | {"WORLD_SIZE": "many"}, "WORLD_SIZE is 'many'"),
         (BY_HAND | {"MARIN_COORDINATOR": "node1"}, "write the host and port of process 0"),
         (SLURM | {"SLURM_STEP_NUM_TASKS": "x"}, "SLURM_STEP_NUM_TASKS is 'x'"),
+        (SLURM | {"WORLD_SIZE": "1"}, "WORLD_SIZE is 1, but srun started 4 processes"),
     ],
 )
 def test_an_environment_that_cannot_be_right_is_refused_by_name(environment, message):
