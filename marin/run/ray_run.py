@@ -79,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.no_wait:
             print(f"ray job logs --address {address} --follow {job}   shows what it prints; `ray job stop` ends it")
             return 0
-        return _follow(client, job, address)
+        return _follow(client, job, address, is_here=is_here)
 
 
 def runtime_environment(options: argparse.Namespace, *, is_here: bool) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def _listens(port: int) -> bool:
     return True
 
 
-def _follow(client: Any, job: str, address: str) -> int:
+def _follow(client: Any, job: str, address: str, *, is_here: bool) -> int:
     """Prints the job's output until it ends.
 
     Raises:
@@ -234,10 +234,21 @@ def _follow(client: Any, job: str, address: str) -> int:
             status = _wait_for_end(client, job)
             info = client.get_job_info(job)
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C and SIGTERM
-        print(f"stopping {job}; Ctrl-C again leaves it to itself", file=sys.stderr, flush=True)
+        again = "kills it with its cluster, saved or not" if is_here else "leaves it to itself"
+        print(
+            f"stopping {job}, which has {_SECONDS_TO_SAVE // 60} minutes to save; Ctrl-C again {again}",
+            file=sys.stderr,
+            flush=True,
+        )
         with _lost_connection_said(job, address):
             client.stop_job(job)
-            _wait_for_end(client, job, _SECONDS_TO_SAVE + _SECONDS_TO_STOP)
+            if _wait_for_end(client, job, _SECONDS_TO_SAVE + _SECONDS_TO_STOP) not in _END_STATES:
+                end = (
+                    "it is killed with its cluster"
+                    if is_here
+                    else f"`ray job stop --address {address} {job}` asks again"
+                )
+                print(f"{job} has not ended: {end}", file=sys.stderr, flush=True)
         raise
     if status == "SUCCEEDED":
         return 0

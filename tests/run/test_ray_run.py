@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,34 @@ def test_what_a_job_gets(monkeypatch, tmp_path):
     assert Path(remote["working_dir"], "marin", "run").is_dir() and ".git" in remote["excludes"]
     here = ray_run.runtime_environment(options, is_here=True)
     assert "working_dir" not in here and here["env_vars"]["PYTHONPATH"].startswith(remote["working_dir"])
+
+
+@pytest.mark.parametrize(
+    ("is_here", "again", "end"),
+    [
+        (True, "Ctrl-C again kills it with its cluster", "has not ended: it is killed with its cluster"),
+        (False, "Ctrl-C again leaves it to itself", "has not ended: `ray job stop --address http://head:8265 job_1`"),
+    ],
+)
+def test_a_job_that_does_not_end_when_it_is_stopped_is_not_left_without_a_word(
+    is_here, again, end, monkeypatch, capsys
+):
+    class Client:
+        def tail_job_logs(self, job: str) -> None:
+            raise KeyboardInterrupt
+
+        def stop_job(self, job: str) -> None:
+            pass
+
+        def get_job_status(self, job: str) -> Any:
+            return types.SimpleNamespace(value="RUNNING")
+
+    monkeypatch.setattr(ray_run, "_SECONDS_TO_SAVE", 0)
+    monkeypatch.setattr(ray_run, "_SECONDS_TO_STOP", 0)
+    with pytest.raises(KeyboardInterrupt):
+        ray_run._follow(Client(), "job_1", "http://head:8265", is_here=is_here)
+    said = capsys.readouterr().err
+    assert again in said and end in said
 
 
 @pytest.mark.slow
