@@ -141,8 +141,9 @@ def _check(
             continue
         if place.name in (_EMBEDDING, _HEAD) and stored[1:] == ours[1:]:
             raise CheckpointError(
-                f"{weights.folder} has a vocabulary of {stored[0]:,}, the run one of {ours[0]:,}: use the checkpoint's own"
-                " tokenizer and `vocab_size`, as its rows stand for that tokenizer's ids"
+                f"{weights.folder} has {stored[0]:,} rows for tokens, the run {ours[0]:,}: use the checkpoint's own tokenizer, as"
+                f" its rows stand for that tokenizer's ids, and `vocab_size={stored[0]}` in `TrainLmConfig`, as a model may have"
+                " more rows than its tokenizer has tokens (Qwen3 does)"
             )
         raise CheckpointError(
             f"{weights.folder} holds `{place.name}` with shape {stored}, the config makes {ours} (`{name}`): it is of another model"

@@ -84,7 +84,9 @@ def check_tokenizer(config: TrainLmConfig, source: BatchSource, tokenizer: Token
                 f"the token cache {cache.path} was made with another tokenizer than {config.tokenizer}: tokenize again"
             )
     if tokenizer.vocab_size > config.vocab_size:
-        raise ConfigError(f"`vocab_size` is {config.vocab_size}, the tokenizer has {tokenizer.vocab_size}: raise it")
+        raise ConfigError(
+            f"`vocab_size` is {config.vocab_size:,}, the tokenizer has {tokenizer.vocab_size:,} tokens: use at least as many"
+        )
 
 
 def check_data(source: BatchSource, begin: int, end: int) -> None:

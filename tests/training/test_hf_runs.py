@@ -87,7 +87,9 @@ def test_training_from_a_folder_that_does_not_fit_says_what_differs(make_config,
     train_lm(origin)
     folder = Path(origin.output_path) / "hf" / "step-1"
     config = make_config("larger", initialize_from_hf=str(folder))
-    with pytest.raises(CheckpointError, match="has a vocabulary of 300, the run one of 320"):
+    with pytest.raises(
+        CheckpointError, match=r"has 300 rows for tokens, the run 320: .* `vocab_size=300` in `TrainLmConfig`"
+    ):
         train_lm(dataclasses.replace(config, vocab_size=320))
     (folder / "marin.json").unlink()
     config = make_config("goes on", initialize_from_hf=str(folder), reset_data_loader_on_init=False)
