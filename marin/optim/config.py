@@ -29,7 +29,8 @@ class OptimizerConfig:
             `weight_decay_modules`, True decays matrices too, and None and False only what the expressions find.
         lr_schedule: the form of the decay: constant, cosine, linear, inv_sqrt, inv, or a `PowerSchedule`.
         cycles: the number of cycles, or the steps at which they end.
-        cycle_length: the length of each cycle, or a list of lengths; at most one of this and `cycles`.
+        cycle_length: the length of each cycle, or a list of lengths; what is left of the run is a last, shorter cycle, as is
+            all of a run that is shorter than one cycle. At most one of this and `cycles`.
     """
 
     learning_rate: float = 6e-4
