@@ -19,6 +19,7 @@ Nothing is ever removed: steps that a killed process took beyond its last checkp
 `RunRecord.superseded()` those whose work was lost.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -70,7 +71,10 @@ def _encode(event: dict[str, Any]) -> bytes:
 
 
 class RunWriter:
-    """Appends to a run's record. A torn last line, left by a kill, is cut off when the file is opened."""
+    """Appends to a run's record. A torn last line, left by a kill, is cut off when the file is opened.
+
+    Where the disk is full or a quota used up, appending and closing raise a `StorageError` that names the file.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -92,8 +96,9 @@ class RunWriter:
     def append(self, event: str, **fields: Any) -> None:
         chain = self._chain or self._continued_chain()
         line = _encode({"event": event, **fields, "time": round(time.time(), 3), log_chain.KEY: chain.link})
-        self._file.write(line)
-        self._file.flush()
+        with self._explained():
+            self._file.write(line)
+            self._file.flush()
         chain.add(line)
 
     def _continued_chain(self) -> log_chain.LogChain:
@@ -107,12 +112,16 @@ class RunWriter:
 
     def sync(self) -> None:
         """Makes every appended line survive a power cut."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with self._explained():
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self.sync()
         self._file.close()
+
+    def _explained(self) -> contextlib.AbstractContextManager[None]:
+        return files.explained(str(self.directory / METRICS_FILE), "written")
 
 
 class SilentRunWriter(RunWriter):

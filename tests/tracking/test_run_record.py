@@ -1,10 +1,11 @@
 """The run record: append-only, torn lines, resumed runs, and damage that is named."""
 
 import json
+import os
 
 import pytest
 
-from marin.errors import ResultsError
+from marin.errors import ResultsError, StorageError
 from marin.tracking import RunRecord, RunWriter
 from marin.tracking.log_chain import check_links, head_of
 
@@ -45,6 +46,17 @@ def test_run_writer_cuts_off_a_torn_last_line_and_goes_on(tmp_path):
         file.write(b'{"event":"step","ste')
     _write(tmp_path, [("step", {"step": 1})])
     assert [step["step"] for step in RunRecord.open(tmp_path).steps()] == [0, 1]
+
+
+def test_run_writer_on_a_full_disk_names_the_file_and_what_to_do(tmp_path):
+    writer = RunWriter(tmp_path)
+    descriptor = writer._file.fileno()
+    with open("/dev/full", "ab") as full, open(tmp_path / "metrics.jsonl", "ab") as own:
+        os.dup2(full.fileno(), descriptor)
+        with pytest.raises(StorageError, match=r"metrics.jsonl cannot be written: the disk is full: free some space"):
+            writer.append("step", step=0)
+        os.dup2(own.fileno(), descriptor)
+    writer.close()
 
 
 def test_run_writer_keeps_the_first_run_info(tmp_path):
