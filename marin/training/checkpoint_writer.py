@@ -10,6 +10,7 @@ half-written has a hidden name that nothing reads, and is removed when the next 
 only one process, or one set of processes of `jax.distributed`, writes to a run.
 """
 
+import errno
 import functools
 import logging
 import os
@@ -36,6 +37,7 @@ from marin.training.checkpoint_manifest import Layout, Manifest
 
 _HIDDEN = ".saving-"
 _OS_ERROR = re.compile(r"os_error_code='(\d+)'")
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class CheckpointWriter:
@@ -192,16 +194,19 @@ class CheckpointWriter:
         shutil.rmtree(hidden, ignore_errors=True)
 
     def _explained(self, step: int, error: Exception) -> CheckpointError:
+        reason, code = _reason(error)
+        cause = "free some space there" if code in _NO_SPACE else "mend the cause"
         return CheckpointError(
-            f"the checkpoint of step {step} could not be written to {usual_path(str(self._directory))} ({_reason(error)}): free"
-            " some space there, then run the same command again; it continues from the checkpoint before"
+            f"the checkpoint of step {step} could not be written to {usual_path(str(self._directory))} ({reason}): {cause},"
+            " then run the same command again; it continues from the checkpoint before"
         )
 
 
-def _reason(error: Exception) -> str:
-    """What the operating system said. TensorStore wraps it into the paths of its temporary files."""
-    number = _OS_ERROR.search(str(error))
-    return os.strerror(int(number[1])) if number else str(error)
+def _reason(error: Exception) -> tuple[str, int | None]:
+    """What the operating system said, and its number. TensorStore wraps it into the paths of its temporary files."""
+    found = _OS_ERROR.search(str(error))
+    code = int(found[1]) if found else error.errno if isinstance(error, OSError) else None
+    return os.strerror(code) if code else str(error), code
 
 
 @functools.cache

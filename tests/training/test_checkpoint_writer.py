@@ -83,8 +83,8 @@ def test_save_returns_before_the_checkpoint_is_there_and_the_next_save_waits_for
 @pytest.mark.parametrize(
     ("cause", "said"),
     [
-        ("disk full at the flush", "No space left on device"),
-        ("file too large while arrays are written", r"\(File too large\)"),
+        ("disk full at the flush", r"\(No space left on device\): free some space there,"),
+        ("file too large while arrays are written", r"\(File too large\): mend the cause,"),
     ],
 )
 def test_failed_save_is_raised_at_the_next_step_and_leaves_the_checkpoints_before_it(
