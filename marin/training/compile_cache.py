@@ -6,19 +6,30 @@ does not name it, so that machines which share a home directory get a directory 
 """
 
 import contextlib
+import functools
 import hashlib
+import json
 import math
 import os
 import platform
 import stat
+import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
+import zstandard
+
+from marin.errors import StorageError
+from marin.storage import files
+
+_CHECKSUMS = "checksums.json"
 
 
 def use_compile_cache() -> Path | None:
-    """Turns the cache on and returns where it lies; None if no private directory can be had."""
+    """Turns the cache on and returns where it lies; None, and a warning, if no private directory can be had."""
     root = os.environ.get("MARIN_COMPILE_CACHE") or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.join(Path.home(), ".cache"), "marin", "jax"
     )
@@ -26,16 +37,28 @@ def use_compile_cache() -> Path | None:
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         info = path.stat()
-    except OSError:
-        return None
+    except OSError as error:
+        return _without(path, str(error.strerror))
     if info.st_uid != os.getuid() or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return None
-    _remove_empty_entries(path)
+        return _without(path, "others can write there")
+    if not os.access(path, os.W_OK):
+        return _without(path, "no permission to write there")
+    _remove_broken_entries(path)
     jax.config.update("jax_compilation_cache_dir", str(path))
     # Small programs too: on CPU a run has dozens of them, and a resumed one starts 3 seconds sooner.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     return path
+
+
+@functools.cache
+def _without(path: Path, reason: str) -> None:
+    """Says once that there is no cache: each start then compiles for as long as the first."""
+    print(
+        f"warning: compiled programs are not kept in {path} ({reason}), so each start compiles again: set MARIN_COMPILE_CACHE"
+        " to a folder that is yours alone",
+        file=sys.stderr,
+    )
 
 
 @contextlib.contextmanager
@@ -50,12 +73,45 @@ def unkept() -> Iterator[None]:
         jax.config.update(name, usual)
 
 
-def _remove_empty_entries(path: Path) -> None:
-    """Removes what a process that was killed while it wrote left: JAX would warn of such an entry forever, and never mend it."""
+def _remove_broken_entries(path: Path) -> None:
+    """Removes entries that a kill or a full disk cut short, or that have changed since they were first seen here.
+
+    JAX would warn of them at every start and never mend them, and XLA ends the process on some. An entry that is new here is
+    whole if it can be decompressed; of the others the checksum is known.
+    """
+    known = _read_checksums(path / _CHECKSUMS)
+    whole = {}
     with contextlib.suppress(OSError):
         for entry in path.glob("*-cache"):
-            if entry.stat().st_size == 0:
+            content = entry.read_bytes()
+            checksum = zlib.crc32(content)
+            if known[entry.name] == checksum if entry.name in known else _decompresses(content):
+                whole[entry.name] = checksum
+            else:
                 entry.unlink()
+    if whole != known:
+        with contextlib.suppress(StorageError):
+            files.write_json(str(path / _CHECKSUMS), whole)
+
+
+def _read_checksums(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _decompresses(content: bytes) -> bool:
+    """Whether it is what JAX writes: compressed by zstandard, or by zlib where that is not installed."""
+    try:
+        if content.startswith(zstandard.FRAME_HEADER):
+            zstandard.ZstdDecompressor().decompress(content)
+        else:
+            zlib.decompress(content)
+    except (zstandard.ZstdError, zlib.error, MemoryError):
+        return False
+    return True
 
 
 def _processor() -> str:

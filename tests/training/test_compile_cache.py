@@ -3,8 +3,10 @@
 import stat
 import subprocess
 import sys
+import zlib
 
 import pytest
+import zstandard
 
 from marin.training import compile_cache
 
@@ -19,17 +21,52 @@ def cache(tmp_path, monkeypatch):
     return path
 
 
-def test_compile_cache_is_its_owners_alone(cache):
+def test_compile_cache_is_its_owners_alone(cache, capsys):
     assert stat.S_IMODE(cache.stat().st_mode) == 0o700
     cache.chmod(0o777)
     assert compile_cache.use_compile_cache() is None
+    assert f"are not kept in {cache} (others can write there)" in capsys.readouterr().err
+    assert compile_cache.use_compile_cache() is None
+    assert capsys.readouterr().err == ""  # once is enough
 
 
-def test_compile_cache_loses_empty_entries_of_killed_processes_and_keeps_the_others(cache):
-    (cache / "jit_run-1-cache").write_bytes(b"")
-    (cache / "jit_run-2-cache").write_bytes(b"program")
+def test_compile_cache_that_cannot_be_made_is_said(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MARIN_COMPILE_CACHE", str(tmp_path / "file" / "cache"))
+    assert compile_cache.use_compile_cache() is None
+    said = capsys.readouterr().err
+    assert "(Not a directory), so each start compiles again: set MARIN_COMPILE_CACHE" in said
+
+
+def test_compile_cache_that_cannot_be_written_is_said(cache, monkeypatch, capsys):
+    monkeypatch.setattr(compile_cache.os, "access", lambda path, mode: False)  # root may write everywhere
+    assert compile_cache.use_compile_cache() is None
+    assert "(no permission to write there)" in capsys.readouterr().err
+
+
+def test_compile_cache_loses_what_killed_processes_left_in_part_and_keeps_the_others(cache):
+    program = bytes(range(256)) * 100
+    whole = {"jit_run-1-cache": zstandard.compress(program), "jit_run-2-cache": zlib.compress(program)}
+    cut = {f"jit_cut-{name}": content[: len(content) // 2] for name, content in whole.items()}
+    for name, content in {**whole, **cut, "jit_run-3-cache": b"", "jit_run-4-cache": bytes(100)}.items():
+        (cache / name).write_bytes(content)
     assert compile_cache.use_compile_cache() == cache
-    assert [path.name for path in cache.iterdir()] == ["jit_run-2-cache"]
+    assert {path.name for path in cache.glob("*-cache")} == set(whole)
+
+
+def test_compile_cache_loses_an_entry_that_has_changed(cache):
+    """XLA ends the process on some, and JAX never replaces them."""
+    entry, other = cache / "jit_run-1-cache", cache / "jit_run-2-cache"
+    for path in (entry, other):
+        path.write_bytes(zstandard.compress(bytes(1000)))
+    compile_cache.use_compile_cache()
+    entry.write_bytes(zstandard.compress(bytes(999) + b"\1"))
+    compile_cache.use_compile_cache()
+    assert (entry.exists(), other.exists()) == (False, True)
+    entry.write_bytes(zstandard.compress(b"compiled again"))
+    (cache / "checksums.json").write_bytes(b"no JSON")
+    compile_cache.use_compile_cache()
+    assert (entry.exists(), other.exists()) == (True, True)
 
 
 def test_programs_that_are_not_kept_leave_nothing_in_the_cache(tmp_path, repository, plain_environment):
