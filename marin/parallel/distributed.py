@@ -125,9 +125,29 @@ def start(environment: Mapping[str, str] = os.environ) -> None:
 
 @contextlib.contextmanager
 def taking_part() -> Iterator[None]:
-    """For what several processes do together: only the first prints, and one that fails does not wait for the others."""
-    with _only_main_speaks(), _leaves_after_errors():
-        yield
+    """For what several processes do together: only the first prints, and one that fails does not wait for the others.
+
+    Raises:
+        HardwareError: if JAX has no device here.
+    """
+    with _leaves_after_errors():
+        start_devices()
+        with _only_main_speaks():
+            yield
+
+
+def start_devices() -> str:
+    """The platform of the devices that JAX computes on from now on, such as "cpu".
+
+    Raises:
+        HardwareError: if there is none.
+    """
+    try:
+        return jax.default_backend()
+    except (RuntimeError, AssertionError) as error:  # the second where a platform is asked for that has no plugin here
+        chosen = os.environ.get("JAX_PLATFORMS")
+        way = f"JAX_PLATFORMS is {chosen!r}, unset it, or run `marin doctor`" if chosen else "run `marin doctor`"
+        raise HardwareError(f"JAX found no device ({str(error) or 'it does not say why'}): {way}") from None
 
 
 @contextlib.contextmanager
@@ -140,7 +160,7 @@ def _leaves_after_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if jax.process_count() > 1:
+        if jax.distributed.is_initialized():
             # What is registered last is called first: before JAX's own waiting.
             atexit.register(_leave, 2 if isinstance(error, MarinError) else 1)
             if not isinstance(error, MarinError) and (found := _LOST_PROCESS.search(str(error))):

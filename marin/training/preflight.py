@@ -11,7 +11,7 @@ from marin import hardware
 from marin.data.loader import BatchSource
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError, HardwareError
-from marin.parallel.distributed import is_main, process_index
+from marin.parallel.distributed import is_main, process_index, start_devices
 from marin.training.config import TrainLmConfig
 
 _JAX_FRACTION = {"XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"}
@@ -44,12 +44,7 @@ def check_devices(resources: Any) -> None:
     """Raises:
     HardwareError: if this process does not have what the config asks for; a result must name the hardware it ran on.
     """
-    try:
-        actual = jax.default_backend()
-    except (RuntimeError, AssertionError) as error:  # the second where a platform is asked for that has no plugin here
-        chosen = os.environ.get("JAX_PLATFORMS")
-        way = f"JAX_PLATFORMS is {chosen!r}, unset it, or run `marin doctor`" if chosen else "run `marin doctor`"
-        raise HardwareError(f"JAX found no device ({str(error) or 'it does not say why'}): {way}") from None
+    actual = start_devices()
     if actual != resources.platform:
         hint = "use CpuOnlyConfig()" if actual == "cpu" else f"use a config for {actual}"
         raise HardwareError(

@@ -98,11 +98,26 @@ def test_a_lost_process_is_told_as_such_and_other_errors_as_they_are(error, kind
     import jax
 
     left = []
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(distributed.atexit, "register", lambda *call: left.append(call[1:]))
     with pytest.raises(kind, match=words), distributed.taking_part():
         raise error
     assert left == [(2,) if isinstance(error, ConfigError) else (1,)]  # it does not wait for the others
+
+
+def test_a_platform_without_devices_here_is_named(repository, plain_environment):
+    code = """
+from marin.errors import clean_exit
+from marin.parallel import distributed
+with clean_exit(), distributed.taking_part():
+    raise AssertionError("there is a GPU")
+"""
+    environment = plain_environment | {"JAX_PLATFORMS": "cuda"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=repository, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2, done.stderr
+    assert "error: JAX found no device" in done.stderr and "JAX_PLATFORMS is 'cuda', unset it" in done.stderr
 
 
 @dataclasses.dataclass(frozen=True)
