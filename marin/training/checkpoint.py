@@ -149,9 +149,7 @@ def at_step(run_directory: Path, step: int) -> Checkpoint:
         CheckpointError: if it is not there or damaged; no other step is taken in its place.
     """
     checkpoint = Checkpoint.of_step(run_directory / "checkpoints", step)
-    if not checkpoint.path.exists():
-        there = ", ".join(f"{other.step:,}" for other in list_checkpoints(run_directory / "checkpoints")) or "none"
-        raise CheckpointError(f"{run_directory} has no checkpoint of step {step:,}; those that it has: {there}")
+    _check_is_there(checkpoint)
     try:
         verify(checkpoint)
     except CheckpointError as error:
@@ -160,6 +158,13 @@ def at_step(run_directory: Path, step: int) -> Checkpoint:
             " command again to train once more; `initialize_from_checkpoint_path` can start from an earlier checkpoint there"
         ) from None
     return checkpoint
+
+
+def _check_is_there(checkpoint: Checkpoint) -> None:
+    if not checkpoint.path.exists():
+        directory = checkpoint.path.parent
+        there = ", ".join(f"{other.step:,}" for other in list_checkpoints(directory)) or "none"
+        raise CheckpointError(f"{directory} has no checkpoint of step {checkpoint.step:,}; those that it has: {there}")
 
 
 def find(path: str, step: int | None = None) -> Checkpoint:
@@ -174,8 +179,10 @@ def find(path: str, step: int | None = None) -> Checkpoint:
     root = Path(os.path.expanduser(path)).absolute()
     match = _STEP.fullmatch(root.name)
     if match:
-        verify(Checkpoint(root, int(match.group(1))))
-        return Checkpoint(root, int(match.group(1)))
+        checkpoint = Checkpoint(root, int(match.group(1)))
+        _check_is_there(checkpoint)
+        verify(checkpoint)
+        return checkpoint
     for directory in (root, root / "checkpoints"):
         found, problems = latest_valid(directory)
         for problem in problems:

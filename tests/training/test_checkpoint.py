@@ -196,6 +196,8 @@ def test_step_that_was_never_saved_is_told_from_a_damaged_one(tmp_path):
         checkpoints.Checkpoint.of_step(tmp_path / "checkpoints", step).path.mkdir(parents=True)
     with pytest.raises(CheckpointError, match=r"has no checkpoint of step 7; those that it has: 4, 12$"):
         checkpoints.at_step(tmp_path, 7)
+    with pytest.raises(CheckpointError, match=r"has no checkpoint of step 7; those that it has: 4, 12$"):
+        checkpoints.find(str(tmp_path / "checkpoints" / "step-00000007"))
     with pytest.raises(CheckpointError, match="cannot be used.*\n.*move"):
         checkpoints.at_step(tmp_path, 4)
 
