@@ -196,9 +196,10 @@ class CheckpointWriter:
     def _explained(self, step: int, error: Exception) -> CheckpointError:
         reason, code = _reason(error)
         cause = "free some space there" if code in _NO_SPACE else "mend the cause"
+        goes_on = "continues from the checkpoint before" if list_checkpoints(self._directory) else "begins anew"
         return CheckpointError(
             f"the checkpoint of step {step} could not be written to {usual_path(str(self._directory))} ({reason}): {cause},"
-            " then run the same command again; it continues from the checkpoint before"
+            f" then run the same command again; it {goes_on}"
         )
 
 

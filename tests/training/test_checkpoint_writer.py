@@ -114,6 +114,19 @@ def test_failed_save_is_raised_at_the_next_step_and_leaves_the_checkpoints_befor
     assert not [record for record in caplog.records if record.exc_info]
 
 
+def test_first_save_that_fails_does_not_promise_a_checkpoint_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    monkeypatch.setattr(files, "sync_tree", refuse)
+    writer = CheckpointWriter(tmp_path, keep_every=100)
+    writer.save(_state(1.0), 1)
+    with pytest.raises(CheckpointError, match=r"\(Permission denied\): mend the cause, .* again; it begins anew$"):
+        writer.wait()
+
+
 def test_what_a_killed_writer_left_is_removed_at_the_next_start(tmp_path: Path) -> None:
     (tmp_path / ".saving-00000004-0123abcd" / "state").mkdir(parents=True)
     (tmp_path / ".saving-00000004-0123abcd" / "state" / "part").write_bytes(b"half")
