@@ -4,8 +4,6 @@ import asyncio
 import http.client
 import inspect
 import json
-import socket
-import threading
 import urllib.parse
 
 import pytest
@@ -19,8 +17,6 @@ from marin.inference import Engine
 from marin.inference.options import SamplingOptions
 from marin.inference.prompting import chat_prompt
 from marin.inference.scheduler import Request
-from marin.inference.server import Limits
-from marin.inference.server.app import _Stream
 from marin.inference.server.problems import ProblemError
 from marin.inference.server.protocol import ChatCompletion, TextCompletion, parse
 
@@ -373,104 +369,6 @@ def test_sixty_four_streams_at_once_are_each_what_they_are_alone(served):
     for text, (sample,) in zip(found, alone, strict=True):
         assert plain(text) == plain(tokenizer.decode(sample.tokens))
     assert served.until(lambda s: s["running_samples"] == 0)["waiting_requests"] == 0
-
-
-def test_a_client_that_goes_away_frees_its_rows(chat_tokenizer, chat_model):
-    with serving(chat_tokenizer, endless(chat_model), max_length=4096, max_rows=2) as served:
-        for stream in (True, False):
-            asked = {"model": NAME, "prompt": "the", "max_tokens": 4000, "n": 2, "temperature": 0, "stream": stream}
-            body = json.dumps(asked).encode()
-            address = urllib.parse.urlsplit(served.url)
-            raw = socket.create_connection((address.hostname, address.port))
-            head = f"POST /v1/completions HTTP/1.1\r\nhost: {address.netloc}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-            raw.sendall(head.encode() + body)
-            before = served.worker.stats()["cancelled"]
-            served.until(lambda s: s["running_samples"] == 2)
-            raw.close()
-            served.until(lambda s, before=before: s["running_samples"] == 0 and s["cancelled"] == before + 1)
-        with client_of(served) as client:
-            assert client.completions.create(model=NAME, prompt="a", max_tokens=2).usage.completion_tokens <= 2
-
-
-def test_a_full_queue_is_said_so(chat_tokenizer, chat_model):
-    limits = Limits(
-        queue=1, seconds=600.0
-    )  # no request may end by itself before the third is asked, however busy the machine
-    seen, errors = threading.Event(), []
-    with serving(chat_tokenizer, endless(chat_model), max_length=100_000, max_rows=1, limits=limits) as served:
-
-        def ask():
-            with client_of(served) as client:
-                asked = client.completions.create(
-                    model=NAME, prompt="the", max_tokens=90_000, temperature=0, stream=True
-                )
-                with asked:
-                    for _ in asked:
-                        if seen.is_set():
-                            return
-                errors.append("ended before it was left")
-
-        threads = [threading.Thread(target=ask) for _ in range(2)]
-        for thread, state in zip(threads, ("running_samples", "waiting_requests"), strict=True):
-            thread.start()
-            served.until(lambda s, state=state: s[state] == 1)
-        with client_of(served) as client, pytest.raises(openai.RateLimitError, match="wait already"):
-            client.completions.create(model=NAME, prompt="a", max_tokens=1)
-        seen.set()
-        for thread in threads:
-            thread.join(60)
-        assert not errors
-        served.until(lambda s: s["running_samples"] == 0 and s["waiting_requests"] == 0)
-
-
-def test_a_slow_answer_is_said_so_whether_it_runs_or_waits(chat_tokenizer, chat_model):
-    limits = Limits(queue=2, seconds=3.0)
-    errors = []
-    with serving(chat_tokenizer, endless(chat_model), max_length=100_000, max_rows=1, limits=limits) as served:
-
-        def ask():
-            with client_of(served) as client:
-                try:
-                    for _ in client.completions.create(
-                        model=NAME, prompt="the", max_tokens=90_000, temperature=0, stream=True
-                    ):
-                        pass
-                except openai.APIError as error:
-                    errors.append(str(error))
-
-        threads = [threading.Thread(target=ask) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        assert len(errors) == 2 and all("longer than 3 s" in error for error in errors)
-        served.until(lambda s: s["running_samples"] == 0 and s["waiting_requests"] == 0)
-
-
-def test_a_client_that_does_not_read_is_broken_off():
-    """Its time is over while a piece of the answer waits to be sent, where nothing else would look at the clock."""
-    closed = []
-
-    class Given:
-        def close(self):
-            closed.append(True)
-
-    async def pieces():
-        yield "data: 1\n\n"
-
-    async def send(message):
-        if message.get("body"):
-            await asyncio.sleep(3600)
-
-    async def receive():
-        await asyncio.sleep(3600)
-
-    async def drive():
-        scope = {"type": "http", "asgi": {"spec_version": "2.3"}}
-        await asyncio.wait_for(_Stream(pieces(), Given(), 0.2)(scope, receive, send), 20)
-
-    asyncio.run(drive())
-    assert closed == [True]
 
 
 def test_room_that_a_long_answer_needed_is_given_back(chat_tokenizer, chat_model):
