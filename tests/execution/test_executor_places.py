@@ -1,0 +1,109 @@
+"""Steps whose outputs lie on a store without renames, and steps that make links to their own files."""
+
+import dataclasses
+import os
+import pathlib
+from typing import Any, ClassVar
+
+import pytest
+
+from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, attempts, this_output_path
+from marin.storage import files
+
+CALLS: list[str] = []
+FAILURES: dict[str, BaseException] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class RemoteConfig:
+    source: Any = None
+    output_path: str = this_output_path()
+
+
+@dataclasses.dataclass(frozen=True)
+class ResumableRemoteConfig(RemoteConfig):
+    marin_resumable: ClassVar[bool] = True
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    CALLS.clear()
+    FAILURES.clear()
+
+
+def write_remotely(config: RemoteConfig) -> None:
+    content = files.read_bytes(config.source) * 2 if config.source else b"first"
+    files.write_bytes(files.join(config.output_path, "data"), content)
+
+
+def test_run_on_a_memory_store_commits_and_is_read_where_it_lies(tmp_path: pathlib.Path) -> None:
+    executor = Executor(ExecutorMainConfig(prefix=f"memory://{tmp_path}"))
+    first = ExecutorStep("first", write_remotely, RemoteConfig())
+    second = ExecutorStep("second", write_remotely, RemoteConfig(first / "data"))
+    assert [outcome.kind for outcome in executor.run([second])] == ["ran", "ran"]
+    assert [outcome.kind for outcome in executor.run([second])] == ["skipped", "skipped"]
+    place = attempts.location(executor.output_path(second))
+    assert files.read_bytes(files.join(place, "data")) == b"firstfirst"
+
+
+def write_remotely_until_stopped(config: RemoteConfig) -> None:
+    CALLS.append(config.output_path)
+    assert not files.exists(files.join(config.output_path, "data"))
+    write_remotely(config)
+    if FAILURES:
+        raise FAILURES["remote"]
+
+
+def test_interrupted_step_on_a_memory_store_starts_over_says_so_and_leaves_one_attempt(
+    tmp_path: pathlib.Path, capsys: Any
+) -> None:
+    """Objects cannot be renamed, so a resumable step does not go on there."""
+    executor = Executor(ExecutorMainConfig(prefix=f"memory://{tmp_path}"))
+    one = ExecutorStep("one", write_remotely_until_stopped, ResumableRemoteConfig())
+    FAILURES["remote"] = KeyboardInterrupt()
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            executor.run([one])
+    FAILURES.clear()
+    assert [outcome.reason for outcome in executor.run([one])] == ["interrupted; starts over"]
+    assert "continues" not in capsys.readouterr().out
+    first, second, last = CALLS
+    assert attempts.location(executor.output_path(one)) == last
+    assert files.files_below(first) == files.files_below(second) == []
+    assert files.exists(files.join(last, "data"))
+
+
+def link_to_own_places(config: RemoteConfig) -> None:
+    own = pathlib.Path(config.output_path)
+    if (own / "weights").is_symlink():
+        assert (own / "weights").read_text() == "w"
+        return
+    (own / "checkpoints" / "100").mkdir(parents=True)
+    (own / "checkpoints" / "100" / "weights").write_text("w")
+    (own / "checkpoints" / "latest").symlink_to(own / "checkpoints" / "100")
+    (own / "weights").symlink_to(own / "checkpoints" / "latest" / "weights")
+    (own / "resolved").symlink_to(own.resolve() / "checkpoints")
+    (own / "elsewhere").symlink_to("/etc/hostname")
+    if FAILURES:
+        raise FAILURES["linking"]
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_links_of_a_step_to_its_own_files_lead_there_when_it_is_committed(
+    tmp_path: pathlib.Path, interrupted: bool
+) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "store").symlink_to("disk")
+    executor = Executor(ExecutorMainConfig(prefix=str(tmp_path / "store")))
+    linking = ExecutorStep("linking", link_to_own_places, ResumableRemoteConfig())
+    if interrupted:
+        FAILURES["linking"] = KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt):
+            executor.run([linking])
+        FAILURES.clear()
+    executor.run([linking])
+    output = pathlib.Path(executor.output_path(linking))
+    assert (output / "resolved" / "100" / "weights").read_text() == "w"
+    assert not output.is_symlink()
+    assert (output / "weights").read_text() == (output / "checkpoints" / "latest" / "weights").read_text() == "w"
+    assert os.readlink(output / "elsewhere") == "/etc/hostname"
