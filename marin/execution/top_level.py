@@ -5,6 +5,7 @@ import functools
 import pathlib
 from collections.abc import Iterable, Iterator
 
+_LOGGING = frozenset({"critical", "debug", "error", "exception", "info", "log", "warning"})
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -96,7 +97,7 @@ def _changed_names(statement: ast.stmt, file: str) -> set[str]:
     changed: set[str] = set()
     for node in run_by(statement):
         decorators = node.decorator_list if isinstance(node, DEFINITIONS) else []
-        changed.update(own & set(names_acted_on(node)))
+        changed.update(own & set(names_acted_on(node, _loggers(file))))
         called = [*decorators, *([node.func] if isinstance(node, ast.Call) else [])]
         changed.update(*(changed_by[one.id] for one in called if isinstance(one, ast.Name) and one.id in changed_by))
         # `@REGISTRY.register` and `@REGISTRY.register("name")` change the registry
@@ -116,7 +117,7 @@ def changers(file: str) -> dict[str, set[str]]:
     callers: dict[str, set[str]] = {}
     for function in functions:
         nodes = list(ast.walk(function))
-        changed[function.name] = {name for node in nodes for name in names_acted_on(node)} & own
+        changed[function.name] = {name for node in nodes for name in names_acted_on(node, _loggers(file))} & own
         for node in nodes:
             if isinstance(node, ast.Global):
                 changed[function.name].update(node.names)
@@ -132,9 +133,26 @@ def changers(file: str) -> dict[str, set[str]]:
     return {name: names for name, names in changed.items() if names}
 
 
-def names_acted_on(node: ast.AST) -> Iterator[str]:
-    """Names of whose values a statement sets a part, or calls a method, or that it hands to a call, for what that does to them."""
+@functools.cache
+def _loggers(file: str) -> frozenset[str]:
+    """The names that the file binds once, to `logging.getLogger(...)`."""
+    bound = [name for statement in statements(file) for name in set(bound_names(statement))]
+    found = set()
+    for statement in statements(file):
+        match statement:
+            case ast.Assign([ast.Name(name)], ast.Call(ast.Attribute(ast.Name("logging"), "getLogger"))):
+                found.add(name)
+    return frozenset(name for name in found if bound.count(name) == 1)
+
+
+def names_acted_on(node: ast.AST, loggers: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Names of whose values a statement sets a part, or calls a method, or that it hands to a call, for what that does to them.
+
+    What only prints or logs does nothing to them.
+    """
     match node:
+        case ast.Expr(ast.Call(func=ast.Attribute(ast.Name(name), method))) if name in loggers and method in _LOGGING:
+            return
         case ast.Expr(ast.Call(func=func, args=arguments)) if not (isinstance(func, ast.Name) and func.id == "print"):
             yield from (root(one) for one in [func, *arguments] if one is not func or not isinstance(func, ast.Name))
         case ast.Assign(targets=targets) | ast.Delete(targets=targets):

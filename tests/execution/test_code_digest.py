@@ -358,6 +358,17 @@ def test_digest_does_not_see_what_starts_the_run_logs_and_prints(
     assert digest_of({"exp.py": source}) == digest_of({"exp.py": source.replace("1", "2")})
 
 
+def test_digest_does_not_see_what_is_logged(digest_of: Callable[[Mapping[str, str]], str]) -> None:
+    begin = "import logging\nSIZES = [1]\nlog = logging.getLogger('a')\n"
+    end = "def show():\n    log.info('%s', SIZES)\ndef run(config):\n    log.info('runs')\n    return SIZES\n"
+    quiet = digest_of({"exp.py": begin + end})
+    assert digest_of({"exp.py": begin + "log.info('sizes %s', SIZES)\n" + end}) == quiet
+    assert digest_of({"exp.py": begin + end + "show()\n"}) == quiet
+    assert digest_of({"exp.py": begin + "log.setLevel(SIZES[0])\n" + end}) != quiet
+    own = begin.replace("log = logging.getLogger('a')", "class Log:\n    info = SIZES.extend\nlog = Log()")
+    assert digest_of({"exp.py": own + "log.info(SIZES)\n" + end}) != digest_of({"exp.py": own + end})
+
+
 def test_digest_does_not_see_what_functions_do_that_only_the_main_block_calls(
     digest_of: Callable[[Mapping[str, str]], str],
 ) -> None:
