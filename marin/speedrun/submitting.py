@@ -137,7 +137,7 @@ def signed_by(runs: Sequence[FoundRun], author: Author | None, description: str 
         changes: dict[str, object] = {} if description is None else {"description": description}
         if author is not None:
             stated = run.info.author
-            if stated != author and not form.is_placeholder(stated.name):
+            if stated.name != author.name and not form.is_placeholder(stated.name):
                 raise ConfigError(f"the results of {run.name} name {stated.name!r} as their author: leave --author out")
             changes["author"] = author
         found.append(dataclasses.replace(run, info=run.info.model_copy(update=changes)))

@@ -1,5 +1,6 @@
 """`marin` as a user runs it: a subprocess in a small clone of its own, with a home of its own."""
 
+import io
 import os
 import pathlib
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from submission_place import Place
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 Marin = Callable[..., subprocess.CompletedProcess[str]]
@@ -52,3 +54,13 @@ def marin(clone: pathlib.Path, environment: dict[str, str]) -> Marin:
         )  # fmt: skip
 
     return run
+
+
+@pytest.fixture
+def place(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    place = Place(tmp_path)
+    monkeypatch.chdir(place.root)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO())  # no person
+    (tmp_path / "bin").mkdir()
+    return place

@@ -1,19 +1,17 @@
 """`marin submit` on runs made by the engine's own record code, with stand-ins for gh and for run pages; nothing is asked for."""
 
 import http.server
-import io
 import json
 import os
 import pathlib
-import random
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 
 import pytest
-from forgeries.honest import Plan, write_submission
+from forgeries.honest import Plan
+from submission_place import Place
 
 from marin.cli.main import dispatch
 from marin.errors import ConfigError, ResultsError
@@ -27,50 +25,6 @@ from marin.speedrun.verdict import Verdict
 from marin.speedrun.verification import verify_submission
 
 SECRET = "s3cret-value-of-this-test"
-
-
-class Place:
-    """A small clone with one submission `example` to come, another one on its board, and a prefix."""
-
-    def __init__(self, root: pathlib.Path) -> None:
-        self.root, self.prefix = root / "clone", root / "store"
-        self.directory = self.root / "experiments" / "speedrun" / "example"
-        self.directory.mkdir(parents=True)
-        (self.root / "pyproject.toml").write_text('[project]\nname = "marin"\n')
-        (self.directory / "main.py").write_text("raise SystemExit('submitted code must not run')\n")
-        other = Plan(hidden=128, author="Grace Other", seed=3, description="Another one.")
-        write_submission(self.directory.with_name("other"), [other], random.Random(7))
-
-    def add_runs(self, *plans: Plan, rng: int = 1) -> list[pathlib.Path]:
-        """Run directories and evaluations of finished runs, as the steps of a speedrun leave them."""
-        scratch = self.root.parent / f"scratch-{rng}"
-        write_submission(scratch, list(plans), random.Random(rng))
-        found = []
-        for number, info in enumerate(load_results(scratch / "speedrun_results.json")):
-            run = self.prefix / "checkpoints" / "speedrun" / f"example-{rng}{number:07d}"
-            evaluation = self.prefix / "evaluation" / "speedrun" / f"example-{rng}{number:07d}"
-            shutil.copytree(scratch / "logs" / str(number), run)
-            evaluation.mkdir(parents=True)
-            (run / "evaluation.json").rename(evaluation / "evaluation.json")
-            (run / "speedrun_results.json").write_bytes(dump_results([info]))
-            found.append(run)
-        return found
-
-    def submit(self, *flags: str) -> int:
-        return dispatch(["submit", str(self.directory), "--prefix", str(self.prefix), *flags])
-
-    def body(self) -> str:
-        return (self.root / ".submit" / "example.md").read_text()
-
-
-@pytest.fixture
-def place(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    place = Place(tmp_path)
-    monkeypatch.chdir(place.root)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr(sys, "stdin", io.StringIO())  # no person
-    (tmp_path / "bin").mkdir()
-    return place
 
 
 @pytest.fixture
@@ -228,7 +182,7 @@ def test_submit_puts_a_name_to_runs_that_have_none(place: Place, capsys):
     _unsigned(run)
     before = (run / "speedrun_results.json").read_bytes()
     assert place.submit("--run", str(run)) == 1
-    assert "author.name is still the template's placeholder" in capsys.readouterr().out
+    assert "author.name is still the placeholder" in capsys.readouterr().out
     assert place.submit("--run", str(run), "--author", "Ada Example", "--description", "The plain recipe.") == 0
     (info,) = load_results(place.directory / "speedrun_results.json")
     assert (info.author.model_dump(), info.description) == (

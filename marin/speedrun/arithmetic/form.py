@@ -7,6 +7,10 @@ from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding
 
 _PLACEHOLDERS = ("your name", "your affiliation", "(none given)")
+_FLAGS = {
+    "author.name": "--author", "author.affiliation": "--author and --affiliation", "author.url": "--author and --url",
+    "description": "--description",
+}  # fmt: skip
 _TIMESTAMP = "%Y-%m-%d %H:%M:%S UTC"
 _USUAL_TIMESTAMP = re.compile(r"[0-9]{4}(-[0-9]{2}){2} ([01][0-9]|2[0-3])(:[0-9]{2}){2} UTC")
 
@@ -25,11 +29,15 @@ def check(info: RunInfo) -> list[Finding]:
                     "submission",
                     "error",
                     field,
-                    f"{field} is still the template's placeholder {text[:80]!r}: fill it in",
+                    f"{field} is still the placeholder {text[:80]!r}: fill it in, or give marin submit {_FLAGS[field]}",
                 )
             )
         elif not text.strip() and field != "author.affiliation":
-            found.append(Finding("submission", "error", field, f"{field} is empty: fill it in"))
+            found.append(
+                Finding(
+                    "submission", "error", field, f"{field} is empty: fill it in, or give marin submit {_FLAGS[field]}"
+                )
+            )
     stamp = info.run_completion_timestamp
     if stamp is None:
         found.append(
@@ -43,7 +51,10 @@ def check(info: RunInfo) -> list[Finding]:
 
 def is_placeholder(text: str) -> bool:
     """Whether a text is one that a template or a pipeline leaves for its user to fill in."""
-    return re.search(r"__[A-Z][A-Z_]*__", text) is not None or text.strip().lower() in _PLACEHOLDERS
+    plain = text.strip()
+    return (
+        re.search(r"__[A-Z][A-Z_]*__", plain) is not None or plain.lower() in _PLACEHOLDERS or plain.startswith("TODO")
+    )
 
 
 def parse_timestamp(text: str | None) -> datetime.datetime | None:
