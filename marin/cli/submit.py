@@ -51,9 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from marin.cli import checkout
+    from marin.cli import checkout, slips
     from marin.errors import ConfigError
     from marin.speedrun import pull_request, submitting
+    from marin.storage.prefix import resolve_prefix
 
     root = checkout.find_checkout()
     if root is None:
@@ -68,14 +69,22 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             "with --no-gather the results are taken as they lie there: leave out " + _flags_of(_SIGNED_BY)
         )
-    if not args.no_gather:
-        _report_gathered(_gather(args, root, directory), directory)
+    prefix = resolve_prefix(args.prefix)
+    gathered = None if args.no_gather else _gather(args, prefix, directory)
+    if gathered:
+        _report_gathered(gathered, directory)
     problems = [f"{found}: remove it, and revoke it" for found in submitting.secrets_below(directory)]
     verdicts, found = _verify(directory, submissions)
     problems += found
     placed = submitting.place(directory, submissions, args.rows)
     _show_places(placed)
-    notes = _notes([info for info, _ in verdicts])
+    infos = [info for info, _ in verdicts]
+    names = (
+        {run.name for run in gathered.runs}
+        if gathered and gathered.runs
+        else submitting.names_of(infos, directory, prefix)
+    )
+    notes = [*slips.slips(root, directory, infos, names), *_notes(infos)]
     _print_list("note", notes)
     _print_list("error", problems)
     title = pull_request.title(directory.name, verdicts[0][0])
@@ -104,15 +113,13 @@ def _flags_of(names: Iterable[str]) -> str:
     return ", ".join(f"--{name}" for name in names)
 
 
-def _gather(args: argparse.Namespace, root: pathlib.Path, directory: pathlib.Path) -> "Gathered":
+def _gather(args: argparse.Namespace, prefix: str, directory: pathlib.Path) -> "Gathered":
     from marin.errors import ConfigError
     from marin.speedrun import submitting
     from marin.speedrun.results import FILE_NAME
     from marin.speedrun.standing_rows import missing_runs
     from marin.storage import files
-    from marin.storage.prefix import resolve_prefix
 
-    prefix = resolve_prefix(args.prefix)
     if args.run:
         with_evaluations = prefix if files.is_local(prefix) else None
         given = [submitting.read_run(pathlib.Path(run), with_evaluations) for run in args.run]
@@ -208,6 +215,7 @@ def _verify(directory: pathlib.Path, submissions: pathlib.Path) -> "tuple[list[t
         shown = [finding for rung in verdict.rungs for finding in rung.findings]
         problems += [f"run {number}: {finding.message}" for finding in shown if finding.severity == "error"]
         _print_list("warning", [finding.message for finding in shown if finding.severity == "warning"])
+        _print_list("open", [finding.message for finding in shown if finding.severity == "unchecked"])
     return verdicts, problems
 
 
@@ -254,8 +262,6 @@ def _notes(infos: "list[RunInfo]") -> list[str]:
     notes = [problem for problem in map(page_problem, links) if problem]
     if any("wandb.ai" in link for link in links):
         notes.append("a page of wandb.ai loads for everyone, also a private one: look at it in a private window")
-    if any(info.git_dirty for info in infos):
-        notes.append("a run was made with uncommitted changes: commit the experiment as it ran")
     notes.append('leave "Allow edits by maintainers" on when you open the pull request')
     return notes
 

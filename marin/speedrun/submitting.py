@@ -197,10 +197,25 @@ def _remove_other_logs(directory: pathlib.Path, written: Collection[str]) -> Non
             path.rmdir()
 
 
+def names_of(infos: Iterable[RunInfo], directory: pathlib.Path, prefix: str | os.PathLike[str]) -> set[str]:
+    """The names of a submission's runs: by the logs that lie with it, and by the runs below a prefix that the results are of."""
+    logs = {info.digests.metrics_log for info in infos if info.digests and info.digests.metrics_log}
+    names = gathered_names(directory)
+    for path in (pathlib.Path(prefix) / "checkpoints" / "speedrun").glob(f"*/{FILE_NAME}") if logs else ():
+        with contextlib.suppress(ResultsError):  # another's, perhaps, as in `find_runs`
+            if any(info.digests and info.digests.metrics_log in logs for info in results.load_results(path)):
+                names |= _names_in([path.with_name(RUN_FILE)])
+    return names
+
+
 def gathered_names(directory: pathlib.Path) -> set[str]:
     """The names of the runs whose logs lie in a submission's directory; those that cannot be read are left out."""
+    return _names_in(directory.glob(f"{LOGS}/*/{RUN_FILE}"))
+
+
+def _names_in(run_files: Iterable[pathlib.Path]) -> set[str]:
     names = set()
-    for path in directory.glob(f"{LOGS}/*/{RUN_FILE}"):
+    for path in run_files:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             names.add(str(json.loads(path.read_text()).get("run_name")))
     return names
