@@ -22,7 +22,7 @@ import sys
 
 from marin.errors import ResultsError, clean_exit
 from marin.speedrun.results import FILE_NAME, RunInfo, load_results
-from marin.speedrun.standing_rows import missing_runs
+from marin.speedrun.standing_rows import changed_figures, missing_runs
 from marin.speedrun.verification.texts import mixed_scripts, skeleton
 from marin.tracking.run_record import METRICS_FILE, RUN_FILE
 
@@ -80,15 +80,21 @@ def extract(base: str, head: str, into: pathlib.Path, repository: pathlib.Path) 
     _write(repository, known, into / "known")
     # Only of files that the request changes: the base branch may have had new runs since the request began.
     results = [path.removeprefix(f"{ROOT}/") for path in changed if path in in_base and path.endswith(f"/{FILE_NAME}")]
+    changes = []
     for name in names:
-        before = [into / "known" / path for path in results if path.startswith(f"{name}/")]
-        if problem := _rows_taken_out(name, before, sorted((into / "tree" / name).rglob(FILE_NAME))):
+        before = _runs_in([into / "known" / path for path in results if path.startswith(f"{name}/")])
+        after = _runs_in(sorted((into / "tree" / name).rglob(FILE_NAME)))
+        if not before or after is None:  # what cannot be read fails where it is verified
+            continue
+        if problem := _rows_taken_out(name, before, after):
             problems.append(problem)
+        if figures := changed_figures(before, after):
+            changes.append(f"{shown(name)}: rows of the board say otherwise: {_named(figures)}")
     # At any depth: the board searches directories within directories too.
     with_results = sorted(path.parent for path in (into / "tree").rglob(FILE_NAME) if path.is_file())
     listing = b"".join(os.fsencode(path) + b"\0" for path in with_results)
     (into / "submissions").write_bytes(listing)
-    return Extracted(names, problems, _to_look_at(changed, set(in_base)))
+    return Extracted(names, problems, [*_to_look_at(changed, set(in_base)), *changes])
 
 
 def _why_it_stays(path: str) -> str | None:
@@ -101,10 +107,7 @@ def _why_it_stays(path: str) -> str | None:
     return None
 
 
-def _rows_taken_out(name: str, known: list[pathlib.Path], changed: list[pathlib.Path]) -> str | None:
-    before, after = _runs_in(known), _runs_in(changed)
-    if not before or after is None:  # what cannot be read fails where it is verified
-        return None
+def _rows_taken_out(name: str, before: list[RunInfo], after: list[RunInfo]) -> str | None:
     gone = len(missing_runs(before, after))
     if not gone:
         return None

@@ -1,36 +1,77 @@
-"""Rows that a later version of a submission lacks: what stands on the board is withdrawn, never taken out of its file."""
+"""Rows that a later version of a submission lacks or says otherwise: what stands on the board is withdrawn, never taken out of its file."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from marin.speedrun.board.copies import page_of
 from marin.speedrun.results import RunInfo
 
-# By what a run is known again whose row states no log, from the surest on.
-_SIGNS: tuple[Callable[[RunInfo], object], ...] = (
-    lambda info: page_of(info.wandb_run_link),
-    lambda info: info.training_time,
-    lambda info: info.run_completion_timestamp,
-    lambda info: info.model_dump_json(exclude={"author", "description"}),
-)
+_RANKED_BY = ("training_time", "training_hardware_flops", "model_flops", "total_tokens", "core_metric")
 
 
 def missing_runs(before: Iterable[RunInfo], after: Iterable[RunInfo]) -> list[RunInfo]:
     """The runs of `before` that are not in `after`, of which each row stands for one run at most.
 
-    A run whose row states its log is known by that alone: a page or an end can be typed into the row of another run. Else a run is the
-    same whose page, training time, end or all figures are the same, so that a text or a figure of it can be put right.
+    A run whose row states its log is known by that alone: all else can be typed into the row of another run. Else a run is the same whose
+    page, training time, end and score are more often the same than others, so that a text or a figure of it can be put right, and no
+    one of them makes another run pass for it.
     """
+    return [old for old, new in _paired(before, after) if new is None]
+
+
+def changed_figures(before: Iterable[RunInfo], after: Iterable[RunInfo]) -> list[str]:
+    """What rows that stayed say otherwise of what they are ranked by, such as "training_time 600 is 541"."""
+    found = []
+    for old, new in _paired(before, after):
+        if new is not None:
+            were, are = _ranked_by(old), _ranked_by(new)
+            found += [f"{name} {_shown(were[name])} is {_shown(are[name])}" for name in were if were[name] != are[name]]
+    return found
+
+
+def _paired(before: Iterable[RunInfo], after: Iterable[RunInfo]) -> list[tuple[RunInfo, RunInfo | None]]:
     gone, free = ({_key(info): info for info in infos} for infos in (before, after))
-    for key in gone.keys() & free.keys():
-        del gone[key], free[key]
-    for sign in _SIGNS:
-        there = {key: sign(info) for key, info in free.items()}
-        for key, info in list(gone.items()):
-            value = None if _log(info) else sign(info)
-            found = next((k for k, other in there.items() if value and other == value), None)
-            if found is not None:
-                del gone[key], free[found], there[found]
-    return list(gone.values())
+    pairs: dict[str, RunInfo | None] = {key: free.pop(key, None) for key in gone}
+    likest = sorted(
+        (-_likeness(gone[one], info), number, one, other)
+        for number, one in enumerate(key for key, found in pairs.items() if found is None)
+        for other, info in free.items()
+    )
+    for unlike, _, one, other in likest:
+        if unlike < 0 and pairs[one] is None and other in free:
+            pairs[one] = free.pop(other)
+    return [(gone[key], found) for key, found in pairs.items()]
+
+
+def _likeness(old: RunInfo, new: RunInfo) -> int:
+    """How many more signs of a run are the same than are others; what only one row states says nothing."""
+    if _log(old):
+        return 0
+    signs = [pair for pair in zip(_signs(old), _signs(new), strict=True) if None not in pair]
+    if not signs:
+        return int(_figures(old) == _figures(new))
+    return sum(1 if one == other else -1 for one, other in signs)
+
+
+def _signs(info: RunInfo) -> tuple[object, ...]:
+    return page_of(info.wandb_run_link), info.training_time, info.run_completion_timestamp, _score(info)
+
+
+def _score(info: RunInfo) -> float | None:
+    if info.c4_en_bpb is not None or info.evaluation is None:
+        return info.c4_en_bpb
+    return info.evaluation.bits_per_byte
+
+
+def _ranked_by(info: RunInfo) -> dict[str, float | None]:
+    return {"bits per byte": _score(info), **{name: getattr(info, name) for name in _RANKED_BY}}
+
+
+def _shown(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.6g}"
+
+
+def _figures(info: RunInfo) -> str:
+    return info.model_dump_json(exclude={"author", "description"})
 
 
 def _key(info: RunInfo) -> str:

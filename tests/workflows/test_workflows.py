@@ -129,7 +129,7 @@ def test_run_that_is_taken_out_of_standing_results_is_refused_and_one_that_is_pu
 
     base = origin.pull_request(three_seeds)["github.event.pull_request.head.sha"]
 
-    def refused(change: Callable[[list[dict[str, Any]]], object]) -> list[str]:
+    def taken(change: Callable[[list[dict[str, Any]]], object]) -> Extracted:
         def edit(head: pathlib.Path) -> None:
             git(head, "fetch", "--quiet", "origin", base)
             git(head, "reset", "--quiet", "--hard", base)
@@ -139,14 +139,18 @@ def test_run_that_is_taken_out_of_standing_results_is_refused_and_one_that_is_pu
             results.write_text(json.dumps(content))
 
         commit = origin.pull_request(edit)["github.event.pull_request.head.sha"]
-        return extract(base, commit, tmp_path / commit, origin.path).refused
+        return extract(base, commit, tmp_path / commit, origin.path)
 
-    assert refused(lambda runs: [run["run_info"].update(description="put right") for run in runs]) == []
-    assert refused(lambda runs: runs.append(json.loads(json.dumps(runs[0])))) == []
-    (problem,) = refused(lambda runs: runs.pop(1))  # the unlucky seed
+    assert taken(lambda runs: [run["run_info"].update(description="put right") for run in runs]).refused == []
+    assert taken(lambda runs: runs.append(json.loads(json.dumps(runs[0])))).refused == []
+    (problem,) = taken(lambda runs: runs.pop(1)).refused  # the unlucky seed
     assert (
         problem.startswith("standing: 1 of the 3 runs that stand on the board are gone") and "never deleted" in problem
     )
+    faster = taken(lambda runs: runs[0]["run_info"].update(training_time=1.5))
+    assert faster.refused == []
+    said = "standing: rows of the board say otherwise: training_time "
+    assert faster.to_look_at[-1].startswith(said) and faster.to_look_at[-1].endswith(" is 1.5")
 
 
 def test_pull_request_that_began_before_the_base_branch_had_further_runs_takes_none_of_them_out(
