@@ -132,7 +132,7 @@ def test_table_searches_and_filters_and_keeps_its_state_in_the_address(browser: 
         for label, value, left in (
             ("Parameters", "0-3e7", 10),
             ("Family", "family", 9),
-            ("Verified at least", "log", 0),
+            ("Rung passed", "log", 0),
             ("Hardware", "A100", 10),
         ):
             page.get_by_label(label, exact=True).select_option(value)

@@ -67,6 +67,20 @@ def test_rung_below_that_could_not_be_checked_is_said_and_stays_dark(
         assert problems == []
 
 
+def test_filter_by_a_rung_leaves_out_entries_of_which_it_is_open(
+    browser: Any, built: pathlib.Path, address: str
+) -> None:
+    entry = json.loads((built / "data" / "entries" / f"{_key(built, 'own')}.json").read_text())["entry"]
+    with opened(browser, address) as (page, problems):
+        page.goto(f"tracks/{entry['track']}.html")
+        names = page.locator("#board tbody .c-name a")
+        page.get_by_text("Filters", exact=True).click()
+        for rung, left in (("arithmetic", ["plain"]), ("log", ["own", "plain"]), ("re-run", [])):
+            page.get_by_label("Rung passed", exact=True).select_option(rung)
+            assert sorted(names.all_inner_texts()) == left, rung
+        assert problems == []
+
+
 def test_settings_are_compared_among_the_entries_that_state_some(
     browser: Any, built: pathlib.Path, address: str
 ) -> None:

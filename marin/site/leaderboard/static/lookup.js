@@ -135,7 +135,10 @@ marin.Lookup = class {
       also((k) => found[k]);
     }
     for (const [column, wanted] of Object.entries({ author, family, optimizer, hardware })) if (wanted) where(column, (value) => value === wanted);
-    if (rung) where("rung", (value) => marin.levels[value] >= marin.levels[rung]);
+    if (rung) {
+      where("rung", (value) => marin.levels[value] >= marin.levels[rung]);
+      also((k) => (this.rows.open[k].includes(rung) ? 0 : 1)); // a rung below the highest may be open
+    }
     const [low, high, ...more] = size.split("-").map(Number);
     if (high !== undefined && !more.length) {
       const sizes = this.rows.measures.model_size ?? [];

@@ -3,7 +3,7 @@
 // What an action asks for is looked up at once (see lookup.js); of the rows, those that fit the window are put in with it, and the
 // rest of the page's in the frames after, since making and laying out a hundred of them is most of what an action costs.
 const { make } = marin;
-const FACETS = [["author", "Author"], ["family", "Family"], ["optimizer", "Optimizer"], ["hardware", "Hardware"], ["rung", "Verified at least"]];
+const FACETS = [["author", "Author"], ["family", "Family"], ["optimizer", "Optimizer"], ["hardware", "Hardware"], ["rung", "Rung passed"]];
 const SIZES = [["", "any"], ["0-3e7", "up to 30 M"], ["3e7-1e8", "30 M to 100 M"], ["1e8-3e8", "100 M to 300 M"], ["3e8-1e9", "300 M to 1 B"], ["1e9-1e99", "1 B and more"]];
 const EXAMPLES = { flops: "1e19", count: "10B", seconds: "30 min", hours: "2 h" }; // of a budget
 const LOWEST_ROW = 36; // pixels: no row is lower
