@@ -135,6 +135,21 @@ def test_site_charts_are_inert_svg_in_two_schemes_and_two_shapes(site: pathlib.P
     assert "#0a58ca" not in dark
 
 
+def test_record_timeline_goes_on_to_the_newest_ranked_entry(tmp_path: pathlib.Path) -> None:
+    dated = [("2026-01-01", 1.5), ("2026-01-05", 1.4), ("2026-06-30", 1.45)]
+    rows = [
+        {"run_name": f"row_{day}", "author": {"name": "Lists", "affiliation": ""}, "eval_paloma_c4_en_bpb": bits,
+         "training_hardware_flops": 1e19, "run_completion_timestamp": f"{day} 00:00:00 UTC"}
+        for day, bits in dated
+    ]  # fmt: skip
+    (tmp_path / "runs.json").write_text(json.dumps(rows))
+    build_site([], [str(tmp_path / "runs.json")], tmp_path / "site")
+    assert _document(tmp_path / "site", "fineweb-edu")["records"] != []
+    page = (tmp_path / "site" / "tracks" / "fineweb-edu.html").read_text()
+    assert "1.4000 on 2026-01-05 (row_2026-01-05). No later entry, up to 2026-06-30, is a record." in page
+    assert "Jun 2026" in (tmp_path / "site" / "charts" / "fineweb-edu-records-wide-light.svg").read_text()
+
+
 def _track_of_the_tutorial() -> Track:
     known = vars(tracks)
     found = dict(known)

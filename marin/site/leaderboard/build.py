@@ -221,10 +221,11 @@ class _Site:
             charts["pareto"] = track_page.Chart(files, pareto.describe(points, axes), lazy=False)
         # What is drawn has numbers for keys, which change more often than figures do; the page says whose they are.
         if len(records) > 1:
+            until = track_page.last_day(records, view.entries)
             marked = [dataclasses.replace(one, key=str(number)) for number, one in enumerate(records)]
-            files = self._draw(f"{track.key}-records", timeline.draw, marked, measure)
+            files = self._draw(f"{track.key}-records", timeline.draw, marked, measure, until)
             keys = tuple(one.key for one in records)
-            charts["timeline"] = track_page.Chart(files, timeline.describe(records, measure), keys=keys)
+            charts["timeline"] = track_page.Chart(files, timeline.describe(records, measure, until), keys=keys)
         if shown := scaling_view.shown_fits(fits):
             numbered, keys = scaling_view.numbered(shown)
             files = self._draw(f"{track.key}-scaling", scaling_view.draw, track.cost, track.metric, numbered)

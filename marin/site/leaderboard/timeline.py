@@ -35,33 +35,35 @@ def best_so_far(records: Sequence[Record], measure: Measure) -> list[Record]:
     return best
 
 
-def draw(records: Sequence[Record], measure: Measure) -> dict[str, str]:
-    """SVG text by shape and scheme; the records' dates are days."""
+def draw(records: Sequence[Record], measure: Measure, until: str) -> dict[str, str]:
+    """SVG text by shape and scheme; the records' dates are days, and so is the last day of which anything is known."""
     drawn: dict[str, str] = {}
     for shape in SHAPES:
-        for scheme, svg in render(_specification(records, measure, shape)).items():
+        for scheme, svg in render(_specification(records, measure, until, shape)).items():
             drawn[f"{shape.name}-{scheme}"] = svg
     return drawn
 
 
-def describe(records: Sequence[Record], measure: Measure) -> str:
+def describe(records: Sequence[Record], measure: Measure, until: str) -> str:
     best = best_so_far(records, measure)
     if not best:
         return "No record yet."
     first, last = best[0], best[-1]
+    stood = f" No later entry, up to {until}, is a record." if until > last.date else ""
     return (
         f"Line chart of {len(records)} records over time. {measure.title}: {measure.text(first.value)} on {first.date}, "
-        f"{measure.text(last.value)} on {last.date} ({wording.clean(last.name, 80)}). The table below lists all."
+        f"{measure.text(last.value)} on {last.date} ({wording.clean(last.name, 80)}).{stood} The table below lists all."
     )
 
 
-def _specification(records: Sequence[Record], measure: Measure, shape: Shape) -> dict[str, Any]:
+def _specification(records: Sequence[Record], measure: Measure, until: str, shape: Shape) -> dict[str, Any]:
     import altair as alt
 
     best = best_so_far(records, measure)
     days = [datetime.date.fromisoformat(one.date) for one in records]
-    margin = max(datetime.timedelta(days=3), (max(days) - min(days)) * 0.06)
-    low, high = ((min(days) - margin).isoformat(), (max(days) + margin).isoformat())
+    end = max(datetime.date.fromisoformat(until), *days)
+    margin = max(datetime.timedelta(days=3), (end - min(days)) * 0.06)
+    low, high = ((min(days) - margin).isoformat(), (end + margin).isoformat())
     scale = measure.unit in ("seconds", "flops") and min(one.value for one in records) > 0
     x = alt.X("x:T", title=None, scale=alt.Scale(domain=[low, high], nice=False, type="utc"),
               axis=alt.Axis(format="%d %b %Y", tickCount=6 if shape is WIDE else 2, labelAngle=0, labelFlush=False))  # fmt: skip
@@ -80,7 +82,7 @@ def _specification(records: Sequence[Record], measure: Measure, shape: Shape) ->
         return alt.Chart(alt.InlineData(values=values)).encode(x=x, y=y)
 
     edge = dataclasses.replace(best[-1], date=high)
-    labelled = _apart(best, shape)
+    labelled = _apart(best, (end - min(days)).days, shape)
     layers = [
         chart([*best, edge]).mark_line(interpolate="step-after", color=LIGHT.accent, strokeWidth=1.75, opacity=0.9),
         chart([one for one in records if one not in best])
@@ -103,12 +105,11 @@ def _specification(records: Sequence[Record], measure: Measure, shape: Shape) ->
     return finish(alt.layer(*layers), shape)
 
 
-def _apart(best: Sequence[Record], shape: Shape) -> list[Record]:
+def _apart(best: Sequence[Record], span: int, shape: Shape) -> list[Record]:
     """Those whose names fit beside each other: the last one always, the others where a share of the width is free."""
     if shape is not WIDE:
         return list(best[-1:])
     days = [datetime.date.fromisoformat(one.date) for one in best]
-    span = max((days[-1] - days[0]).days, 1)
     kept = [best[-1]]
     right = (days[-1] - days[0]).days - 0.45 * span
     for one, day in reversed(list(zip(best[:-1], days[:-1], strict=True))):

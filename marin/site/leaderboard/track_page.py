@@ -106,6 +106,12 @@ def timeline_of(track: Track, records: Sequence[EntrySummary]) -> tuple[Measure,
     return measure, dated
 
 
+def last_day(records: Sequence[timeline.Record], entries: Sequence[EntrySummary]) -> str:
+    """The day of the newest record or ranked entry: up to then the last record is known to stand."""
+    ranked = (timeline.day_of(entry["date"]) for entry in entries if entry["rank"] is not None)
+    return max(one for one in (*ranked, *(record.date for record in records)) if one is not None)
+
+
 def ranked_by(track: Track) -> str:
     quality, cost = MEASURES[track.metric].title, MEASURES[track.cost].title
     low = "highest" if track.higher_is_better else "lowest"
