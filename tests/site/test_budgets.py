@@ -1,12 +1,17 @@
 """The best entry under a budget of FLOPs, against a look at every entry."""
 
+import json
+import pathlib
 import random
 from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from leaderboard_pages import opened, serving
 
+from marin.site.leaderboard.build import build_site
 from marin.site.leaderboard.track_page import budgets_of
+from marin.speedrun.board.pareto import pareto_frontier
 from marin.speedrun.tracks import TRACKS
 
 TRACK = next(track for track in TRACKS if track.key == "fineweb-edu")
@@ -52,3 +57,38 @@ def test_best_under_a_round_budget_is_that_of_a_look_at_every_entry(
         assert (last[-1] if last else None) == _best_under(entries, limit)
     shuffled = source.sample(entries, len(entries))
     assert [(limit, _best_under([entry], limit)) for limit, entry in budgets_of(TRACK, shuffled)] == said
+
+
+AXES = ("training_hardware_flops", "model_flops", "training_time")
+
+
+def test_chart_has_the_frontier_and_the_best_under_any_budget_on_every_axis(
+    browser: Any, tmp_path: pathlib.Path
+) -> None:
+    source = random.Random(3)
+    rows = [
+        {"run_name": f"row_{k}", "author": {"name": "Lists", "affiliation": ""}, "eval_paloma_c4_en_bpb": source.randint(6, 30) / 20,
+         "training_hardware_flops": 1e18 * source.randint(1, 20), "model_flops": 3e17 * source.randint(1, 20) / 20, "training_time": 60.0 * source.randint(1, 20)}
+        for k in range(150)
+    ]  # fmt: skip
+    (tmp_path / "runs.json").write_text(json.dumps(rows))
+    build_site([], [str(tmp_path / "runs.json")], tmp_path / "site")
+    entries = json.loads((tmp_path / "site" / "data" / "tracks" / "fineweb-edu.json").read_text())["entries"]
+    ranked = [entry for entry in entries if entry["state"] == "ranked"]
+    points = {axis: [(e["values"][axis], e["values"]["bits_per_byte"]) for e in ranked] for axis in AXES}
+    with serving(tmp_path / "site") as base, opened(browser, base) as (page, problems):
+        page.goto("tracks/fineweb-edu.html")
+        for axis in AXES:
+            page.get_by_label("Figure on the x axis").select_option(axis)
+            page.wait_for_function("axis => marin.table.chart.made?.startsWith(axis)", arg=axis)
+            drawn = page.evaluate("marin.table.chart.frontier().map((index) => marin.table.rows.key[index])")
+            on = pareto_frontier(points[axis])
+            assert sorted(drawn) == sorted(entry["key"] for entry, is_on in zip(ranked, on, strict=True) if is_on)
+            limits = sorted({cost for cost, _ in points[axis]})
+            found = page.evaluate(
+                "([axis, limits]) => limits.map((limit) => marin.table.chart.bestUnder(limit)).map((index) =>"
+                " [marin.table.rows.measures.bits_per_byte[index], marin.table.rows.measures[axis][index]])",
+                [axis, limits],
+            )
+            assert found == [list(min((q, c) for c, q in points[axis] if c <= limit)) for limit in limits]
+        assert problems == []

@@ -117,12 +117,13 @@ marin.Chart = class {
 
   // Those that no other beats, by cost, on the axis and of the day that are shown.
   frontier() {
-    const ys = this.coordinates()[1];
+    const [xs, ys] = this.coordinates();
     const sign = this.quality.higher ? -1 : 1;
     const kept = [];
     let best = Infinity;
     for (const index of this.byCost) {
-      if (!this.isVisible[index] || !(sign * ys[index] < best) || !this.counts(index)) continue;
+      const isTwin = sign * ys[index] === best && xs[index] === xs[kept.at(-1)]; // equal points share the fate
+      if (!this.isVisible[index] || !(sign * ys[index] < best || isTwin) || !this.counts(index)) continue;
       best = sign * ys[index];
       kept.push(index);
     }
@@ -347,14 +348,14 @@ marin.Chart = class {
     if (tell) this.onPoint(index);
   }
 
-  // The best entry that costs at most so much on the axis that is shown.
+  // The best entry that costs at most so much on the axis that is shown, of equal ones the cheapest.
   bestUnder(limit) {
     const [xs, ys] = this.coordinates();
     const sign = this.quality.higher ? -1 : 1;
     let best = -1;
     for (let index = 0; index < this.isVisible.length; index += 1) {
       if (!this.isVisible[index] || !this.counts(index) || !(xs[index] > 0) || xs[index] > limit || ys[index] == null) continue;
-      if (best < 0 || sign * ys[index] < sign * ys[best]) best = index;
+      if (best < 0 || sign * ys[index] < sign * ys[best] || (ys[index] === ys[best] && xs[index] < xs[best])) best = index;
     }
     return best;
   }
