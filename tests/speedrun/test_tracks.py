@@ -333,3 +333,9 @@ def test_tracks_of_other_runs_have_titles_of_their_own() -> None:
         for metric in METRICS
     }
     assert len({track.title for track in made}) == len({track.key for track in made}) == len(made) == 12
+
+
+def test_p_below_what_a_float_tells_from_none_is_not_said_to_be_none() -> None:
+    board = _track([_row("one", bits=1.5), _row("two", bits=1.2, day=2, seed=7)], FINEWEB_EDU)
+    said = " ".join(finding.message for entry in board.entries for finding in entry.verdict["statistics"].findings)
+    assert "p < 1e-15: shown" in said and "p = 0" not in said

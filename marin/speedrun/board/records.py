@@ -18,6 +18,7 @@ from marin.speedrun.statistics.means import Sample, Test, beats, beats_bound, mi
 from marin.speedrun.tracks import METRICS, Gate, Track
 from marin.speedrun.verdict import Finding, Outcome, RungVerdict, Severity, Verdict
 
+_LEAST_P = 1e-15
 _DATE = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d UTC)?")
 
 
@@ -142,8 +143,13 @@ def _claim(track: Track, test: Test, what: str, against: str, named: str) -> Cla
         text = f"{head}, which cannot be told from chance: {test.reason}"
     else:
         errors = test.difference / test.standard_error if test.standard_error else float("inf")
-        text = f"{head}, {errors:.2f} standard errors, p = {test.p_value:.2g}: {'shown' if shown else 'not shown'} at p < {track.p_value:g}"
+        text = f"{head}, {errors:.2f} standard errors, {_p(test.p_value)}: {'shown' if shown else 'not shown'} at p < {track.p_value:g}"
     return Claim(what, against, test.p_value, shown, text)
+
+
+def _p(value: float) -> str:
+    """No test gives a p of 0, however far below all figures it lies."""
+    return f"p = {value:.2g}" if value >= _LEAST_P else f"p < {_LEAST_P:g}"
 
 
 # --- the statistics rung ------------------------------------------------------------------------------------------
