@@ -182,6 +182,15 @@ def test_printed_and_narrow_tables_keep_ranks_dates_and_words_readable(browser: 
         assert problems == []
 
 
+def test_records_fit_a_phone(browser: Any, many: str) -> None:
+    with opened(browser, many, width=375) as (page, problems):
+        page.goto("tracks/fineweb-edu.html")
+        box = page.get_by_role("group", name="Records by date")
+        assert box.locator("tbody tr").count() > 0
+        assert box.evaluate("box => box.scrollWidth <= box.clientWidth")
+        assert problems == []
+
+
 def test_steps_at_a_curve_are_written_whole() -> None:
     curve = curves.draw_curve("Loss", [(step, 3 - step / 3000) for step in range(2350)])
     assert [tick.text for tick in curve.x_ticks] == ["0", "500", "1,000", "1,500", "2,000"]

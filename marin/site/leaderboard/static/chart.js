@@ -278,12 +278,12 @@ marin.Chart = class {
       const parts = name.split("/");
       const tail = parts.length > 2 ? `…/${parts.slice(-2).join("/")}` : name;
       const text = tail.length > 34 ? `…${tail.slice(-33)}` : tail;
-      const wide = 6.3 * text.length;
+      const wide = 6.8 * text.length;
       place: for (const far of [10, 18, 28]) {
         for (const [side, drop] of [[-1, 0.5], [1, 0.5], [-1, 1.1], [1, 1.1]]) {
           const x = px(index) + side * far;
           const y = py(index) + far * drop;
-          const rectangle = [side < 0 ? x - wide : x, y - 8, side < 0 ? x : x + wide, y + 8];
+          const rectangle = [side < 0 ? x - wide - 4 : x - 4, y - 8, side < 0 ? x + 4 : x + wide + 4, y + 8]; // and a space to the next
           if (rectangle[0] < this.box.left - 6 || rectangle[2] > width - 8 || rectangle[3] > floor) continue;
           if (taken.some((other) => other[0] < rectangle[2] && rectangle[0] < other[2] && other[1] < rectangle[3] && rectangle[1] < other[3])) continue;
           taken.push(rectangle);
