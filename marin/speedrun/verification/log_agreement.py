@@ -42,6 +42,7 @@ def check_agreement(info: RunInfo, log: RunLog) -> list[Finding]:
         return [finding("error", "steps", str(error))]
     return [
         *_check_figures(info, log),
+        *_check_seed(log),
         *_check_host(info, log),
         *_check_processor(log),
         *_check_calls_out(log),
@@ -86,6 +87,16 @@ def _check_figures(info: RunInfo, log: RunLog) -> Iterator[Finding]:
             f"{shown} is {_show(claimed)}, from the log it is {_show(value)}",
             number,
         )
+
+
+def _check_seed(log: RunLog) -> Iterator[Finding]:
+    """The seed that tells a run from its kin, against the config that it was trained with."""
+    planned, stated = log.run.config.train.get("seed"), log.run.seeds.model
+    if isinstance(planned, int) and stated is not None and planned != stated:
+        message = (
+            f"run.json says that the seed was {stated}, its config has {planned}: a run renamed to be another seed's"
+        )
+        yield finding("error", "seed", message, planned)
 
 
 def _check_host(info: RunInfo, log: RunLog) -> Iterator[Finding]:

@@ -232,6 +232,15 @@ def best_of_k(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
 
 
 @family(3)
+def seed_renamed(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """The best of many seeds are renamed to be the first ones, where results have them from, and not in the config."""
+    write_submission(to, [Plan(steps=12, seed=seed) for seed in (4, 7, 9)], random.Random(variant))
+    for run in range(3):
+        edit_run_json(to, lambda info, run=run: info["seeds"].update(model=run), run, careful=True)
+    return expect("log", f"the seed was {variant}, its config has {(4, 7, 9)[variant]}", run=variant)
+
+
+@family(3)
 def seed_left_out(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     """Without its seed one run could stand for several: it is left out of the results, not of the log."""
     directory = bases.copy("seeds", to)
