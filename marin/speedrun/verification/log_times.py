@@ -20,7 +20,7 @@ from marin.speedrun.verification.log_agreement import finding
 from marin.speedrun.verification.pause_plan import PausePlan
 from marin.speedrun.verification.run_log import RunLog
 from marin.tracking.machines import larger_processes
-from marin.tracking.run_record import PAUSES
+from marin.tracking.run_record import MEASURES, PAUSES
 
 _LATE = 0.1  # seconds that a line may be late, and what two clocks differ by over a short run
 _DRIFT = 1e-3  # time servers slew a clock by at most 500 parts per million
@@ -28,6 +28,7 @@ _BACKWARDS = 0.01
 _CLOCKS_OF_MACHINES = 300.0  # seconds that the clocks of two machines may differ by
 _FIRST, _LAST = 3, 2  # of so many lines at the ends of a process, the one that was least late counts
 _LONG_BEFORE_FIRST = 300.0
+_MOST_STANDING = 60.0  # seconds
 _REPLAYED = 0.02  # relative; one step from the same weights, on whatever machine
 _AHEAD = 86_400.0
 
@@ -204,6 +205,22 @@ def _check_pauses(log: RunLog) -> Iterator[Finding]:
             yield finding("error", "pause", unplanned)
             break
     yield from _check_counts(log)
+    yield from _check_standing(log)
+
+
+def _check_standing(log: RunLog) -> Iterator[Finding]:
+    """Whether the clock stood still to write files for longer than it ran; what a run measures may well take so long."""
+    pauses = [pause for pause in log.lines_of("pause") if pause["reason"] not in MEASURES]
+    stood, ran = (
+        math.fsum(found) for found in ([p["seconds"] for p in pauses], [s["step_time"] for s in log.lines_of("step")])
+    )
+    if stood > max(ran, _MOST_STANDING):
+        reasons = " and ".join(dict.fromkeys(pause["reason"] for pause in pauses))
+        yield finding(
+            "unchecked",
+            "pause",
+            f"the clock stood still for {stood:,.0f} s of {reasons}, and ran for {ran:,.0f}: what was computed meanwhile is in no cost",
+        )
 
 
 def _check_counts(log: RunLog) -> Iterator[Finding]:

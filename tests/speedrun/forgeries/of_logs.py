@@ -219,6 +219,26 @@ def _paused(
 
 
 @family(3)
+def work_in_planned_pauses(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """Pauses that the config plans, after every step, with most of the work in them."""
+    plans = {"checkpoint": Plan(checkpoint_every=1), "hf export": Plan(export_every=1), "profiler": Plan(profile=True)}
+    reason = list(plans)[variant]
+    write_submission(to, [plans[reason]], random.Random(variant))
+
+    def change(events: list[Event]) -> list[Event]:
+        longer = 0.0
+        for event in events:
+            if event["event"] == "pause" and event["reason"] == reason:
+                event["seconds"] += 40.0
+                longer += 40.0
+            event["time"] = round(event["time"] + longer, 3)
+        return events
+
+    edit_log(to, change, careful=True)
+    return expect("log", "the clock stood still for", reason, "in no cost")
+
+
+@family(3)
 def measures_beyond_the_plan(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     """Pauses for a measure that the process's own line does not have, has less often, or under a name that is none."""
     directory = bases.copy("plain", to)
