@@ -339,3 +339,27 @@ def test_p_below_what_a_float_tells_from_none_is_not_said_to_be_none() -> None:
     board = _track([_row("one", bits=1.5), _row("two", bits=1.2, day=2, seed=7)], FINEWEB_EDU)
     said = " ".join(finding.message for entry in board.entries for finding in entry.verdict["statistics"].findings)
     assert "p < 1e-15: shown" in said and "p = 0" not in said
+
+
+def test_seeds_do_not_leave_the_mean_by_another_affiliation_or_spelling() -> None:
+    authors = [
+        {"name": "Ada Example", "affiliation": "A"},
+        {"name": "ada  example", "affiliation": "B", "url": "https://b.org"},
+    ]
+    rows = [
+        _row(f"mine#{seed + 1}", bits=1.5, seed=seed, cost=1e16 * (1 + seed), author=authors[seed % 2])
+        for seed in range(4)
+    ]
+    (entry,) = _track(rows, FINEWEB_EDU).entries
+    assert len(entry.rows) == 4
+
+
+def test_an_entry_says_which_runs_of_its_configuration_stand_apart() -> None:
+    lucky = [_row(f"lucky#{seed + 1}", bits=1.4, seed=seed, cost=1e16 * (1 + seed)) for seed in range(3)]
+    unlucky = [_row(f"more#{seed}", bits=1.6, seed=seed, cost=1e16 * (1 + seed)) for seed in (3, 4)]
+    other = _row("other", bits=1.6, seed=5, cost=9e16, author={"name": "Grace Other", "affiliation": ""})
+    board = _track([*lucky, *unlucky, other], FINEWEB_EDU)
+    said = {entry.name: " ".join(f.message for f in entry.verdict["statistics"].findings) for entry in board.entries}
+    assert "2 more runs of this configuration stand apart, as more" in said["lucky"]
+    assert "3 more runs of this configuration stand apart, as lucky" in said["more"]
+    assert "apart" not in said["other"]

@@ -117,7 +117,29 @@ def entries_of(track: Track, rows: Iterable[Row], evidence: Evidence | None = No
         groups.setdefault(_identity(track, row), []).append(row)
     shown = (evidence or {}) if track.other_depths else {}
     entries = [_entry(track, identity, members, shown) for identity, members in groups.items()]
-    return sorted(entries, key=lambda entry: (entry.name, entry.key))
+    return sorted(_with_others(entries), key=lambda entry: (entry.name, entry.key))
+
+
+def _with_others(entries: list[Entry]) -> list[Entry]:
+    """The entries, each with those of its configuration that stand apart from it: seeds may have been sorted by their luck."""
+    kin: dict[tuple[str, str, str | None], list[Entry]] = {}
+    for entry in entries:
+        first = entry.rows[0]
+        if first.configuration is not None and entry.counts:
+            key = (first.configuration, first.evaluation_set, first.evaluation_digest)
+            kin.setdefault(key, []).append(entry)
+    others = {
+        entry.key: [(other.name, len(other.rows)) for other in found if other is not entry]
+        for found in kin.values()
+        if len(found) > 1
+        for entry in found
+    }
+    return [
+        changed(entry, details=entry.details | {"elsewhere": sorted(others[entry.key])})
+        if entry.key in others
+        else entry
+        for entry in entries
+    ]
 
 
 def _identity(track: Track, row: Row) -> tuple[str | None, ...]:

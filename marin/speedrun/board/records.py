@@ -218,6 +218,15 @@ def statistics_rung(track: Track, entry: Entry, judged: Judged) -> RungVerdict:
             f"the {sample.n} runs lie closer together (sd {sample.sd:.2g}) than runs with different seeds do (sd {track.noise.sd:.2g}; "
             f"p = {probability:.1g}): copies, or chosen from more"
         )))  # fmt: skip
+    if elsewhere := entry.details.get("elsewhere"):
+        runs = sum(number for _, number in elsewhere)
+        named = ", ".join(name[:80] for name, _ in elsewhere[:3]) + (" and more" if len(elsewhere) > 3 else "")
+        found.append(
+            (
+                "warning",
+                f"{runs} more run{'s' if runs > 1 else ''} of this configuration stand{'' if runs > 1 else 's'} apart, as {named}: this mean is not that of all",
+            )
+        )
     gaps = missing_seeds([row.seed for row in entry.rows if row.seed is not None]) if len(entry.rows) > 1 else ()
     if gaps:
         named = ", ".join(map(str, gaps[:5])) + (" and more" if len(gaps) > 5 else "")

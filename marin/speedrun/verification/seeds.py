@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding
+from marin.speedrun.verification.texts import same_name
 
 _SEED_KEYS = ("seed", "data_seed")
 
@@ -18,10 +19,15 @@ def check_seeds(runs: Sequence[RunInfo]) -> list[list[Finding]]:
     found: list[list[Finding]] = [[] for _ in runs]
     first: dict[tuple[str, object], int] = {}
     seeds: dict[str, list[tuple[int, int]]] = {}
+    authors: dict[str, int] = {}
     for number, run in enumerate(runs):
+        key = experiment_of(run)
+        one = authors.setdefault(key, number)
+        if run.train_config and not same_name(run.author.name, runs[one].author.name):
+            message = f"the run is of the same experiment as run {one}, and names another author: its seed would leave the other's mean"
+            found[number].append(Finding("submission", "error", "author.name", message))
         if run.seed is None:
             continue
-        key = experiment_of(run)
         data_seed = (run.train_config or {}).get("data_seed")
         before = first.setdefault((key, (run.seed, repr(data_seed))), number)
         seeds.setdefault(key, []).append((run.seed, number))

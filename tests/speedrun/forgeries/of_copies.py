@@ -231,6 +231,14 @@ def best_of_k(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     return expect("statistics", "as the best of many")
 
 
+@family(2)
+def unlucky_seed_under_another_name(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """The seed that spoils the mean is said to be of somebody else, so that it makes a row of its own."""
+    directory = bases.copy("seeds", to)
+    edit_run(directory, lambda info: info["author"].update(name=("Ada Example and Eve", "Eve")[variant]), 2)
+    return expect("submission", "of the same experiment as run 0", "names another author", run=2)
+
+
 @family(3)
 def seed_renamed(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     """The best of many seeds are renamed to be the first ones, where results have them from, and not in the config."""
