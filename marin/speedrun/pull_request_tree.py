@@ -81,10 +81,14 @@ def extract(base: str, head: str, into: pathlib.Path, repository: pathlib.Path) 
     # Only of files that the request changes: the base branch may have had new runs since the request began.
     results = [path.removeprefix(f"{ROOT}/") for path in changed if path in in_base and path.endswith(f"/{FILE_NAME}")]
     changes = []
+    standing = _authors_in(into / "known")
     for name in names:
         before = _runs_in([into / "known" / path for path in results if path.startswith(f"{name}/")])
         after = _runs_in(sorted((into / "tree" / name).rglob(FILE_NAME)))
-        if not before or after is None:  # what cannot be read fails where it is verified
+        if after is None:  # what cannot be read fails where it is verified
+            continue
+        changes += _of_known_authors(name, after, standing)
+        if not before:
             continue
         if problem := _rows_taken_out(name, before, after):
             problems.append(problem)
@@ -122,6 +126,27 @@ def _runs_in(files: list[pathlib.Path]) -> list[RunInfo] | None:
         return [info for path in files for info in load_results(path)]
     except ResultsError:
         return None
+
+
+def _authors_in(known: pathlib.Path) -> dict[str, set[str]]:
+    """The directories of the board's submissions by their authors' names."""
+    found: dict[str, set[str]] = {}
+    for path in sorted(known.rglob(FILE_NAME)):
+        for info in _runs_in([path]) or ():
+            found.setdefault(info.author.name, set()).add(path.relative_to(known).parts[0])
+    return found
+
+
+def _of_known_authors(name: str, runs: list[RunInfo], standing: dict[str, set[str]]) -> list[str]:
+    """Authors of a submission who stand on the board with others alone: anybody can write a name into a file."""
+    found = []
+    for author in sorted({run.author.name for run in runs}):
+        others = standing.get(author, set())
+        if others and name not in others:
+            found.append(
+                f"{shown(name)} is by {shown(author)}, as {shown(min(others))} of the board: does that author ask for this?"
+            )
+    return found
 
 
 def _to_look_at(changed: list[str], in_base: set[str]) -> list[str]:

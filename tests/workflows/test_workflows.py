@@ -225,6 +225,23 @@ def test_extraction_names_what_a_person_has_to_look_at_and_keeps_what_was_said_o
     ]
 
 
+def test_submission_under_the_name_of_an_author_of_the_board_is_named(origin: Origin, tmp_path: pathlib.Path):
+    def taken(base: str, name: str) -> tuple[str, list[str]]:
+        def add(head: pathlib.Path) -> None:
+            if base != origin.base:
+                git(head, "fetch", "--quiet", "origin", base)
+                git(head, "reset", "--quiet", "--hard", base)
+            _good(head, name, steps=30)
+
+        commit = origin.pull_request(add)["github.event.pull_request.head.sha"]
+        return commit, extract(base, commit, tmp_path / name, origin.path).to_look_at
+
+    first, nothing = taken(origin.base, "ada_first")
+    assert nothing == []
+    _, again = taken(first, "ada_again")
+    assert again == ["ada_again is by Ada Example, as ada_first of the board: does that author ask for this?"]
+
+
 def test_extraction_finds_results_at_any_depth(origin: Origin, tmp_path: pathlib.Path):
     def change(head: pathlib.Path) -> None:
         for name in ("newbie/run1", "newbie/more/run2", "hello_world/mine"):
