@@ -24,6 +24,7 @@ Objective = Literal["pareto", "least cost", "best quality"]
 C4_EN = "paloma/c4_en"
 PYTHON_DOCS = "python_docs/heldout"
 FINEWEB_VALIDATION = "fineweb/validation"
+FINEWEB_VALIDATION_TOKENS = 10_485_760  # of GPT-2's tokenizer
 NOT_EVALUATED = "not evaluated"
 
 

@@ -27,10 +27,9 @@ from marin.errors import ResultsError
 from marin.speedrun import strict_json
 from marin.speedrun.board.rows import Row, Unreadable, rows_of
 from marin.speedrun.results import Author, Evaluation, RunInfo
-from marin.speedrun.tracks import FINEWEB_VALIDATION
+from marin.speedrun.tracks import FINEWEB_VALIDATION, FINEWEB_VALIDATION_TOKENS
 
 MAX_BYTES = 32 * 2**20
-VALIDATION_TOKENS = 10_485_760
 ENDINGS = (".txt", ".log")
 _WARMING_STEPS = 32  # early programs set the clock back to zero after their first ten steps
 _RULE = re.compile(r"^={20,}\s*$")
@@ -183,7 +182,7 @@ def _row(log: Log, name: str, source: str, digest: str, date: str | None) -> Row
         num_chips=len(log.gpus) or None,
         num_train_steps=log.steps,
         training_time=seconds,
-        evaluation=Evaluation(name=FINEWEB_VALIDATION, loss=loss, tokens=VALIDATION_TOKENS),
+        evaluation=Evaluation(name=FINEWEB_VALIDATION, loss=loss, tokens=FINEWEB_VALIDATION_TOKENS),
         peak_memory_bytes=None if log.peak_memory_mib is None else log.peak_memory_mib * 2**20,
     )
     (row,) = rows_of(info, name[-200:], source, listed=True)

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 
 from marin.speedrun.arithmetic.known_models import likest_model
 from marin.speedrun.results import RunInfo
+from marin.speedrun.tracks import FINEWEB_VALIDATION, FINEWEB_VALIDATION_TOKENS
 from marin.speedrun.verdict import Finding, Severity
 
 C4_EN = "paloma/c4_en"
 _USUAL_BYTES_A_TOKEN = 10.0  # 3 to 5 for published tokenizers, up to 7 for such whose tokens span words
+_BYTES_A_TOKEN_OF_GPT2 = (4.0, 5.5)  # on English web text, where it has about 4.3 to 4.6 (from memory)
 _BYTES_A_TOKEN = (0.4, 24.0)  # from a byte-level model with many documents' ends to the longest vocabularies
 
 
@@ -34,7 +36,7 @@ KNOWN_SETS = (
 
 
 def check_claims(info: RunInfo) -> list[Finding]:
-    return [*_check_model(info), *_check_metric(info), *_check_set(info)]
+    return [*_check_model(info), *_check_metric(info), *_check_set(info), *_check_loss_per_token(info)]
 
 
 def _check_model(info: RunInfo) -> Iterator[Finding]:
@@ -152,6 +154,22 @@ def _check_set(info: RunInfo) -> Iterator[Finding]:
                 "evaluation.digest",
                 f"the digest of {known.name} is {known.digest[:16]}..., this one is {said}: another version of the set",
             )
+
+
+def _check_loss_per_token(info: RunInfo) -> Iterator[Finding]:
+    """A loss per token can be compared where the tokens are the same: those of smaller vocabularies are easier to predict."""
+    block = info.evaluation
+    if block is None or block.name != FINEWEB_VALIDATION or block.loss is None:
+        return
+    if block.tokens is None:
+        yield _found("unchecked", "evaluation.tokens", "a loss per token is stated, and not of how many tokens")
+    elif block.tokens != FINEWEB_VALIDATION_TOKENS:
+        message = f"evaluation.tokens is {block.tokens:,}, {FINEWEB_VALIDATION} has {FINEWEB_VALIDATION_TOKENS:,} tokens of GPT-2's: a loss for other tokens is another figure"
+        yield _found("error", "evaluation.tokens", message)
+    elif block.bytes and not _BYTES_A_TOKEN_OF_GPT2[0] <= block.bytes / block.tokens <= _BYTES_A_TOKEN_OF_GPT2[1]:
+        low, high = _BYTES_A_TOKEN_OF_GPT2
+        message = f"{block.bytes / block.tokens:.3g} bytes a token, GPT-2's tokens of such text have {low:g} to {high:g}: a loss for other tokens is another figure"
+        yield _found("unchecked", "evaluation.tokens", message)
 
 
 def _close(one: float, other: float) -> bool:

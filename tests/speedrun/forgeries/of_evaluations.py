@@ -1,12 +1,17 @@
 """Forgeries of the evaluation, which is made after the log: changed everywhere that it stands, the hash chain left as it was."""
 
 import json
+import math
 import pathlib
+import random
 from collections.abc import Callable
 from typing import Any
 
 from forgeries.editing import bind, digest, edit_evaluation, edit_run, edit_run_json, results_of
+from forgeries.honest import Plan, write_submission
 from forgeries.register import Bases, Expected, expect, family
+
+from marin.speedrun.tracks import FINEWEB_VALIDATION, FINEWEB_VALIDATION_TOKENS
 
 
 def _better(factor: float) -> Callable[[dict[str, Any]], None]:
@@ -66,6 +71,26 @@ def passages_for_tokens(bases: Bases, to: pathlib.Path, variant: int) -> Expecte
     return expect(
         "arithmetic", "bytes a token: a tokenizer that has passages of the evaluation set for tokens looks so"
     )
+
+
+@family(3)
+def loss_of_other_tokens(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """Fewer nats a token by a vocabulary of bytes, on a track whose losses are those of GPT-2's tokens."""
+    write_submission(
+        to, [Plan(steps=12, device="H100", chips=8, vocab=256, set_name=FINEWEB_VALIDATION)], random.Random(3)
+    )
+
+    def change(content: dict[str, Any]) -> None:
+        block = content["evaluation"]
+        block["tokens"] = (FINEWEB_VALIDATION_TOKENS, block["tokens"], None)[variant]
+        block["bytes"] = FINEWEB_VALIDATION_TOKENS
+        block["bits_per_byte"] = block["levanter_bits_per_byte"] = 3.2
+        block["loss"] = 3.2 * math.log(2) * block["bytes"] / (block["tokens"] or block["bytes"])
+
+    edit_evaluation(to, change)
+    bind(to)
+    words = ("1 bytes a token, GPT-2's tokens", "is another figure", "not of how many tokens")[variant]
+    return expect("arithmetic", words)
 
 
 @family(4)
