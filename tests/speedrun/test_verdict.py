@@ -1,8 +1,14 @@
 """How high a verdict stands, and whether its row may be ranked."""
 
+import pathlib
+import random
+
 import pytest
+from forgeries.editing import bind, edit_evaluation, edit_run
+from forgeries.honest import Plan, write_submission
 
 from marin.speedrun.verdict import RungVerdict, Verdict
+from marin.speedrun.verification import Context, known_runs_of, verify_submission
 
 
 def verdict(withdrawn: str | None = None, **outcomes: str) -> Verdict:
@@ -52,3 +58,19 @@ def test_copy_of_a_verdict_with_another_outcome_is_judged_anew() -> None:
     assert passed.model_copy() == passed
     assert hash(passed.model_copy()) == hash(passed)
     assert not passed.model_copy(update={"withdrawn": "a reason"}).counts
+
+
+def test_evaluation_set_of_other_documents_than_known_runs_have_is_warned_of(tmp_path: pathlib.Path) -> None:
+    known = known_runs_of(write_submission(tmp_path / "known", [Plan(author="Grace Other")], random.Random(1)), "known")
+    directory = write_submission(tmp_path / "mine", [Plan(seed=1)], random.Random(2))
+
+    def warned() -> list[str]:
+        ((_, verdict),) = verify_submission(directory, Context(known=known))
+        return [f.message for f in verdict["arithmetic"].findings if f.severity == "warning"]
+
+    assert warned() == []
+    edit_evaluation(directory, lambda content: content["evaluation"].update(digest="ab" * 32))
+    edit_run(directory, lambda info: info["digests"].update(evaluation_set="ab" * 32))
+    bind(directory)
+    (message,) = warned()
+    assert message.startswith("the documents of 'books/heldout' have another digest than in known")

@@ -38,12 +38,26 @@ def known_authors(known: Iterable[KnownRun]) -> frozenset[str]:
 
 def check_against(info: RunInfo, curves: Curves | None, known: Iterable[KnownRun], *, has_log: bool) -> list[Finding]:
     """What says that the run is one of `known`; each of them is named once, by the strongest sign."""
+    known = list(known)
     found: list[Finding] = []
     for other in known:
         sign = next(_signs(info, curves, other, has_log), None)
         if sign is not None:
             found.append(sign)
-    return found[:8]
+    return [*found[:8], *_other_documents(info, known)]
+
+
+def _other_documents(info: RunInfo, known: Iterable[KnownRun]) -> Iterator[Finding]:
+    """Whether a set of documents is another one than all known runs have by its name; which of them is right, nobody here knows."""
+    block = info.evaluation
+    if block is None or block.digest is None:
+        return
+    evaluations = ((run.source, run.info.evaluation) for run in known)
+    digests = {e.digest: source for source, e in evaluations if e is not None and e.name == block.name and e.digest}
+    if digests and block.digest not in digests:
+        source = min(digests.values())
+        message = f"the documents of {block.name[:60]!r} have another digest than in {source}: figures of two texts say nothing about each other"
+        yield Finding("arithmetic", "warning", "evaluation.digest", message)
 
 
 def _signs(info: RunInfo, curves: Curves | None, other: KnownRun, has_log: bool) -> Iterator[Finding]:
