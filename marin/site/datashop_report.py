@@ -239,7 +239,7 @@ def _pictures(card: Mapping[str, Any], selection: Mapping[str, Any], ablation: A
 
 def _read_samples(path: str) -> list[dict[str, Any]]:
     try:
-        return [json.loads(line) for line in files.read_bytes(path).decode().splitlines()]
+        return [json.loads(line) for line in files.read_bytes(path).splitlines()]
     except ValueError as error:
         raise DataError(f"{path} is damaged ({error}): run the step that writes it again") from None
 

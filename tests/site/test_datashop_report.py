@@ -95,7 +95,9 @@ def prepared(
     ):
         (folder / name).mkdir(parents=True)
         (folder / name / f"{name}.json").write_text(json.dumps(value))
-    (folder / "selection" / "samples.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+    (folder / "selection" / "samples.jsonl").write_text(
+        "".join(json.dumps(sample, ensure_ascii=False) + "\n" for sample in samples), encoding="utf-8"
+    )
     return DatashopReportConfig(
         f"Datashop: {hostile}",
         str(folder / "card"),
@@ -185,6 +187,11 @@ def test_page_without_planted_documents_and_ablation_leaves_them_out(tmp_path: p
     write_report(prepared(tmp_path, hostile="plain"))
     page = (tmp_path / "report" / "index.html").read_text()
     assert "planted" not in page and "Ablation" not in page and "annotators" not in page and "Average precision" in page
+
+
+def test_unicode_line_ends_in_documents_end_no_sample(tmp_path: pathlib.Path) -> None:
+    write_report(prepared(tmp_path, hostile="line\u2028separator\x85next line\x0b"))
+    assert "next line" in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
 
 
 def test_damaged_samples_are_named(tmp_path: pathlib.Path) -> None:
