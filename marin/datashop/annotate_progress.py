@@ -47,7 +47,8 @@ class AnnotateProgress:
             self.print_line()
 
     def print_line(self, before: str = "") -> None:
-        print(f"annotate: {before}{self.line()}", flush=True)
+        why = self._why_silent
+        print(f"annotate: {before}{self.line()}" + (f", no answers: {why}" if why else ""), flush=True)
 
     def write(self, state: str) -> None:
         """Writes the file; `state` is "running" or "stopped"."""
@@ -69,6 +70,7 @@ class AnnotateProgress:
             "seconds_left": self._seconds_left,
             "tries_again": standing.tries_again,
             "times_busy": standing.times_busy,
+            "why_silent": self._why_silent,
             "tokens_paid": {"input": cache.paid.input, "output": cache.paid.output},
             "dollars_paid": self._config.dollars(cache.paid.input, cache.paid.output),
             "perhaps_paid": {
@@ -125,6 +127,11 @@ class AnnotateProgress:
     def _per_second(self) -> float:
         (first, before), (last, after) = self._marks[0], self._marks[-1]
         return (after - before) / (last - first) if last > first else 0.0
+
+    @property
+    def _why_silent(self) -> str:
+        """What goes wrong, while nothing is answered."""
+        return self._standing.problem if self._per_second == 0 else ""
 
     @property
     def _seconds_left(self) -> float | None:

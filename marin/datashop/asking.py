@@ -39,6 +39,7 @@ class Standing:
         answered: questions that were answered in this run.
         tries_again: requests that were repeated because of a fault; `times_busy`: because the endpoint was busy.
         unanswered: what became of each question without an answer, by its digest.
+        problem: what last went wrong since the last answer; empty if nothing did.
     """
 
     known: int = 0
@@ -47,6 +48,7 @@ class Standing:
     times_busy: int = 0
     in_flight: int = 0
     unanswered: dict[str, str] = field(default_factory=dict)
+    problem: str = ""
 
 
 Watcher = Callable[[Question, Answer], None]
@@ -93,8 +95,6 @@ class _Asking:
         self._returned = asyncio.Event()  # set, and made anew, whenever a request is over
         self._to_keep: asyncio.Queue[tuple[Question, Answer, asyncio.Future[None]]] = asyncio.Queue()
         self._last_answer = time.monotonic()
-        self._last_problem = ""
-        self._has_problem = False  # since the last answer
         self._is_there = False  # whether the endpoint was ever reached
         self._under_way = 0
         self._stop: BaseException | None = None
@@ -197,7 +197,8 @@ class _Asking:
                 self._to_keep.put_nowait((question, outcome, kept))
                 await kept
                 self._throttle.answered()
-                self._last_answer, self._has_problem, self._is_there = time.monotonic(), False, True
+                self._last_answer, self._is_there = time.monotonic(), True
+                self._standing.problem = ""
                 self._standing.answered += 1
                 self._on_answer(question, outcome)
             elif not (isinstance(outcome, Failed) and outcome.may_be_paid):
@@ -266,21 +267,21 @@ class _Asking:
             await asyncio.sleep(1.0)
             silence = time.monotonic() - self._last_answer
             patience = self._config.patience if self._is_there else min(self._config.patience, _UNSEEN)
-            if self._has_problem and silence > patience:
+            if self._standing.problem and silence > patience:
                 raise EndpointError(
-                    f"{self._endpoint.base} gave no answer for {silence:.0f} s (last: {self._last_problem}): look after it, "
+                    f"{self._endpoint.base} gave no answer for {silence:.0f} s (last: {self._standing.problem}): look after it, "
                     f"and run the same command again to go on"
                 )
 
     def _problem(self, problem: str, is_there: bool = True) -> None:
-        self._last_problem, self._has_problem = problem, True
+        self._standing.problem = problem
         self._is_there |= is_there
 
     def _check_that_any_is_answered(self) -> None:
         enough = max(_ALL_FAIL, 4 * self._config.concurrency)
         if len(self._standing.unanswered) >= enough and not self._cache.paid.requests:
             raise EndpointError(
-                f"{self._endpoint.base} answered none of {len(self._standing.unanswered)} questions: {self._last_problem}"
+                f"{self._endpoint.base} answered none of {len(self._standing.unanswered)} questions: {self._standing.problem}"
             )
 
     @contextlib.contextmanager

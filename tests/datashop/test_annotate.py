@@ -326,6 +326,14 @@ def test_endpoint_that_limits_its_rate_is_obeyed(sample: str, tmp_path: pathlib.
     assert summary_of(config)["perhaps_paid"]["requests"] == 0
 
 
+def test_endpoint_that_is_always_busy_is_named_while_it_is_waited_for(sample: str, tmp_path: pathlib.Path) -> None:
+    with serving(lambda received: error(429, "slow down", retry_after="0.2")) as endpoint:
+        config = config_for(endpoint, sample, tmp_path, patience=0.5)
+        with pytest.raises(EndpointError, match="slow down"):
+            annotate(config)
+    assert files.read_json(config.output_path + "/progress.json")["why_silent"] == "HTTP 429 X: slow down"
+
+
 CHILD = """
 import sys
 from marin.datashop.annotate import AnnotateConfig, annotate

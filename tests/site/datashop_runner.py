@@ -98,6 +98,7 @@ def main():
         if stage == "labels":
             tokens = {"tokens_paid": {"input": 70, "output": 30}, "dollars_paid": 0.1, "budget_dollars": 5.0}
             progress = {"num_done": 25, "num_documents": 100, "num_unparsed": 2, "seconds_left": 8.0, **tokens}
+            progress["why_silent"] = f"no connection {HOSTILE}"
             (folder / "progress.json").write_text(json.dumps(progress))
         status.write_text("RUNNING\n")
         while not (prefix / f"go-{stage}").exists():

@@ -216,6 +216,7 @@ def test_a_run_is_stopped_resumed_and_downloaded(client: Client) -> None:
     address = _started(client)
     client.go("pool")
     client.until(lambda: "25 of 100" in client.get(f"/live{address}"))
+    assert "no answers: no connection" in client.get(f"/live{address}")
     page = client.get(f"/live{address}")
     assert _word(client, address) == "at work" and "$0.1000 of $5.00" in page and "the log of labels" in page
     assert client.ask("GET", f"{address}/dataset.zip")[0] == 404

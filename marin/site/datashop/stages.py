@@ -264,7 +264,8 @@ def _labelling(progress: Any) -> tuple[Facts, float | None, str]:
         facts.append(("without a label", f"{progress['num_unparsed']:,}"))
     if progress["seconds_left"]:
         facts.append(("left", str(wording.duration(progress["seconds_left"]))))
-    return facts, done / of if of else None, ""
+    why = progress.get("why_silent")
+    return facts, done / of if of else None, f"no answers: {why}" if why else ""
 
 
 def _classifier(output: pathlib.Path) -> tuple[Facts, float | None, str]:
