@@ -136,7 +136,9 @@ def measure_agreement(labels_a: Pair, labels_b: Pair, *, scale: tuple[float, flo
     both = [name for name, label in labels_a.items() if label is not None and labels_b.get(name) is not None]
     either = {name for labels in (labels_a, labels_b) for name, label in labels.items() if label is not None}
     if not both:
-        raise DataError("no document has a label of both annotators: let them label one sample")
+        raise DataError(
+            f"no document has a label of both annotators: read their answers in {LABELS}, and let both label one sample"
+        )
     values = np.arange(int(np.floor(scale[0])), int(np.ceil(scale[1])) + 1)
     size = len(values)
     places = [

@@ -32,6 +32,7 @@ FEW = 20
 """A side of the threshold with fewer labels than this, or with less than `RARE` of all, is called lopsided."""
 RARE = 0.02
 _NEXT_STEP = "run the step that labels the sample again"
+_READ_ANSWERS = f"read the answers in {LABELS}, and mend the prompt"
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,8 @@ def histogram_of(labels: Float64[np.ndarray, " N"], scale: tuple[float, float]) 
 
 def lopsided_warning(labels: Float64[np.ndarray, " N"], threshold: float) -> str | None:
     """What is wrong with the balance of the labels; None if nothing is."""
+    if not len(labels):
+        return f"no document has a label: {_READ_ANSWERS}"
     wanted = int((labels >= threshold).sum())
     sides = {f"of {threshold:g} and more": wanted, f"below {threshold:g}": len(labels) - wanted}
     for side, count in sides.items():
@@ -159,6 +162,8 @@ def _label(value: Any, scale: tuple[float, float], where: str) -> float:
 
 
 def _check_both_sides(found: LabelledSample, threshold: float, path: str) -> None:
+    if not len(found.labels) and found.num_unlabelled:
+        raise DataError(f"{path}: none of {found.num_unlabelled:,} documents has a label: {_READ_ANSWERS}")
     for is_held_out, what in ((False, "to learn from"), (True, "held out to measure on")):
         labels = found.part(is_held_out)[1]
         wanted = int((labels >= threshold).sum())

@@ -91,6 +91,13 @@ def test_labels_on_one_side_of_the_threshold_cannot_be_learned(labelled: Labelle
         read(*labelled(made_documents(60), [label] * 60))
 
 
+def test_sample_without_any_label_asks_for_another_prompt_and_not_for_more_documents(labelled: Labelled) -> None:
+    with pytest.raises(DataError, match=r"none of 60 documents has a label: read the answers"):
+        read(*labelled(made_documents(60), [None] * 60))
+    warning = lopsided_warning(np.array([]), 0.5)
+    assert warning is not None and "mend the prompt" in warning
+
+
 def test_labels_of_documents_with_one_id_are_refused_for_their_ids(labelled: Labelled) -> None:
     documents = [dataclasses.replace(document, id="same") for document in made_documents(60)]
     with pytest.raises(DataError, match="60 labelled documents have only 1 different ids"):
