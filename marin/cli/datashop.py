@@ -143,6 +143,10 @@ def _imported(name: str) -> Any:
     ):
         return importlib.import_module(dotted)
     stem = os.path.basename(name).removesuffix(".py")
+    if stem in sys.stdlib_module_names:  # it would stand in for that module, here and in worker processes
+        raise ConfigError(
+            f"{name} has the name of Python's own module {stem!r}: give it another one, such as my_{stem}.py"
+        )
     spec = importlib.util.spec_from_file_location(stem, name)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -44,6 +44,13 @@ def test_config_that_is_no_file_and_no_module_is_refused(name: str) -> None:
         datashop.steps_of(name)
 
 
+def test_config_with_the_name_of_a_module_of_python_is_refused(tmp_path: pathlib.Path) -> None:
+    config = tmp_path / "copy.py"
+    config.write_text("raise AssertionError('was run')\n")
+    with pytest.raises(ConfigError, match=r"give it another one, such as my_copy\.py"):
+        datashop.steps_of(str(config))
+
+
 def test_record_of_a_run_names_its_config_and_the_commit_of_that(tmp_path: pathlib.Path) -> None:
     config = tmp_path / "my_wish.py"
     config.write_text(
