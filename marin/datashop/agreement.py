@@ -16,7 +16,7 @@ from jaxtyping import Float64
 
 from marin.data.formats import BadRow, json_line_rows
 from marin.data.inputs import InputFile, opened_unchanged
-from marin.datashop.labels import LABELS, read_scale
+from marin.datashop.labels import LABELS, read_scale, read_summary
 from marin.datashop.quality import Estimate
 from marin.datashop.resampling import interval_of
 from marin.errors import DataError
@@ -121,7 +121,8 @@ def write_agreement(config: AgreementConfig) -> None:
         DataError: see `compare_annotations`.
     """
     found = compare_annotations(str(config.first), str(config.second), seed=config.seed)
-    files.write_json(files.join(config.output_path, AGREEMENT), found.to_json())
+    costs = [read_summary(str(folder)).get("cost_dollars") for folder in (config.first, config.second)]
+    files.write_json(files.join(config.output_path, AGREEMENT), found.to_json() | {"cost_dollars": costs})
     print(found.summary(), flush=True)
 
 

@@ -116,7 +116,7 @@ def write_report(config: DatashopReportConfig) -> None:
     files.write_bytes(files.join(config.output_path, MARKDOWN_FILE), _markdown(found, pictures, samples).encode())
     page = files.join(config.output_path, PAGE_FILE)
     files.write_bytes(page, _page(found, pictures, samples).encode("utf-8", "xmlcharrefreplace"))
-    for name, value in _stats(card, selection, ablation):
+    for name, value in _stats(found):
         print(f"  {name:<34} {value}")
     print(f"  {'report':<34} {usual_path(page)}   (open it in a browser)")
 
@@ -124,8 +124,9 @@ def write_report(config: DatashopReportConfig) -> None:
 # --- figures ------------------------------------------------------------------------------------------------------------
 
 
-def _stats(card: Mapping[str, Any], selection: Mapping[str, Any], ablation: Any) -> list[tuple[str, str]]:
+def _stats(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The figures that stand first."""
+    card, selection, ablation = found["card"], found["selection"], found["ablation"]
     planted, labels, last = selection["planted"], card["labels"], card["stages"][-1]
     quality = card["quality"]
     shown = [
@@ -146,8 +147,9 @@ def _stats(card: Mapping[str, Any], selection: Mapping[str, Any], ablation: Any)
             ("Planted documents kept", f"{planted['num_kept']:,} of {planted['num_planted']:,}"),
             ("Kept documents that were planted", wording.percent(planted["precision_of_kept"]) or "-"),
         ]
-    if labels.get("cost_dollars") is not None:
-        shown.append(("Spent on labels", f"{labels['cost_dollars']:.2f} dollars"))
+    costs = (found["agreement"] or {}).get("cost_dollars", [labels.get("cost_dollars")])  # of each annotator
+    if spent := [cost for cost in costs if cost is not None]:
+        shown.append(("Spent on labels", f"{sum(spent):.2f} dollars"))
     if ablation:
         shown.append(("Filtered minus unfiltered, bits per byte", _difference(ablation)))
     return shown
@@ -264,7 +266,7 @@ def _page(found: Mapping[str, Any], pictures: Sequence[Picture], samples: Sequen
         filters,
         styles=("sheet.css", "datashop_report.css"),
         title=found["title"],
-        stats=_stats(card, selection, ablation),
+        stats=_stats(found),
         warnings=_warnings(card),
         wish=[(name, _as_text(value)) for name, value in card["wish"].items()],
         stages=card["stages"],
@@ -306,9 +308,9 @@ def _as_text(value: Any) -> str:
 
 
 def _markdown(found: Mapping[str, Any], pictures: Sequence[Picture], samples: Sequence[Mapping[str, Any]]) -> str:
-    card, selection = found["card"], found["selection"]
+    card = found["card"]
     lines = [f"# {_cell(found['title'])}", "", "| figure | value |", "|---|---|"]
-    lines += [f"| {name} | {value} |" for name, value in _stats(card, selection, found["ablation"])]
+    lines += [f"| {name} | {value} |" for name, value in _stats(found)]
     lines += [f"\nNote: {_cell(text)}." for text in _warnings(card)]
     lines += ["", "## Stages", "", "| stage | in | kept | dropped |", "|---|---:|---:|---:|"]
     for stage in card["stages"]:

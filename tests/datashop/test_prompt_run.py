@@ -112,7 +112,7 @@ def test_everything_at_once_ends_in_a_report_that_says_how_small_it_was(tmp_path
     report = pathlib.Path(executor.output_path(steps["report"]))
     found = json.loads((report / "report.json").read_text())
     assert found["card"]["classifier"]["kind"] == "cascade" and len(found["ablation"]["arms"]["filtered"]) == 2
-    assert found["agreement"]["num_documents"] > 150
+    assert found["agreement"]["num_documents"] > 150 and found["agreement"]["cost_dollars"] == [None, None]
     page = (report / "index.html").read_text()
     for said in ("CPU size, no evidence about BERT", "Weighted kappa", "Tokens of each arm", "ablation-wide-dark.svg"):
         assert said in page, said

@@ -189,6 +189,13 @@ def test_page_without_planted_documents_and_ablation_leaves_them_out(tmp_path: p
     assert "planted" not in page and "Ablation" not in page and "annotators" not in page and "Average precision" in page
 
 
+def test_costs_of_both_annotators_are_added(tmp_path: pathlib.Path) -> None:
+    pairs = {str(number): float(number % 6) for number in range(60)}
+    agreement = measure_agreement(pairs, pairs, scale=(0.0, 5.0)).to_json() | {"cost_dollars": [1.25, 2.5]}
+    write_report(prepared(tmp_path, hostile="plain", agreement=agreement))
+    assert "| Spent on labels | 3.75 dollars |" in (tmp_path / "report" / "report.md").read_text()
+
+
 def test_unicode_line_ends_in_documents_end_no_sample(tmp_path: pathlib.Path) -> None:
     write_report(prepared(tmp_path, hostile="line\u2028separator\x85next line\x0b"))
     assert "next line" in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
