@@ -106,7 +106,14 @@ def format_of(name: str) -> tuple[str | None, str]:
 
 @contextlib.contextmanager
 def opened_unchanged(path: str) -> Iterator[BinaryIO]:
-    """`path` opened for reading; when the block ends it must be the file that it was.
+    """The stream of `opened_stamped`."""
+    with opened_stamped(path) as (stream, _):
+        yield stream
+
+
+@contextlib.contextmanager
+def opened_stamped(path: str) -> Iterator[tuple[BinaryIO, dict[str, Any]]]:
+    """`path` opened for reading, and its stamp; when the block ends it must be the file that it was.
 
     Size and time of the last change are compared on a local file system, what the store tells on another.
 
@@ -115,15 +122,15 @@ def opened_unchanged(path: str) -> Iterator[BinaryIO]:
     """
     failure = None
     try:
-        before = _stamp(path)
+        before = stamp_of(path)
         with files.explained(path, "opened"):
             stream = _open(path)
         with stream, files.explained(path, "read"):
             try:
-                yield stream
+                yield stream, before
             except DataError as error:
                 failure = error
-        if _stamp(path) != before:
+        if stamp_of(path) != before:
             # What looked damaged may have been half of another file, so the change is what is told first.
             also = f"; it also looked damaged: {failure}" if failure else ""
             raise DataError(_changed(path, before) + also)
@@ -152,7 +159,7 @@ def _open(path: str) -> Any:
 
 
 def _changed(path: str, before: dict[str, Any]) -> str:
-    after = _stamp(path)
+    after = stamp_of(path)
     what = next((name for name in _STAMP_FIELDS if before.get(name) != after.get(name)), "")
     return (
         f"{path} changed while it was read ({what} {before.get(what)} before, {after.get(what)} after): wait until it "
@@ -160,7 +167,8 @@ def _changed(path: str, before: dict[str, Any]) -> str:
     )
 
 
-def _stamp(path: str) -> dict[str, Any]:
+def stamp_of(path: str) -> dict[str, Any]:
+    """What changes when the file does, as JSON values."""
     with files.explained(path, "looked up"):
         if files.is_local(path):
             status = files.local_path(path).stat()
@@ -168,7 +176,8 @@ def _stamp(path: str) -> dict[str, Any]:
         filesystem = open_store(path)
         filesystem.invalidate_cache()
         known = filesystem.info(path)
-        return {name: known[name] for name in _STAMP_FIELDS if name in known}
+        stamp = {name: known[name] for name in _STAMP_FIELDS if name in known}
+        return {name: value if isinstance(value, int | str) else str(value) for name, value in stamp.items()}
 
 
 def _expand(path: str) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ import hashlib
 import json
 import posixpath
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,6 +151,8 @@ def write_shards(
     stage: str,
     settings: Mapping[str, Any],
     shard_bytes: int = SHARD_BYTES,
+    finished: Sequence[Record] = (),
+    on_shard: Callable[[int], None] = lambda index: None,
 ) -> DocumentSet:
     """Writes what a source gives as a document set; what an earlier attempt left there is replaced.
 
@@ -158,13 +160,17 @@ def write_shards(
         stage: the name of what made them, for the report.
         settings: what else decides the content, as JSON values; for the manifest.
         shard_bytes: a shard ends with the document that brings its text to this size.
+        finished: the first of `finished_shards`, which are kept; `documents` are those that come after them.
+        on_shard: called with the index of a shard when it is done and one more of `documents` was taken.
     Raises:
         DataError: there are no documents, or one cannot be written as UTF-8.
     """
-    _begin(output_path, [])
+    records = list(finished)
+    _begin(output_path, [record["name"] for record in records])
     identity = _identity(stage, settings)
     progress = StageProgress(stage, None)
-    records: list[Record] = []
+    for record in records:
+        progress.shard_done(record)
     source = iter(documents)
     output = next(source, None)
     while output is not None:
@@ -174,10 +180,20 @@ def write_shards(
                 output = next(source, None)
             writer.bytes_in = writer.bytes_kept
         records.append(writer.record)
+        on_shard(len(records) - 1)
         progress.shard_done(writer.record)
     if not records:
         raise DataError(f"{stage}: there are no documents for {output_path}: check where they should come from")
     return _finish(output_path, records, progress, settings)
+
+
+def finished_shards(output_path: str, *, stage: str, settings: Mapping[str, Any]) -> list[Record]:
+    """The records of the first shards that `write_shards` with these arguments has done at `output_path`."""
+    identity = _identity(stage, settings)
+    records: list[Record] = []
+    while record := finished_record(output_path, shard_name(len(records)), identity=identity, input_digest=""):
+        records.append(record)
+    return records
 
 
 def transform_shards(

@@ -25,15 +25,17 @@ is lost there has no number. `sources.json` beside the set says what each file g
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, ClassVar, Literal
 
 from marin.data.columns import column_rows
 from marin.data.documents import is_unicode, text_bytes
 from marin.data.formats import BadRow, Row, json_line_rows, json_rows, text_rows
-from marin.data.inputs import InputFile, Inputs, find_inputs, opened_unchanged
+from marin.data.inputs import InputFile, Inputs, find_inputs, opened_stamped
 from marin.data.pages import Skipped, html_rows, warc_rows
-from marin.data.shards import SHARD_BYTES, Document, DocumentSet, Dropped, write_shards
+from marin.data.reading import Reading
+from marin.data.shards import SHARD_BYTES, Document, DocumentSet, Dropped, finished_shards, write_shards
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, InputName, this_output_path
 from marin.storage import files
@@ -60,6 +62,8 @@ class ImportConfig:
     on_bad_row: "refuse" ends the import at the first row that cannot be read, "skip" drops and counts it.
     shard_bytes: a shard ends with the document that brings its text to this size; later stages work on shards in parallel.
     """
+
+    marin_resumable: ClassVar[bool] = True
 
     paths: Sequence[str | InputName | ExecutorStep]
     source_name: str
@@ -112,7 +116,7 @@ def import_step(
 
 
 def import_documents(config: ImportConfig) -> DocumentSet:
-    """Reads all files in order into the document set at `output_path`.
+    """Reads all files in order into the document set at `output_path`; goes on in the file in which a killed run was.
 
     Raises:
         DataError: a path names nothing, a file is damaged, empty or changes, a row is refused, or no document remains.
@@ -127,10 +131,20 @@ def import_documents(config: ImportConfig) -> DocumentSet:
         "id_key": config.id_key,
         "on_bad_row": config.on_bad_row,
     }
-    outputs = _all_outputs(inputs, config, files.join(config.output_path, "sources.json"))
+    reading = Reading(config.output_path, config.shard_bytes)
+    shards = finished_shards(config.output_path, stage="import", settings=settings)
+    finished, num_known = reading.go_on(inputs.files, shards)
+    outputs = itertools.islice(_all_outputs(inputs, config, reading), num_known, None)
     result = write_shards(
-        config.output_path, outputs, stage="import", settings=settings, shard_bytes=config.shard_bytes
+        config.output_path,
+        _with_table(outputs, inputs, reading, files.join(config.output_path, "sources.json")),
+        stage="import",
+        settings=settings,
+        shard_bytes=config.shard_bytes,
+        finished=finished,
+        on_shard=reading.shard_done,
     )
+    reading.set_done()
     if result.num_documents == 0:
         report = files.join(config.output_path, "report.json")
         reasons = ", ".join(
@@ -146,7 +160,8 @@ def import_documents(config: ImportConfig) -> DocumentSet:
 def imported_documents(config: ImportConfig) -> Iterator[Document]:
     """The documents that `import_documents` would keep, in order and not written anywhere; prints how many it dropped."""
     num_dropped = 0
-    for output in _all_outputs(find_inputs([str(path) for path in config.paths]), config, None):
+    reading = Reading("", config.shard_bytes)  # where nothing is written
+    for output in _all_outputs(find_inputs([str(path) for path in config.paths]), config, reading):
         if isinstance(output, Document):
             yield output
         else:
@@ -155,30 +170,34 @@ def imported_documents(config: ImportConfig) -> Iterator[Document]:
         print(f"import: {num_dropped:,} rows without a text are left out", flush=True)
 
 
-def _all_outputs(inputs: Inputs, config: ImportConfig, table_path: str | None) -> Iterator[Document | Dropped]:
-    """What all files give; at the end a table of it is written to `table_path`."""
-    table = []
-    for file in inputs.files:
-        counts: collections.Counter[str] = collections.Counter()
-        num_bytes = 0
-        for output in _file_outputs(file, config):
+def _with_table(
+    outputs: Iterator[Document | Dropped], inputs: Inputs, reading: Reading, path: str
+) -> Iterator[Document | Dropped]:
+    """The outputs; after the last one a table of what each file gave is written to `path`."""
+    yield from outputs
+    # Before the set is finished, so whoever finds a finished set finds this too.
+    files.write_json(path, {"files": reading.table(), "left_out": list(inputs.unknown)})
+
+
+def _all_outputs(inputs: Inputs, config: ImportConfig, reading: Reading) -> Iterator[Document | Dropped]:
+    """What the files give that `reading` has not seen end."""
+    for file in inputs.files[reading.num_ended :]:
+        dropped: collections.Counter[str] = collections.Counter()
+        num_documents = num_bytes = 0
+        for output in _file_outputs(file, config, reading):
             if isinstance(output, Document):
-                counts["kept"] += 1
+                num_documents += 1
                 num_bytes += text_bytes(output.text)
             else:
-                counts[output.reason] += 1
+                dropped[output.reason] += 1
             yield output
-        kept = counts.pop("kept", 0)
-        table.append(
-            {"file": file.name, "documents": kept, "bytes": num_bytes, "dropped": dict(sorted(counts.items()))}
-        )
-    if table_path is not None:  # written before the set is finished, so whoever finds a finished set finds this too
-        files.write_json(table_path, {"files": table, "left_out": list(inputs.unknown)})
+        reading.file_ended(num_documents, num_bytes, dropped)
 
 
-def _file_outputs(file: InputFile, config: ImportConfig) -> Iterator[Document | Dropped]:
+def _file_outputs(file: InputFile, config: ImportConfig, reading: Reading) -> Iterator[Document | Dropped]:
     is_empty = True
-    with opened_unchanged(file.path) as stream:
+    with opened_stamped(file.path) as (stream, stamp):
+        reading.file_opened(file, stamp)
         for row in _rows(file, stream, config):
             is_empty = False
             output = _document(file, row, config)
