@@ -119,7 +119,7 @@ class Transfer:
                 self._on_bytes(found.size)
                 self._remove_part()  # a kill may have come between the rename and this
                 return found.sha256
-            print(f"{usual_path(str(self._target))} {found.problem_with(self._remote)}: fetching it again", flush=True)
+            _say(f"{usual_path(str(self._target))} {found.problem_with(self._remote)}: fetching it again")
         self._target.parent.mkdir(parents=True, exist_ok=True)
         self._on_bytes(self._arrived())
         failures = wrong_contents = 0
@@ -140,7 +140,7 @@ class Transfer:
             if failures >= self._retries.attempts:
                 raise DataError(f"{self._remote.url} cannot be fetched ({problem}); {self._next_step()}")
             wait = self._retries.wait(failures) if wait is None else min(wait, self._retries.longest_wait)
-            print(f"{self._remote.name}: {problem}; trying again in {wait:.1f} s", flush=True)
+            _say(f"{self._remote.name}: {problem}; trying again in {wait:.1f} s")
             if self._stopped.wait(wait):
                 raise DataError(f"{self._remote.url}: stopped; run the same command again to go on")
 
@@ -194,7 +194,7 @@ class Transfer:
             total = _length(whole)
         elif self._arrived():
             why = "the server's file has changed or it sends no parts" if start else "what had arrived has no version"
-            print(f"{self._remote.name}: {why}, starting from its beginning", flush=True)
+            _say(f"{self._remote.name}: {why}, starting from its beginning")
             self._give_up_part()
         if total is not None and self._remote.size is not None and total != self._remote.size:
             self._give_up_part()
@@ -319,6 +319,11 @@ class _CarefulRedirects(urllib.request.HTTPRedirectHandler):
             again.remove_header("Authorization")
             again.remove_header("Cookie")
         return again
+
+
+def _say(line: str) -> None:
+    """Prints a line in one piece, since several transfers print at once."""
+    print(f"{line}\n", end="", flush=True)
 
 
 def _in_ascii(url: str) -> str:

@@ -1,5 +1,6 @@
 import gzip
 import hashlib
+import io
 import json
 import pathlib
 import random
@@ -47,6 +48,21 @@ def test_fetch_with_faults_that_pass_gives_the_file_and_asks_only_for_what_is_mi
     assert target.read_bytes() == CONTENT
     assert ranges_asked(server) == ranges
     assert [path.name for path in target.parent.iterdir()] == ["some.bin"]
+
+
+def test_fetch_writes_each_line_in_one_piece_as_others_print_beside_it(server, target, monkeypatch):
+    server.files["some.bin"], server.ranges = CONTENT, False
+    server.faults = [503, ("drop", 1_500_000)]
+    pieces = []
+
+    class Terminal(io.StringIO):
+        def write(self, text):
+            pieces.append(text)
+            return len(text)
+
+    monkeypatch.setattr("sys.stdout", Terminal())
+    fetch(server, target)
+    assert pieces and all(text.endswith("\n") for text in pieces if text)
 
 
 def test_fetch_without_ranges_starts_again_and_gives_the_file(server, target):
