@@ -148,8 +148,9 @@ def _unreachable(url: str, error: BaseException) -> str:
     """What to say of an address: its driver calls whatever goes wrong with a request a missing file."""
     while (below := error.__cause__ or error.__context__) is not None:
         error = below
+    what = " ".join(f"{type(error).__name__}: {error}".split())  # some drivers' messages have several lines
     return (
-        f"{url} cannot be read ({type(error).__name__}: {error}): check the address and the network, or fetch it with `download_step` first, which "
+        f"{url} cannot be read ({what}): check the address and the network, or fetch it with `download_step` first, which "
         "tries again, goes on where it stopped, and checks a digest"
     )
 

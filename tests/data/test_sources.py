@@ -457,3 +457,8 @@ def test_import_from_a_web_server_reads_the_file_and_refuses_one_that_is_not_the
         imported([f"{server.url}/none.jsonl"])
     with pytest.raises(DataError, match=r"a\.jsonl cannot be read \(.*Connect.*fetch it with `download_step`"):
         imported([f"http://127.0.0.1:{free_ports(1)[0]}/a.jsonl"])
+    server.files["cut.jsonl"], server.faults = LINES, [("drop", len(LINES) // 2)] * 20
+    with pytest.raises(
+        DataError, match=r"^[^\n]*cut\.jsonl cannot be read \([^\n]*fetch it with `download_step`[^\n]*$"
+    ):
+        imported([f"{server.url}/cut.jsonl"])
