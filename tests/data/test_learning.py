@@ -43,6 +43,16 @@ def test_latin_1_parts_have_the_words_of_the_text(text):
     assert "".join(parts).replace("\xff", "").encode("latin-1").decode() == text
 
 
+@settings(max_examples=200)
+@given(st.text(st.sampled_from("  \t\n\r\x0b'slAz9.-\x00\x7f"), max_size=60), st.integers(1, 9))
+def test_parts_of_an_ascii_text_have_its_words_and_are_short(text, size):
+    parts = list(learning.ascii_parts(text, size))
+    assert "".join(parts) == text
+    assert [word for part in parts for word in words(SPLIT_PATTERN, part)] == words(SPLIT_PATTERN, text)
+    for part in parts:
+        assert learning._CUT_IN_ASCII.search(part, size) is None, "it could have been cut"
+
+
 @settings(max_examples=25)
 @given(st.lists(TEXT, min_size=1, max_size=10))
 def test_both_ways_learn_the_same_merges_with_the_same_ids(texts):

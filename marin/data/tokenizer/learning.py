@@ -34,12 +34,14 @@ SPLIT_PATTERN = (
 # Before a space after a visible ASCII character `SPLIT_PATTERN` always cuts: no alternative takes a space after
 # anything but spaces, and what stands before the cut decides nothing about what stands behind it, nor the other way round.
 _CUT = re.compile(rb"(?<=[!-~])(?= )")
+_CUT_IN_ASCII = re.compile(r"(?<=[!-~])(?= )")
 _UNTIL_LAST_CUT = re.compile(rb".*[!-~](?= )", re.DOTALL)
 _MARK = "\xff"  # the character of a byte that UTF-8 never has, so it stands in no rewritten text
 MARKED_PATTERN = f"(?<={_MARK})[^{_MARK}]++|{_MARK}|{SPLIT_PATTERN}"
 # The share of bytes of other characters than ASCII up to which Latin-1 is faster, asked of the first documents.
 _MOSTLY_ASCII = 0.02
 _NUM_ASKED = 100
+_PART = 1_000_000  # characters; the trainer holds about 65 bytes for each character of a text that it splits
 
 
 def learn(texts: Iterator[str], vocab_size: int, special_tokens: Sequence[str], split_pattern: str) -> Any:
@@ -83,7 +85,7 @@ def _learn_by_latin_1(texts: Iterator[str], vocab_size: int, special_tokens: Seq
 def latin_1_parts(text: str, split: Any) -> Iterator[str]:
     """The text in parts, bytes as Latin-1; parts with other characters than ASCII as marked words, found by `split`."""
     if text.isascii():
-        yield text
+        yield from ascii_parts(text)
         return
     data = text.encode()
     others = np.flatnonzero(np.frombuffer(data, np.uint8) >= 0x80)
@@ -94,11 +96,20 @@ def latin_1_parts(text: str, split: Any) -> Iterator[str]:
         left = last_cut.end() if last_cut else start
         next_cut = _CUT.search(data, other)
         right = next_cut.start() if next_cut else len(data)
-        yield data[start:left].decode()
+        yield from ascii_parts(data[start:left].decode())
         words = split.pre_tokenize_str(data[left:right].decode())
         yield "".join(_MARK + word.encode().decode("latin-1") for word, _ in words)
         start = right
-    yield data[start:].decode()
+    yield from ascii_parts(data[start:].decode())
+
+
+def ascii_parts(text: str, size: int = _PART) -> Iterator[str]:
+    """ASCII text, cut behind each `size` characters at the next place where `SPLIT_PATTERN` cuts too."""
+    start = 0
+    while (cut := _CUT_IN_ASCII.search(text, start + size)) is not None:
+        yield text[start : cut.start()]
+        start = cut.start()
+    yield text[start:]
 
 
 def _split(pattern: str) -> Any:
