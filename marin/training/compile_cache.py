@@ -25,7 +25,7 @@ import zstandard
 from marin.errors import StorageError
 from marin.storage import files
 
-_CHECKSUMS = "checksums.json"
+_KNOWN = "whole.json"  # size and time of each entry that was found whole
 
 
 def use_compile_cache() -> Path | None:
@@ -74,27 +74,26 @@ def unkept() -> Iterator[None]:
 
 
 def _remove_broken_entries(path: Path) -> None:
-    """Removes entries that a kill or a full disk cut short, or that have changed since they were first seen here.
+    """Removes entries that a kill or a full disk cut short: JAX would warn of them at every start and never mend them.
 
-    JAX would warn of them at every start and never mend them, and XLA ends the process on some. An entry that is new here is
-    whole if it can be decompressed; of the others the checksum is known.
+    Those that were whole before are known by their size and time: a cache grows to gigabytes, and each start looks here.
     """
-    known = _read_checksums(path / _CHECKSUMS)
+    known = _read_known(path / _KNOWN)
     whole = {}
     with contextlib.suppress(OSError):
         for entry in path.glob("*-cache"):
-            content = entry.read_bytes()
-            checksum = zlib.crc32(content)
-            if known[entry.name] == checksum if entry.name in known else _decompresses(content):
-                whole[entry.name] = checksum
+            info = entry.stat()
+            stamp = [info.st_size, info.st_mtime_ns]
+            if known.get(entry.name) == stamp or _decompresses(entry.read_bytes()):
+                whole[entry.name] = stamp
             else:
                 entry.unlink()
     if whole != known:
         with contextlib.suppress(StorageError):
-            files.write_json(str(path / _CHECKSUMS), whole)
+            files.write_json(str(path / _KNOWN), whole)
 
 
-def _read_checksums(path: Path) -> dict[str, Any]:
+def _read_known(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):
