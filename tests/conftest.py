@@ -33,7 +33,12 @@ os.environ["MARIN_COMPILE_CACHE"] = str(ROOT / ".pytest_cache" / "compiled")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+import hypothesis  # noqa: E402
 import pytest  # noqa: E402
+
+# How long one example takes is the machine's affair: a busy one failed a test that is right.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session", autouse=True)

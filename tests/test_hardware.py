@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from marin import hardware
@@ -85,7 +85,6 @@ def test_catalogue_names_are_unambiguous_and_every_entry_has_a_source() -> None:
         )
 
 
-@settings(deadline=None)
 @given(st.sampled_from(hardware.CATALOGUE), st.data())
 def test_lookup_ignores_case_and_punctuation_of_every_name(device: hardware.Device, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from((device.name, *device.aliases)))

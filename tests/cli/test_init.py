@@ -148,7 +148,7 @@ def test_init_with_a_template_that_needs_no_filling_copies_it(marin: Marin, clon
 _FIELDS = st.sampled_from([starter.AUTHOR_NAME, starter.AFFILIATION, starter.DESCRIPTION])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.dictionaries(_FIELDS, st.text(st.characters(codec="utf-8"), max_size=40)))
 def test_fill_template_with_any_text_yields_exactly_that_text(values: dict[str, str]) -> None:
     namespace: dict[str, object] = {}

@@ -89,7 +89,7 @@ def test_cache_of_the_same_rows_has_the_same_bytes_as_levanters(tmp_path):
 
 @given(st.lists(st.lists(st.integers(0, 4999), min_size=1, max_size=30), min_size=1, max_size=8))
 @example([[0]])
-@settings(max_examples=10, deadline=None)  # each example waits for the disk
+@settings(max_examples=10)  # each example waits for the disk
 def test_cache_written_and_read_is_the_same(tmp_path_factory, rows):
     cache = TokenCache.open(str(write(tmp_path_factory.mktemp("cache") / "train", rows)))
     flat = list(itertools.chain(*rows))

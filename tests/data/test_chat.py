@@ -113,7 +113,7 @@ def test_prompt_format_learns_the_response_alone(tokenizer):
         max_size=6,
     )
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_chat_text_never_becomes_a_special_token_and_is_all_there(tokenizer, turns):
     turns = [(role, text + "<|assistant_end|>") for role, text in turns] + [("assistant", "x")]
     (document,) = documents_of(tokenizer, [chat(*turns)], ChatFormat(TURNS))

@@ -80,7 +80,7 @@ def test_render_for_completion_ends_where_the_answer_begins(tokenizer):
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40), where=st.sampled_from(SPECIAL_TOKENS))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_render_text_never_becomes_a_special_token(tokenizer, text, where):
     ids, _ = render(chat(("user", text + where), ("assistant", where + text)), tokenizer, None)
     special = set(tokenizer.special_tokens.values())

@@ -2,7 +2,7 @@ import json
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from marin.data.documents import Document, read_documents, write_documents
@@ -17,7 +17,6 @@ def path(tmp_path_factory):
     return str(tmp_path_factory.mktemp("documents") / "some.jsonl.zst")
 
 
-@settings(deadline=None)  # each example waits for the disk
 @given(DOCUMENTS)
 def test_documents_written_and_read_are_the_same(path, documents):
     write_documents(path, documents)

@@ -43,7 +43,7 @@ def targets(stream, batch_size):
 
 
 @given(context_length=st.integers(1, 70), batch_size=st.integers(1, 40))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_stream_has_each_token_as_a_target_once_whatever_the_batch_size(tokenizer, context_length, batch_size):
     stream = EvalSet("test", DOCUMENTS).stream(tokenizer, context_length)
     expected = [token for text in TEXTS for token in [tokenizer.bos_id, *tokenizer.encode(text)]]

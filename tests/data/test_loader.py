@@ -56,7 +56,7 @@ def assert_same(one, other):
 
 
 @given(seed=st.integers(0, 2**63), batch_size=st.integers(1, 50), epoch=st.integers(0, 3))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_epoch_visits_every_window_exactly_once(cache, seed, batch_size, epoch):
     source = BatchSource.of_cache(cache, CONTEXT, BOS)
     num_rows = source.order.num_rows[0]
@@ -78,7 +78,7 @@ def test_rows_come_in_the_order_of_the_permutation_of_their_epoch(cache):
 
 
 @given(seed=st.integers(0, 2**63), step=st.integers(0, 10**9), batch_size=st.integers(1, 20))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_batch_rows_are_consecutive_tokens_and_their_successors(cache, seed, step, batch_size):
     source = BatchSource.of_cache(cache, CONTEXT, BOS)
     batch = source.batch_at(seed, step, batch_size)
@@ -122,7 +122,7 @@ def test_batch_with_another_seed_or_epoch_has_another_order(cache):
     rows_a_host=st.integers(1, 6),
     num_hosts=st.sampled_from([1, 2, 3, 8]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_batch_of_several_hosts_is_the_batch_of_one(mixed, seed, first, rows_a_host, num_hosts):
     size = rows_a_host * num_hosts
     parts = [mixed.batch_from(seed, first, size, host=(index, num_hosts)) for index in range(num_hosts)]
@@ -130,7 +130,7 @@ def test_batch_of_several_hosts_is_the_batch_of_one(mixed, seed, first, rows_a_h
 
 
 @given(seed=st.integers(0, 2**63), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=8))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_batches_of_changing_sizes_are_the_same_samples_cut_up(mixed, seed, sizes):
     starts = np.cumsum([0, *sizes[:-1]])
     parts = [mixed.batch_from(seed, int(start), size) for start, size in zip(starts, sizes, strict=True)]
@@ -139,7 +139,7 @@ def test_batches_of_changing_sizes_are_the_same_samples_cut_up(mixed, seed, size
 
 
 @given(seed=st.integers(0, 2**63), step=st.integers(0, 10**7), batch_size=st.integers(1, 30))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_mixture_of_one_cache_gives_the_batches_of_the_cache(cache, seed, step, batch_size):
     for weights in ({"only": 0.3}, {"only": 2, "none": 0}):
         mixture = open_batches(Mixture(dict.fromkeys(weights, cache.path), weights), CONTEXT, BOS)

@@ -15,7 +15,7 @@ WEIGHTS = st.lists(st.one_of(st.just(0.0), st.floats(1e-4, 1.0)), min_size=1, ma
 
 
 @given(weights=WEIGHTS, seed=st.integers(0, 2**63), block=st.integers(0, 10**9))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_every_block_has_each_weight_within_one_row(weights, seed, block):
     order = MixtureOrder([5000] * len(weights), [Stage(0, tuple(weights))])
     component_B, _ = order.locate(seed, np.arange(block * BLOCK, (block + 1) * BLOCK))
@@ -26,7 +26,7 @@ def test_every_block_has_each_weight_within_one_row(weights, seed, block):
 
 
 @given(weights=WEIGHTS, num_blocks=st.integers(1, 10**9))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_long_runs_keep_their_weights_too(weights, num_blocks):
     order = MixtureOrder([5000] * len(weights), [Stage(0, tuple(weights))])
     total = num_blocks * BLOCK
@@ -46,7 +46,7 @@ def test_component_that_is_due_less_than_a_row_a_block_comes_all_the_same():
     stage_starts=st.lists(st.integers(1, 5999), max_size=3, unique=True),
     data=st.data(),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_order_is_a_function_of_the_sample_and_each_component_goes_through_its_epochs(sizes, seed, stage_starts, data):
     weights = st.tuples(*[st.floats(0, 1)] * len(sizes)).filter(any)
     stages = [Stage(start, data.draw(weights)) for start in [0, *sorted(stage_starts)]]
@@ -74,7 +74,7 @@ def test_order_is_a_function_of_the_sample_and_each_component_goes_through_its_e
     seed=st.integers(0, 2**63),
     data=st.data(),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_limited_components_give_their_rows_and_no_more(sizes, seed, data):
     limits = data.draw(st.tuples(*[st.floats(0.1, 5)] * len(sizes)))
     weights = data.draw(st.tuples(*[st.floats(0.01, 1)] * len(sizes)))

@@ -36,7 +36,7 @@ def reference_best_fit(lengths, capacity):
 
 
 @given(capacity=st.integers(1, 60), data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_best_fit_fills_rows_as_the_algorithm_of_the_textbook(capacity, data):
     lengths = np.array(data.draw(st.lists(st.integers(1, capacity), max_size=80)), np.int64)
     row_of_piece, num_rows = best_fit(lengths, capacity)
@@ -48,7 +48,7 @@ def test_best_fit_fills_rows_as_the_algorithm_of_the_textbook(capacity, data):
     sizes=st.lists(st.integers(0, 40), min_size=1, max_size=30).filter(any),
     context_length=st.integers(2, 16),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_best_fit_rows_have_each_token_as_a_target_once_and_each_document_end(sizes, context_length, tmp_path_factory):
     cache, documents = cache_of(tmp_path_factory.mktemp("packing"), sizes)
     rows = pack(cache, context_length, BOS, "best_fit")
@@ -67,7 +67,7 @@ def test_best_fit_rows_have_each_token_as_a_target_once_and_each_document_end(si
     context_length=st.integers(2, 16),
     packing=st.sampled_from(["best_fit", "best_fit_truncate", "best_fit_crop"]),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_best_fit_segments_begin_with_the_beginning_token_and_hold_one_document(
     sizes, context_length, packing, tmp_path_factory
 ):
@@ -112,7 +112,7 @@ def nanochats_rows(lengths, capacity, buffer):
 @given(
     lengths=st.lists(st.integers(1, 30), min_size=1, max_size=40), capacity=st.integers(2, 20), buffer=st.integers(1, 8)
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_cropped_rows_are_filled_as_nanochats_loader_fills_them(lengths, capacity, buffer):
     document, taken, row = fill_rows(np.array(lengths, np.int64), capacity, buffer)
     found = [list(zip(document[row == r].tolist(), taken[row == r].tolist(), strict=True)) for r in range(row[-1] + 1)]

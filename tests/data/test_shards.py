@@ -41,7 +41,7 @@ def tree(path):
 # --- writing and reading ------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(count=st.integers(1, 40), shard_bytes=st.integers(100, 1000))
 def test_write_shards_then_read_gives_the_documents_whatever_the_shard_size(tmp_path_factory, count, shard_bytes):
     path = str(tmp_path_factory.mktemp("set"))

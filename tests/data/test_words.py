@@ -1,7 +1,7 @@
 import re
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from marin.data import words
@@ -15,7 +15,6 @@ def hashes_of(text):
     return words_of([text]).hashes.tolist()
 
 
-@settings(deadline=None)
 @given(st.lists(ASCII, max_size=6))
 def test_words_of_ascii_are_runs_of_word_characters(texts):
     found = words_of(texts)
@@ -25,7 +24,6 @@ def test_words_of_ascii_are_runs_of_word_characters(texts):
         assert [hashes_of(word)[0] for word in expected] == got
 
 
-@settings(deadline=None)
 @given(st.lists(ANY, min_size=1, max_size=6))
 def test_words_do_not_depend_on_what_they_are_hashed_with(texts):
     found = words_of(texts)
@@ -58,7 +56,6 @@ def test_words_of_a_long_text_are_those_of_its_parts(monkeypatch):
     assert len(hashes_of("x" * 1000)) == 10
 
 
-@settings(deadline=None)
 @given(st.lists(ANY, min_size=1, max_size=6), st.integers(1, 6))
 def test_ngrams_are_those_of_each_text_alone(texts, size):
     found = words_of(texts).ngrams(size)

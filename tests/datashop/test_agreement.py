@@ -24,7 +24,7 @@ def by_id(labels: "list[int] | np.ndarray") -> dict[str, float | None]:
     return {str(i): float(label) for i, label in enumerate(labels)}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=40))
 def test_figures_are_those_of_the_libraries(pairs: list[tuple[int, int]]) -> None:
     a, b = np.array(pairs).T

@@ -25,7 +25,7 @@ def drawn_pairs(num: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return scores, labels
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(num=st.integers(5, 60), seed=st.integers(0, 10_000))
 def test_resampled_figures_are_those_of_the_libraries_on_the_resampled_documents(num: int, seed: int) -> None:
     scores, labels = drawn_pairs(num, seed)

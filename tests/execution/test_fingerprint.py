@@ -137,7 +137,7 @@ def typed(value: Any) -> Any:
     return kind, str(value)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(values, min_size=2, max_size=12))
 @example(
     [0.0, -0.0, [0.0], [-0.0], (0.0,), 0, False, "0", 1, 1.0, True, "1", b"1", math.nan, "nan", None, "None", [None]]
@@ -164,7 +164,7 @@ def test_fingerprints_are_equal_exactly_for_equal_values_of_one_type(configs: li
     assert len(set(by_value.values())) == len(by_value)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(values, values)
 def test_fingerprint_of_text_that_imitates_the_encoding_of_values_differs(one: Any, two: Any) -> None:
     def encode(value: Any) -> str:
@@ -176,7 +176,7 @@ def test_fingerprint_of_text_that_imitates_the_encoding_of_values_differs(one: A
     assert len({fingerprint(value) for value in [*imitations, *originals]}) == len(imitations) + len(originals)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(values, st.integers(0, 1_000_000))
 def test_fingerprint_of_a_copy_is_the_same_whatever_the_order_of_sets_and_dicts(config: Any, seed: int) -> None:
     assert fingerprint(rebuilt(config, random.Random(seed))) == fingerprint(config)

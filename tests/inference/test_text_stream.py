@@ -24,7 +24,7 @@ def any_tokenizer(chat_tokenizer):
 
 
 def test_pieces_of_any_size_make_the_whole_text_and_never_half_a_character(any_tokenizer):
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=25)
     @given(st.text(max_size=30), st.lists(st.integers(0, 5), max_size=20))
     def check(text, sizes):
         tokens = any_tokenizer.encode(text)
@@ -54,7 +54,7 @@ def test_stop_strings_end_the_text_wherever_tokens_cut_them(any_tokenizer, text,
 
 
 def test_tokens_that_are_told_are_those_of_the_text_and_none_of_the_stop_string(any_tokenizer):
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=50)
     @given(st.text("ab \u00e9\u2603", min_size=1, max_size=12), st.text("ab \u2603", max_size=4), st.integers(1, 4))
     def check(text, stop, size):
         tokens = any_tokenizer.encode(text)

@@ -73,7 +73,7 @@ def test_schedule_that_cannot_be_is_refused_by_name(options, message):
         _rates(100, **options)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     kind=st.sampled_from(sorted(DECAYS)),
     warmup=st.floats(0, 0.5),

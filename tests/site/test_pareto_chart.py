@@ -21,7 +21,7 @@ _points = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(_points, st.sampled_from(["bits_per_byte", "core"]))
 def test_earlier_frontiers_are_those_of_the_entries_of_their_day(points: list[Point], metric: str) -> None:
     measure = MEASURES[metric]

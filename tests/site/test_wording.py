@@ -44,14 +44,14 @@ def test_safe_url_keeps_only_plain_web_links(url: str | None, expected: str | No
     assert wording.safe_url(url) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=30) | st.text(alphabet="javscriptdata:/.@\\\t\n x", max_size=20))
 def test_safe_url_of_any_text_is_http_or_nothing(text: str) -> None:
     url = wording.safe_url(text)
     assert url is None or url.lower().startswith(("http://", "https://"))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.from_regex(wording._PLAIN_URL, fullmatch=True))
 def test_a_plain_link_is_what_parsing_it_gives(url: str) -> None:
     shown = wording.safe_url(url)

@@ -262,7 +262,7 @@ _PLACES = [(key,) for key in run_json()] + [
 ] + [("resources", "tpu_type"), ("resources", "device"), ("counted_flops_per_token",), ("mfu",)]  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.sampled_from(_PLACES), _ODD), min_size=1, max_size=4))
 def test_check_of_any_readable_file_never_raises(changes: list[tuple[tuple[str, ...], Any]]) -> None:
     run = copy.deepcopy(run_json())

@@ -44,7 +44,7 @@ def _or_refused(call: Any, *arguments: Any) -> Any:
         return None
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.binary(max_size=300) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_parsers_of_any_bytes_raise_nothing_but_results_error(data: bytes) -> None:
     for parse, name in ((strict_json.parse_json, "x"), (strict_json.parse_line, "x:1")):
@@ -58,7 +58,7 @@ def test_parsers_of_any_bytes_raise_nothing_but_results_error(data: bytes) -> No
 KEYS = st.text(alphabet='ab:\\"{', max_size=2)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(KEYS, JSON | KEYS), max_size=5), st.sampled_from(["", " ", "\t"]), st.booleans())
 def test_parse_line_refuses_a_key_that_is_there_twice_and_no_other_line(
     pairs: list[tuple[str, Any]], space: str, escaped: bool
@@ -75,7 +75,7 @@ def test_parse_line_refuses_a_key_that_is_there_twice_and_no_other_line(
             strict_json.parse_line(text.encode(), "x:1")
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(JSON, st.dictionaries(st.sampled_from(sorted(results.RunInfo.model_fields)), JSON, max_size=6))
 def test_parse_results_of_any_value_raises_nothing_but_results_error(value: Any, fields: dict[str, Any]) -> None:
     _or_refused(parse_results, value, "x")
@@ -88,7 +88,7 @@ def submission(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return write_submission(tmp_path_factory.mktemp("s") / "s", [Plan(steps=12, eval_every=4)], random.Random(0))
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_verify_of_any_change_to_results_and_log_gives_a_verdict_or_results_error(
     submission: pathlib.Path, data: st.DataObject

@@ -196,7 +196,7 @@ _PIECES = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.one_of(_PIECES, st.text(max_size=20)), max_size=30),
     st.sampled_from([".md", ".txt", ".json"]),

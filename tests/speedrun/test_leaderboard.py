@@ -33,7 +33,7 @@ def dominates(a: Point, b: Point) -> bool:
     return a[0] <= b[0] and a[1] <= b[1] and a != b
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_POINTS)
 def test_frontier_members_are_mutually_non_dominated_and_dominate_all_others(points: list[tuple[Any, Any]]) -> None:
     on = pareto_frontier(points)
@@ -56,7 +56,7 @@ def test_frontier_history_tells_who_was_on_it_at_each_date() -> None:
     ]  # fmt: skip
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(st.integers(10, 28), st.sampled_from([1.0, 2.0, 3.0, 9.0]), st.sampled_from([1.0, 1.1, 1.2])),
@@ -76,7 +76,7 @@ def test_the_frontier_after_the_last_change_is_the_frontier_of_all(found: list[t
         assert members == set(change.members)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(_POINTS, st.randoms(use_true_random=False))
 def test_frontier_does_not_depend_on_the_order(points: list[tuple[Any, Any]], source: random.Random) -> None:
     order = list(range(len(points)))
@@ -85,7 +85,7 @@ def test_frontier_does_not_depend_on_the_order(points: list[tuple[Any, Any]], so
     assert [shuffled[order.index(i)] for i in range(len(points))] == pareto_frontier(points)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=1, max_size=25), st.integers(0, 24))
 def test_frontier_depends_on_the_order_of_values_alone_and_on_no_dominated_point(
     points: list[tuple[int, int]], chosen: int

@@ -166,7 +166,7 @@ _VALUES = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.binary(max_size=200) | _VALUES.map(lambda value: json.dumps(value).encode()))
 def test_parsing_any_bytes_raises_nothing_but_results_error(data: bytes) -> None:
     try:

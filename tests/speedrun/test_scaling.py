@@ -27,7 +27,7 @@ def _curve(a: float, b: float, c: float, *, points: int = 8, noise: float = 0.0,
     ]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.floats(0.1, 1), st.floats(0.05, 0.6), st.floats(0.2, 1))
 def test_an_exact_curve_is_found_again(a: float, b: float, c: float) -> None:
     fit = fit_family("family", _curve(a, b, c), BUDGET)
@@ -64,7 +64,7 @@ def test_equal_points_give_equal_fits_in_any_order() -> None:
     assert fit_family("family", points, BUDGET) == fit_family("family", points[::-1], BUDGET)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.floats(1e-3, 1e3))
 def test_another_unit_of_cost_changes_no_projection(factor: float) -> None:
     points = _curve(0.4, 0.2, 0.6, noise=2e-3)

@@ -39,27 +39,27 @@ CORE = Noise(sd=0.0052, runs=7, source="test")
 # --- distributions ------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.floats(-40, 40), _DF)
 def test_t_and_normal_cdf_agree_with_scipy(x: float, df: float) -> None:
     assert t_cdf(x, df) == pytest.approx(scipy.stats.t.cdf(x, df), rel=1e-7, abs=1e-15)
     assert normal_cdf(x) == pytest.approx(scipy.stats.norm.cdf(x), rel=1e-9, abs=1e-300)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.floats(1e-6, 1 - 1e-6), _DF)
 def test_t_and_normal_quantiles_agree_with_scipy(p: float, df: float) -> None:
     assert t_quantile(p, df) == pytest.approx(scipy.stats.t.ppf(p, df), rel=1e-7, abs=1e-9)
     assert normal_quantile(p) == pytest.approx(scipy.stats.norm.ppf(p), rel=1e-9, abs=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.floats(0, 50), st.integers(1, 40), st.one_of(st.integers(1, 200), st.just(10**9)))
 def test_f_cdf_agrees_with_scipy(x: float, df1: int, df2: int) -> None:
     assert f_cdf(x, df1, df2) == pytest.approx(scipy.stats.f.cdf(x, df1, df2), rel=1e-5, abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.floats(0, 6), st.one_of(st.integers(1, 60), st.floats(1, 3)), st.sampled_from([0.05, 0.01, 0.001]))
 @example(6.0, 1.1, 0.05)  # two runs against many, as Welch's test has it
 def test_t_power_agrees_with_scipys_non_central_t(shift: float, df: float, p_value: float) -> None:
@@ -78,7 +78,7 @@ def test_expected_best_of_agrees_with_order_statistics_by_simulation() -> None:
 # --- samples and tests --------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(_VALUES)
 def test_spread_agrees_with_scipys_interval(values: list[float]) -> None:
     assume(reference.stdev(values) > 1e-3)
@@ -89,7 +89,7 @@ def test_spread_agrees_with_scipys_interval(values: list[float]) -> None:
     assert (found.n, found.noise_from) == (len(values), "runs")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(_VALUES, st.floats(-100, 100), st.booleans())
 def test_beats_bound_agrees_with_scipys_one_sided_t_test(values: list[float], bound: float, higher: bool) -> None:
     assume(reference.stdev(values) > 1e-3)
@@ -98,7 +98,7 @@ def test_beats_bound_agrees_with_scipys_one_sided_t_test(values: list[float], bo
     assert found.p_value == pytest.approx(expected.pvalue, rel=1e-6, abs=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(_VALUES, _VALUES, st.booleans())
 def test_beats_agrees_with_scipys_welch_test(ours: list[float], theirs: list[float], higher: bool) -> None:
     assume(min(reference.stdev(ours), reference.stdev(theirs)) > 1e-3)
@@ -107,7 +107,7 @@ def test_beats_agrees_with_scipys_welch_test(ours: list[float], theirs: list[flo
     assert found.p_value == pytest.approx(expected.pvalue, rel=1e-5, abs=1e-10)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(_VALUES, st.floats(0.01, 10), st.floats(-100, 100), st.floats(1, 5))
 def test_a_larger_noise_never_makes_a_claim_of_two_runs_or_more_surer(
     values: list[float], sd: float, bound: float, factor: float
@@ -231,7 +231,7 @@ def test_planned_power_is_that_of_the_test_with_a_noise_model(noise_runs: int | 
     assert plan.power >= 0.9
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.floats(0.5, 5), st.floats(1.0, 3), st.sampled_from([None, 7]))
 def test_a_larger_effect_needs_no_more_runs(effect: float, factor: float, noise_runs: int | None) -> None:
     few = plan_runs(effect * factor, sd=1.0, noise_runs=noise_runs).runs

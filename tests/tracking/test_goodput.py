@@ -91,7 +91,7 @@ _entries = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(_entries, max_size=30))
 def test_wall_time_adds_up_to_what_passed_and_no_part_is_negative(entries):
     log = _Log().start(0)
