@@ -14,14 +14,15 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Before JAX is imported anywhere in this process. The small programs of unit tests take longer to optimize than to run:
 # without the compiler's optimizations tests/nn and tests/models take 128 s of processor time instead of 240 s. Without the
-# emitters of fusions, through MLIR, the step of a one-layer model compiles in 0.9 s instead of 2.8 s (JAX 0.10).
+# emitters of fusions, through MLIR, the step of a one-layer model compiles in 0.9 s instead of 2.8 s (JAX 0.10). In one part
+# each, and not in 32 for as many threads, programs of tests/training/test_optimizer_starts.py take a tenth less of it.
 # The subprocess tests run with a person's environment, so that the programs that people run are tested as they run them.
 os.environ["XLA_FLAGS"] = (
     "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )
 # Later ones have no such flag, and end a process that is given one that they lack.
 if importlib.metadata.version("jaxlib").startswith("0.10."):
-    os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
+    os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 os.environ["JAX_NUMPY_DTYPE_PROMOTION"] = "strict"
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 os.environ.setdefault("WANDB_MODE", "disabled")
