@@ -265,7 +265,7 @@ def _with_arrays(folder: Path, change) -> Path:
         ),
         (lambda a: a.update({"model.extra": np.ones(3, np.float32)}), "`model.extra`, for which"),
         (lambda a: a.update({"model.norm.weight": np.ones(32, np.int8)}), "as I8: this engine reads"),
-        (lambda a: a.update({"lm_head.weight": np.ones((299, 32), np.float32)}), "a vocabulary of 299, the run one of 300"),
+        (lambda a: a.update({"lm_head.weight": np.ones((299, 32), np.float32)}), "299 rows for tokens, the run 300: use"),
     ],
 )  # fmt: skip
 def test_load_of_other_arrays_than_the_config_describes_names_the_first(change, said, folder):
@@ -337,7 +337,7 @@ def test_initialize_of_another_model_is_refused_or_partial(exported):
 def test_initialize_of_a_model_whose_config_has_other_fields_is_refused_by_what_differs(exported):
     config = GptConfig(seq_len=32, hidden_dim=32, num_layers=1, num_heads=2)
     shapes = shapes_of(config, 300)
-    with pytest.raises(CheckpointError, match="a vocabulary of 300, the run one of 320"):
+    with pytest.raises(CheckpointError, match="300 rows for tokens, the run 320: use"):
         initialize_from_hf(exported, shapes, config)
 
 
