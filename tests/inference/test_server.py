@@ -372,7 +372,7 @@ def test_sixty_four_streams_at_once_are_each_what_they_are_alone(served):
 
 
 def test_room_that_a_long_answer_needed_is_given_back(chat_tokenizer, chat_model):
-    engine = Engine(endless(chat_model), chat_tokenizer, max_length=4096, max_rows=4)
+    engine = Engine(endless(chat_model), chat_tokenizer, max_length=1024, max_rows=4)
     scheduler = engine.scheduler()
 
     def run(length, max_tokens, samples=1):
@@ -380,22 +380,22 @@ def test_room_that_a_long_answer_needed_is_given_back(chat_tokenizer, chat_model
         scheduler.submit(request)
         return request
 
-    run(1500, 40)
+    run(400, 40)
     run(3, 200, 3)
     rooms = []
     while not scheduler.is_idle:
         scheduler.step()
         rooms.append(scheduler._room())
-    assert max(rooms) == 2048 and min(room for room in rooms[rooms.index(2048) :] if room) <= 256
+    assert max(rooms) == 512 and min(room for room in rooms[rooms.index(512) :] if room) <= 256
     assert scheduler._room() == 0 and not scheduler._rows
 
 
 def test_every_length_can_be_compiled_before_the_first_request(chat_tokenizer, chat_model):
-    engine = Engine(endless(chat_model), chat_tokenizer, max_length=1024, max_rows=4)
+    engine = Engine(endless(chat_model), chat_tokenizer, max_length=512, max_rows=4)
     engine.warm_up(every_length=True)
     burst = engine.programs._burst
     compiled = burst._cache_size()
-    for length, samples in ((3, 1), (120, 4), (300, 1), (700, 4), (990, 4)):
+    for length, samples in ((3, 1), (120, 4), (200, 1), (300, 4), (480, 4)):
         engine.generate([(chat_tokenizer.bos_id,) * length], SamplingOptions(20, temperature=0.0), num_samples=samples)
     assert burst._cache_size() == compiled
 
