@@ -10,6 +10,7 @@ Fields that hold a whole config stay plain JSON objects, since the configs of ot
 
 import json
 import os
+import unicodedata
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -234,6 +235,11 @@ class SpeedrunResults(_Record):
     """The whole file."""
 
     runs: list[RunEntry] = Field(min_length=1)
+
+
+def plain_name(name: str) -> str:
+    """An author's name without what two spellings of it differ in: case, spaces and the composition of accents."""
+    return " ".join(unicodedata.normalize("NFC", name).casefold().split())
 
 
 def load_results(path: str | os.PathLike[str]) -> list[RunInfo]:

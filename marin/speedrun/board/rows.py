@@ -7,13 +7,12 @@ import dataclasses
 import functools
 import hashlib
 import json
-import unicodedata
 from typing import Any
 
 from marin.speedrun.arithmetic import consistency
 from marin.speedrun.arithmetic.consistency import Status
 from marin.speedrun.board.labels import depth_of, describe_hardware, optimizer_name, platform_and_chips
-from marin.speedrun.results import RunInfo
+from marin.speedrun.results import RunInfo, plain_name
 from marin.speedrun.tracks import C4_EN, NOT_EVALUATED, Cost, Metric
 from marin.speedrun.verdict import LADDER, Finding, Outcome, RungVerdict, Verdict
 
@@ -201,11 +200,11 @@ def digest_of(info: RunInfo) -> str:
 def configuration_digest(info: RunInfo) -> str:
     """What two runs share that differ in their seeds alone: author, configs, data, hardware and commit.
 
-    An author is known by his name, however it is spaced: an unlucky seed must not leave the mean by another affiliation.
+    An author is known by `plain_name`: an unlucky seed must not leave the mean by another affiliation.
     """
     value = info.model_dump(
         mode="json", include={"model", "tokenized_dataset", "resources", "device_name", "git_commit"}
-    ) | {"author": " ".join(unicodedata.normalize("NFC", info.author.name).casefold().split())}
+    ) | {"author": plain_name(info.author.name)}
     train = {name: item for name, item in (info.train_config or {}).items() if name not in _SEEDS}
     text = json.dumps([value, train], sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
-from marin.speedrun.results import RunInfo
+from marin.speedrun.results import RunInfo, plain_name
 from marin.speedrun.verdict import Finding, Severity
 
 _MOST_FOUND = 8
@@ -62,11 +62,7 @@ def skeleton(name: str) -> str:
 
 def same_name(one: str, other: str) -> bool:
     """Whether two spellings are one name but for case, spaces and the composition of accents."""
-
-    def plain(name: str) -> str:
-        return " ".join(unicodedata.normalize("NFC", name).casefold().split())
-
-    return plain(one) == plain(other)
+    return plain_name(one) == plain_name(other)
 
 
 def check_texts(info: RunInfo, known_authors: frozenset[str] = frozenset()) -> list[Finding]:
