@@ -4,6 +4,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from browser_pages import links_of, words_of
 
 
 def _where(client: Any, path: str) -> tuple[int, str]:
@@ -27,3 +28,17 @@ def test_path_of_a_record_a_step_and_a_file_leads_to_its_page(client: Any, brows
 )  # fmt: skip
 def test_path_that_is_not_shown_is_refused(client: Any, path: str, status: int) -> None:
     assert _where(client, path)[0] == status
+
+
+def test_page_of_a_path_that_is_not_there_names_it_and_leads_to_the_nearest_folder(
+    client: Any, browser_prefix: Any
+) -> None:
+    for missing, folder in [
+        (f"{browser_prefix.corpus}/none/here.txt", browser_prefix.corpus),
+        (f"{browser_prefix.corpus}/train.jsonl.zst/inner", browser_prefix.corpus),
+        ("none", ""),
+    ]:
+        answer = client.get(f"/files/0/{missing}")
+        assert answer.status == 404 and missing in words_of(answer.text)
+        assert f"/files/0/{folder}".rstrip("/") in links_of(answer.text)
+    assert client.get("/files/7/none").status == 404 and client.get("/whatever").status == 404

@@ -5,6 +5,7 @@ by axe-core in both colour schemes.
 """
 
 import contextlib
+import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
@@ -128,6 +129,25 @@ def test_person_watches_a_run_until_it_ends(
         page.wait_for_timeout(2600)
         assert asked == []  # a finished run is not asked for again
         assert problems == []
+
+
+def test_lines_of_each_script_begin_on_their_own_side(
+    browser: Any, tmp_path: pathlib.Path, serve: Callable[..., Any]
+) -> None:
+    (tmp_path / "text.txt").write_text("مرحبا بالعالم\nfirst on the left\n")
+    with serve(tmp_path) as client, _opened(browser, client.url) as (page, problems):
+        page.goto("/files/0/text.txt")
+        starts = page.evaluate(
+            """() => {
+              const pre = document.querySelector("pre.output"), text = pre.firstChild, box = pre.getBoundingClientRect();
+              return [0, text.data.indexOf("first")].map((at) => {
+                const range = document.createRange();
+                range.setStart(text, at); range.setEnd(text, at + 5);
+                return (range.getBoundingClientRect().left - box.left) / box.width;
+              });
+            }"""
+        )
+        assert starts[0] > 0.8 and starts[1] < 0.1 and problems == []
 
 
 def test_page_of_a_run_says_when_the_server_is_gone(

@@ -27,6 +27,8 @@ def test_a_search_for_what_json_escapes_finds_the_row_that_shows_it(
         for query, count in (('said "no"', 1), ("C:\\temp", 1), ("CAFÉ", 1), ('key "k"', 4), ('said "yes"', 0)):
             found = words_of(open_page(client, f"/files/0/rows.jsonl?q={quote(query)}"))
             assert ("No row has" in found) if count == 0 else f"{count} row" in found, query
+        later = words_of(open_page(client, "/files/0/rows.jsonl?q=twice&row=3"))
+        assert "No row from 3 on has “twice”" in later and "· clear" not in later
 
 
 def test_a_search_late_in_a_packed_file_goes_on_after_each_request(

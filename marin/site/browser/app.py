@@ -97,7 +97,10 @@ def _explain(site: Site) -> Any:
     async def answer(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         title = _TITLES.get(error.status_code, "This did not work")
-        return rendering.page("error.html.j2", error.status_code, site=site, title=title, detail=str(error.detail))
+        folder = await run_in_threadpool(site.nearest_folder, request)
+        return rendering.page(
+            "error.html.j2", error.status_code, site=site, title=title, detail=str(error.detail), folder=folder
+        )
 
     return answer
 

@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from marin.errors import DataError
 from marin.site.browser import json_view, kinds, listing, rendering, roots, rows, shown, tables, text, tokens
 from marin.site.browser.records import EXPERIMENTS
 from marin.site.browser.rendering import number_of, text_of, with_query
@@ -133,6 +134,8 @@ def _json_view(place: Place, request: Request) -> tuple[str, dict[str, Any]]:
         return "json.html.j2", values | {"problem": problem, "tree": ""}
     with roots.open_file(place) as file:
         data = file.read() or b""
+    if not data.strip():
+        return "json.html.j2", values | {"problem": "The file is empty.", "tree": ""}
     try:
         value = json.loads(data)
         part = json_view.find(value, pointer)
@@ -168,8 +171,11 @@ def _row_tree(value: Any) -> Any:
 
 def _table_view(place: Place, request: Request) -> tuple[str, dict[str, Any]]:
     query = text_of(request, "q")
-    with roots.open_file(place) as file:
-        found = tables.read_table(file, number_of(request, "group", 0), number_of(request, "row", 0), query)
+    try:
+        with roots.open_file(place) as file:
+            found = tables.read_table(file, number_of(request, "group", 0), number_of(request, "row", 0), query)
+    except DataError as error:
+        return "file.html.j2", {"problem": str(error)}
     trees = [json_view.tree(row.value)[0] for row in found.rows]
     values = {"q": query, "found": found, "trees": trees, "columns": found.columns[: tables.COLUMNS]}
     return "table.html.j2", values

@@ -61,7 +61,7 @@ class Place:
     @functools.cached_property
     def status(self) -> os.stat_result:
         """Raises HTTPException 404 if there is nothing here."""
-        with _answered(self.name):
+        with _answered(self.relative or self.name):
             return os.stat(self.real, follow_symlinks=False)
 
     @property
@@ -129,7 +129,7 @@ def resolve(root: Root, parts: Sequence[str]) -> Place:
     """
     if not all(is_addressable(part) for part in parts):
         raise HTTPException(403, "This path leaves the folder, or has a part that cannot be a name.")
-    with _answered(parts[-1] if parts else root.label):
+    with _answered("/".join(parts) or root.label):
         real = os.path.realpath(os.path.join(root.path, *parts))
     if not _is_inside(root, real):
         raise HTTPException(403, "A link on this path leads out of the folder, so it is not followed.")
@@ -180,7 +180,7 @@ def _is_inside(root: Root, real: str) -> bool:
 
 def _open_beneath(place: Place, flags: int) -> int:
     parts = [part for part in place.real[len(place.root.path) :].split("/") if part]
-    with _answered(place.name):
+    with _answered(place.relative or place.name):
         descriptor = os.open(place.root.path, os.O_RDONLY | os.O_DIRECTORY)
         for number, part in enumerate(parts, start=1):
             try:

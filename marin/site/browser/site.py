@@ -38,6 +38,24 @@ class Site:
         """
         return roots.resolve(self._root(request), roots.decode_parts(request.path_params.get("path", "").encode()))
 
+    def nearest_folder(self, request: Request) -> Place | None:
+        """The folder that is there and nearest to what a request's path names; None where the path names nothing of ours."""
+        try:
+            root = self._root(request)
+            parts = roots.decode_parts(request.path_params.get("path", "").encode())
+        except (HTTPException, KeyError):
+            return None
+        found = Place(root, (), root.path)
+        for depth in range(1, len(parts) + 1):
+            try:
+                place = roots.resolve(root, parts[:depth])
+                if not place.is_dir:
+                    return found
+            except HTTPException:
+                return found
+            found = place
+        return found
+
     def records(self, place_or_root: Place | Root) -> Records:
         root = place_or_root.root if isinstance(place_or_root, Place) else place_or_root
         return self._records[root.number]

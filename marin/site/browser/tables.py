@@ -9,8 +9,7 @@ import math
 import time
 from typing import Any
 
-from starlette.exceptions import HTTPException
-
+from marin.errors import DataError
 from marin.site.browser import json_view, shown
 
 PAGE = 50
@@ -55,7 +54,7 @@ def read_table(file: io.FileIO, group: int = 0, first: int = 0, query: str = "")
     """A page of row group `group` from its row `first` on, or the rows from there on that hold `query`.
 
     Raises:
-        HTTPException: 422, when the file is no readable Parquet.
+        DataError: the file is no readable Parquet.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -65,7 +64,7 @@ def read_table(file: io.FileIO, group: int = 0, first: int = 0, query: str = "")
         return _page(table, group, first, query.casefold())
     except (pa.ArrowException, OSError, ValueError, KeyError, IndexError, OverflowError, TypeError) as error:
         message = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise HTTPException(422, f"This is not a readable Parquet file: {shown.name(message, 300)}") from None
+        raise DataError(f"This is not a readable Parquet file: {shown.name(message, 300)}") from None
 
 
 def _page(table: Any, group: int, first: int, wanted: str) -> TablePage:
