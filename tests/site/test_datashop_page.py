@@ -220,6 +220,18 @@ def test_prompt_is_tried_on_ten_documents_and_its_cost_is_told_before_paying(
         assert problems == []
 
 
+def test_trial_without_any_label_is_warned_of_before_starting(client: Client, grader: Any) -> None:
+    pool = client.upload("pool.jsonl", rows(20))["id"]
+    draft = client.post("/runs")[1]["location"]
+    endpoint = f"http://127.0.0.1:{grader.server_address[1]}/v1"
+    fields = {"way": "prompt", "name": "n", "pool": [pool], "prompt": "{example}", "model": "m", "endpoint": endpoint}
+    for processor, is_warned in (("finalscore0-5", False), ("medu", True)):  # the grader answers with a number
+        client.post(draft, action="try", processor_type=processor, **fields)
+        for page in (client.get(draft), client.get(f"{draft}/review")):
+            assert ("No answer of the trial gave a label." in page) == is_warned
+            assert ("such as “Final Score: Good”" in page) == is_warned
+
+
 def test_prompt_for_a_target_text_is_written_to_be_read_and_changed(client: Client, grader: Any) -> None:
     corpus = client.upload("target.txt", b"What is 3 + 4?\n\nProve that 2 is prime.")["id"]
     draft = client.post("/runs")[1]["location"]
