@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from marin.data.shards import SHARD_BYTES
+from marin.data.tokenizer import MIN_VOCAB_SIZE
 from marin.datashop.classifier import TrainClassifierConfig
 from marin.datashop.grading import scale_of
 from marin.datashop.ngrams import NgramConfig
 from marin.errors import ConfigError
 from marin.execution.step import ExecutorStep, InputName, placement
+from marin.number_checks import check_whole
 from marin.resources import Resources
 
 Path = str | InputName | ExecutorStep
@@ -135,11 +137,8 @@ class DatashopRunnerConfig:
         self._check_filter()
         if self.deduplicate not in ("exact", "fuzzy", "none"):
             raise ConfigError(f'config field `deduplicate` is {self.deduplicate!r}: use "exact", "fuzzy" or "none"')
-        for name in ("sample_size", "concurrency", "vocab_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"config field `{name}` is {getattr(self, name)}: use at least 1")
-        if self.seed < 0:
-            raise ConfigError(f"config field `seed` is {self.seed}: use a whole number of at least 0")
+        for name, least in (("sample_size", 1), ("concurrency", 1), ("vocab_size", MIN_VOCAB_SIZE), ("seed", 0)):
+            check_whole(f"config field `{name}`", getattr(self, name), least)
         if not self.negatives_per_positive > 0:
             raise ConfigError(
                 f"config field `negatives_per_positive` is {self.negatives_per_positive}: use a number above 0, such as 5"

@@ -13,6 +13,7 @@ At the sizes that a processor trains such an encoder says nothing about BERT: ev
 from dataclasses import dataclass
 from typing import ClassVar
 
+from marin.data.tokenizer.for_encoders import SPECIAL_TOKENS
 from marin.errors import ConfigError
 from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
 from marin.number_checks import check_whole
@@ -58,8 +59,8 @@ class PretrainEncoderConfig:
     def __post_init__(self) -> None:
         for name in ("num_steps", "batch_size", "held_out_windows", "num_layers", "num_heads", "hidden_dim"):
             check_whole(f"config field `{name}`", getattr(self, name))
-        if self.max_tokens < 8:
-            raise ConfigError(f"config field `max_tokens` is {self.max_tokens!r}: use at least 8")
+        check_whole("config field `vocab_size`", self.vocab_size, 256 + len(SPECIAL_TOKENS))
+        check_whole("config field `max_tokens`", self.max_tokens, 8)
         if not 0 < self.mask_fraction < 1:
             raise ConfigError(f"config field `mask_fraction` is {self.mask_fraction!r}: use a fraction such as 0.15")
 

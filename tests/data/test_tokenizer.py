@@ -160,9 +160,9 @@ def test_training_with_special_tokens_and_a_pattern_of_ones_own_uses_them(docume
     ],
 )
 def test_training_with_a_setting_that_cannot_work_names_it(documents, tmp_path, changes, field):
-    config = dataclasses.replace(TrainTokenizerConfig(documents, 300, str(tmp_path)), **changes)
+    config = TrainTokenizerConfig(documents, 300, str(tmp_path))
     with pytest.raises(ConfigError, match=field):
-        train_tokenizer(config)
+        train_tokenizer(dataclasses.replace(config, **changes))
 
 
 @pytest.mark.parametrize("text", ["the\nthe\nuser\nsays\n", "the\nthe\nusér\nsays\n"])

@@ -175,6 +175,8 @@ def test_limit_that_is_no_number_is_refused(field: str, limit: Any) -> None:
         ({"filter_config_kwargs": {"type": "classify"}}, "has 'type'"),
         ({"deduplicate": "twice"}, "`deduplicate` is 'twice'"),
         ({"sample_size": 0}, "`sample_size` is 0"),
+        ({"vocab_size": 256}, "`vocab_size` is 256: use a whole number of at least 257"),
+        ({"vocab_size": "300"}, "`vocab_size` is '300'"),
         ({"seed": -1}, "`seed` is -1"),
         ({"negatives_per_positive": 0.0}, "`negatives_per_positive`"),
     ],

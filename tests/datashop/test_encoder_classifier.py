@@ -325,6 +325,11 @@ def test_pretraining_learns_what_the_text_around_says(tmp_path: Path) -> None:
     assert found["held_out_nats"] < 0.8 * found["held_out_nats_of_frequencies"]
 
 
+def test_pretraining_of_fewer_tokens_than_bytes_and_marks_is_refused_before_it_runs() -> None:
+    with pytest.raises(ConfigError, match="`vocab_size` is 260: use a whole number of at least 261"):
+        pretrain_encoder_step("encoder", "pool", vocab_size=260)
+
+
 def test_hidden_tokens_follow_berts_rule(made: dict[str, str]) -> None:
     tokenizer = EncoderTokenizer.load(Path(made["encoder"]) / "encoder")
     windows = np.random.default_rng(0).integers(5, 320, (400, 30)).astype(np.int32)

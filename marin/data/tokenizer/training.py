@@ -18,6 +18,7 @@ from marin.data.tokenizer.learning import SPLIT_PATTERN, learn
 from marin.data.tokenizer.loaded import TOKENIZER_FILE, Tokenizer
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, InputName, this_output_path
+from marin.number_checks import check_whole, is_whole
 from marin.storage import files
 
 BOS_TOKEN = "<|bos|>"
@@ -42,6 +43,10 @@ class TrainTokenizerConfig:
     special_tokens: tuple[str, ...] = (BOS_TOKEN,)
     split_pattern: str = SPLIT_PATTERN
     max_bytes: int = 200_000_000
+
+    def __post_init__(self) -> None:  # before any step runs, as what comes before this one may take hours or money
+        check_settings(self)
+        check_whole("config field `max_bytes`", self.max_bytes)
 
 
 class TokenizerSettings(Protocol):
@@ -81,7 +86,6 @@ def train_tokenizer(config: TrainTokenizerConfig) -> None:
         ConfigError: a setting cannot work.
         DataError: the documents do not have enough different text for `vocab_size` tokens.
     """
-    _check(config)
     write_tokenizer(config, sample(str(config.documents), config.max_bytes), str(config.documents))
 
 
@@ -159,10 +163,10 @@ def check_settings(config: TokenizerSettings) -> None:
     ConfigError: the vocabulary is too small, or the special tokens are not different names that no byte has.
     """
     needed = 256 + len(config.special_tokens)
-    if config.vocab_size < needed:
+    if not is_whole(config.vocab_size, needed):
         raise ConfigError(
-            f"config field `vocab_size` is {config.vocab_size}, but the 256 bytes and the special tokens "
-            f"({', '.join(config.special_tokens) or 'none'}) need {needed}: use at least that"
+            f"config field `vocab_size` is {config.vocab_size!r}, but the 256 bytes and the special tokens "
+            f"({', '.join(config.special_tokens) or 'none'}) need {needed}: use a whole number of at least that"
         )
     for token in config.special_tokens:
         if token in byte_of_symbol() or not is_unicode(token):
@@ -186,12 +190,6 @@ def _check_texts_never_become(special_tokens: tuple[str, ...], hf: Any) -> None:
             f"config field `special_tokens` has {taken[0]!r}, which is also a piece of the documents' text, so it would stand for"
             " both: use a name that no text has, such as '<|end|>'"
         )
-
-
-def _check(config: TrainTokenizerConfig) -> None:
-    check_settings(config)
-    if config.max_bytes < 1:
-        raise ConfigError(f"config field `max_bytes` is {config.max_bytes}: use at least 1")
 
 
 class _TextStatistics:
