@@ -208,6 +208,13 @@ def _nvidia_smi(fields: str) -> list[list[str]]:
     return [[field.strip() for field in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
 
 
+def why_no_device(said: str) -> str:
+    """Why JAX starts on no device, from what it said: nothing, or the mere name of an error, where it saw no GPU to start CUDA on."""
+    if said not in ("", "AssertionError"):
+        return said
+    return "this machine shows no NVIDIA GPU: there is no /dev/nvidia0, /dev/nvidiactl or /dev/dxg, also not where a container hides it"
+
+
 def detect_gpus() -> list[tuple[str, int]]:
     """(name as the driver gives it, memory in bytes) of each NVIDIA GPU; empty where there is no driver."""
     return [

@@ -111,7 +111,7 @@ def _probe_jax() -> dict[str, object] | str:
     except subprocess.TimeoutExpired:
         return f"no answer within {_JAX_SECONDS} s"
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines() or ["no output"]
-    return dict(json.loads(lines[-1])) if done.returncode == 0 else lines[-1]
+    return dict(json.loads(lines[-1])) if done.returncode == 0 else hardware.why_no_device(lines[-1])
 
 
 def _cuda_extra() -> str:

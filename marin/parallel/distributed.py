@@ -29,6 +29,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from marin.errors import ConfigError, HardwareError, MarinError
 from marin.execution.following import step_of_one
+from marin.hardware import why_no_device
 from marin.nn.axes import BATCH_AXES
 from marin.parallel.mesh import batch_sharding
 
@@ -147,7 +148,7 @@ def start_devices() -> str:
     except (RuntimeError, AssertionError) as error:  # the second where a platform is asked for that has no plugin here
         chosen = os.environ.get("JAX_PLATFORMS")
         way = f"JAX_PLATFORMS is {chosen!r}, unset it, or run `marin doctor`" if chosen else "run `marin doctor`"
-        raise HardwareError(f"JAX found no device ({str(error) or 'it does not say why'}): {way}") from None
+        raise HardwareError(f"JAX found no device ({why_no_device(str(error))}): {way}") from None
 
 
 @contextlib.contextmanager
