@@ -14,7 +14,12 @@ Whether your word counts is decided by the repository's experiments/speedrun/all
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", metavar="DIR", help="such as experiments/speedrun/my_run")
-    parser.add_argument("--key", required=True, metavar="FILE", help="an SSH key, such as ~/.ssh/id_ed25519")
+    parser.add_argument(
+        "--key",
+        required=True,
+        metavar="FILE",
+        help="an SSH key, such as ~/.ssh/id_ed25519, or the .pub file of one that ssh-agent holds",
+    )
     parser.add_argument("--kind", choices=("claim", "re-evaluation", "re-run"), default="claim")
     parser.add_argument("--measured", metavar="FILE", help="what was found, for a re-evaluation or a re-run")
     parser.add_argument("--refuted", action="store_true", help="the claim was not confirmed")
@@ -26,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
 
     from pydantic import ValidationError
 
-    from marin.errors import ConfigError
+    from marin.errors import ConfigError, ResultsError
     from marin.speedrun import results, strict_json
     from marin.speedrun.verification import Submission, statements
     from marin.speedrun.verification.submission import STATEMENTS
@@ -39,7 +44,11 @@ def run(args: argparse.Namespace) -> int:
             "--refuted is about another's claim: give --kind re-evaluation or re-run, and --measured FILE"
         )
     submission = Submission.read(args.directory)
-    measured = strict_json.read_json(args.measured) if args.measured else []
+    try:
+        measured = strict_json.read_json(args.measured) if args.measured else []
+    except ResultsError as error:
+        said = str(error).rpartition(": ")[0]  # without the advice, which is about files that a run writes
+        raise ConfigError(f'{said}: write what you found as [{{"run": 0, "bits_per_byte": 1.234}}]') from None
     today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
     try:
         predicate = statements.Predicate.model_validate(
@@ -59,9 +68,10 @@ def run(args: argparse.Namespace) -> int:
             f"{args.measured} {said}, so the statement would say nothing: the runs of {args.directory} are 0 to {len(submission.runs) - 1}"
         )
     content = statements.make_statement(submission, args.kind, predicate)
-    envelope = statements.envelope(content, pathlib.Path(args.key).expanduser())
-    name = f"{args.kind}-{hashlib.sha256(content).hexdigest()[:12]}.json"
+    signed = statements.envelope(content, pathlib.Path(args.key).expanduser())
+    # With the signature in it: another's statement of the same words stays beside this one.
+    name = f"{args.kind}-{hashlib.sha256(signed).hexdigest()[:12]}.json"
     place = submission.directory / STATEMENTS / name
-    files.write_bytes(str(place), envelope)
-    print(f"signed: {place}")
+    files.write_bytes(str(place), signed)
+    print(f"signed: {place}; `marin verify {args.directory}` says what it counts for")
     return 0

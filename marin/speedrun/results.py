@@ -325,6 +325,8 @@ def _explain_one(item: Any) -> str:
     if item["type"] == "model_type":
         message = "an object"
     where = f"field `{field}`" if field else "the whole"
+    if item["type"] == "value_error":
+        return f"{where}: {message.removeprefix('Value error, ')}"
     return f"{where} is {_kind(item['input'])}, expected {message}"
 
 

@@ -13,6 +13,7 @@ from forgeries.honest import Plan, write_submission
 
 from marin.cli.main import dispatch
 from marin.errors import ConfigError
+from marin.speedrun.verification import statements
 
 
 @pytest.fixture
@@ -146,6 +147,12 @@ def test_sign_and_verify_work_without_a_network(
         ('[{"run": 1, "bits_per_byte": 1.5}]', ["--kind", "re-run"], r"names run 1, .* are 0 to 0"),
         ("[]", ["--kind", "re-evaluation", "--refuted"], r"names no run, .* are 0 to 0"),
         (None, ["--refuted"], r"--refuted is about another's claim"),
+        ('[{"run": 0}]', ["--kind", "re-run"], r"`measured\[0\]`: neither bits_per_byte nor core is stated"),
+        (
+            '[{"run": 0,',
+            ["--kind", "re-run"],
+            r'cut short: write what you found as \[{"run": 0, "bits_per_byte": 1.234}\]$',
+        ),
     ],
 )
 def test_sign_of_what_would_say_nothing_is_refused(
@@ -158,6 +165,31 @@ def test_sign_of_what_would_say_nothing_is_refused(
     with pytest.raises(ConfigError, match=words):
         dispatch(["sign", str(submission), "--key", str(tmp_path / "key"), *flags])
     assert not (submission / "statements").exists()
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+def test_sign_by_two_of_the_same_words_keeps_both_and_locked_or_expired_keys_are_told(
+    submission: pathlib.Path,
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SSH_ASKPASS_REQUIRE", "force"), monkeypatch.setenv("SSH_ASKPASS", "false")  # ask no terminal
+    for name, phrase in (("ada", ""), ("bob", ""), ("locked", "secret")):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", phrase, "-f", str(tmp_path / name)], check=True)
+    for name in ("ada", "bob"):
+        assert dispatch(["sign", str(submission), "--key", str(tmp_path / name)]) == 0
+    assert len(list((submission / "statements").iterdir())) == 2
+    (submission / "statements" / "empty.json").touch()
+    public = [(tmp_path / f"{name}.pub").read_text() for name in ("ada", "bob")]
+    (tmp_path / "signers").write_text(f'ada@a.org valid-before="20200101" {public[0]}bob@b.org {public[1]}')
+    capsys.readouterr()
+    dispatch(["verify", str(submission), "--allowed-signers", str(tmp_path / "signers")])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "line 1 of that file does not count: key has expired" in shown and "signed by bob@b.org" in shown
+    assert "statements/empty.json: the file is empty" in shown
+    with pytest.raises(ConfigError, match=r"passphrase.* unlock it with `ssh-add .*locked` and give .*locked\.pub"):
+        statements.envelope(b"words", tmp_path / "locked")
 
 
 def test_verify_of_another_file_than_results_says_which_directory_is_wanted(

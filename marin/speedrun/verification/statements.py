@@ -189,7 +189,7 @@ def _check(statement: Statement, submission: Submission, allowed: str | os.PathL
         message, payload, signature = _open(statement)
         parsed = _Statement.model_validate(strict_json.parse_json(payload, statement.name))
     except ResultsError as error:
-        return Checked(statement.name, None, None, str(error), None)
+        return Checked(statement.name, None, None, str(error).removeprefix(f"{statement.name}: "), None)
     except ValidationError as error:
         return Checked(statement.name, None, None, f"no in-toto statement of ours: {results.explain(error)}", None)
     kind = _PREDICATES.get(parsed.predicate_type)
@@ -262,7 +262,8 @@ def _sign(message: bytes, key: pathlib.Path) -> bytes:
         raise ConfigError(f"{key}: no such key: make one with `ssh-keygen -t ed25519 -f {key}`")
     done = _ssh_keygen(["-Y", "sign", "-n", NAMESPACE, "-f", str(key)], message)
     if done.returncode != 0 or not done.stdout:
-        raise ConfigError(f"{key} does not sign: {_last_line(done)}")
+        locked = f": unlock it with `ssh-add {key}` and give {key}.pub as the key, or sign at a terminal"
+        raise ConfigError(f"{key} does not sign: {_last_line(done)}{locked if b'passphrase' in done.stderr else ''}")
     return done.stdout
 
 
@@ -282,7 +283,10 @@ def _signer(message: bytes, signature: bytes, allowed: str | os.PathLike[str] | 
             if principals.returncode != 0 or not names:
                 # ssh-keygen says: Good "marin-speedrun" signature with ED25519 key SHA256:...
                 key = novalidate.stdout.decode("utf-8", "replace").strip().partition(" with ")[2][:120]
-                return None, f"signed by a key that is not among the allowed signers ({key})"
+                # Of lines that do not count it says: FILE:1: key has expired: ...
+                said = [found for line in _lines(principals) if (found := re.match(r".*?:(\d+): (.*)", line))]
+                unread = f"; line {said[0][1]} of that file does not count: {said[0][2][:120]}" if said else ""
+                return None, f"signed by a key that is not among the allowed signers ({key}){unread}"
             verified = _ssh_keygen(
                 ["-Y", "verify", "-f", os.fspath(allowed), "-I", names[0], "-n", NAMESPACE, "-s", str(place)], message
             )
@@ -303,6 +307,10 @@ def _ssh_keygen(arguments: list[str], message: bytes) -> "subprocess.CompletedPr
         raise ConfigError(f"ssh-keygen did not answer within {_TIMEOUT:g} s: does the key need a passphrase?") from None
 
 
+def _lines(done: "subprocess.CompletedProcess[bytes]") -> list[str]:
+    return done.stderr.decode("utf-8", "replace").strip().splitlines()
+
+
 def _last_line(done: "subprocess.CompletedProcess[bytes]") -> str:
-    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    lines = _lines(done)
     return lines[-1][:200] if lines else f"ssh-keygen ended with status {done.returncode}"
