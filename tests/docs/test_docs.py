@@ -15,6 +15,7 @@ import pytest
 
 from marin.cli.main import COMMANDS
 from marin.speedrun.results import Core, Digests, Evaluation, RunInfo
+from marin.speedrun.tracks import COST_NAMES, TRACKS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -276,3 +277,19 @@ def test_results_page_has_every_key_of_a_run_and_no_other() -> None:
     text = (ROOT / "docs/reference/results-schema.md").read_text(encoding="utf-8").split("\n## ")[0]
     keys = {field.serialization_alias or name for name, field in RunInfo.model_fields.items()}
     assert set(re.findall(r"^\| `([\w/]+)` \|", text, re.MULTILINE)) == keys
+
+
+def test_tracks_page_has_a_row_for_every_track_with_its_cost_runs_and_noise() -> None:
+    page = (ROOT / "docs/tutorials/tracks.md").read_text(encoding="utf-8")
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| `")
+    ]
+    found = {row[0].strip("`"): (row[2], row[4], row[5].split()[0].rstrip(",")) for row in rows if len(row) == 6}
+    expected = {
+        track.key: (COST_NAMES[track.cost], str(track.min_runs), f"{track.noise.sd:g}" if track.noise else "not")
+        for track in TRACKS
+    }
+    lacking = {key: value for key, value in expected.items() if found.get(key, ("",))[:2] != value[:2]}
+    assert not lacking, f"the table of docs/tutorials/tracks.md needs (cost, fewest runs, noise): {lacking}"
+    wrong = [key for key in expected if expected[key][2] != "not" and float(found[key][2]) != float(expected[key][2])]
+    assert not wrong and found.keys() == expected.keys(), (wrong, found.keys())
