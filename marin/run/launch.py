@@ -71,6 +71,7 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m marin.run.launch",
+        usage="%(prog)s [--nproc_per_node N] [more of the options below] -m MODULE [-- FLAGS OF THE MODULE]",
         description=__doc__,
         allow_abbrev=False,
     )
@@ -81,7 +82,9 @@ def _parser() -> Parser:
         ("master_addr", str, None, "address of machine 0"),
         ("master_port", int, None, "a free port of it"),
     ):
-        parser.add_argument(f"--{name}", f"--{name.replace('_', '-')}", type=kind, default=default, help=text)
+        said = text if default is None else f"{text} (default {default})"
+        flags = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
+        parser.add_argument(*flags, type=kind, default=default, help=said)
     parser.add_argument("--standalone", action="store_true", help="one machine, which is the default")
     return parser
 

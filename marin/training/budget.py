@@ -46,6 +46,10 @@ class Budget:
             if value is not None and not (is_finite(value) and value > 0):
                 raise ConfigError(f"`budget.{field}` is {value!r}: use a finite number above 0, or None")
 
+    def __str__(self) -> str:
+        flops = [] if self.hardware_flops is None else [f"{self.hardware_flops:g} hardware FLOPs"]
+        return " and ".join(flops + ([] if self.training_time is None else [f"{self.training_time:g} s"]))
+
     def seconds(self, peak_flops: float) -> float:
         """Training time that the budget allows on hardware of so many FLOP/s."""
         limits = [] if self.training_time is None else [float(self.training_time)]

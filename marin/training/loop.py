@@ -168,7 +168,8 @@ def _loop(
         peak_flops=peak_flops,
     )
     clock = TrainingClock(writer)
-    limit = None if config.train.budget is None else config.train.budget.seconds(peak_flops)
+    # Process 0 alone watches the budget: another may be here before it has written the log that both would read.
+    limit = config.train.budget.seconds(peak_flops) if config.train.budget and distributed.is_main() else None
     budget = BudgetWatch(limit, kept_steps(directory, first_step) if limit else [], clock)
     saver = CheckpointWriter(
         directory / "checkpoints", keep_every=config.train.steps_per_export, record=writer, restored=setup.restored
@@ -215,7 +216,7 @@ def _loop(
             stopping, save_is_due, spent = agreement.any(
                 stop.requested,
                 time.monotonic() - last_save > config.train.checkpoint_interval,
-                distributed.is_main() and budget.reached(in_flight=recorder.steps_behind + agreement.calls_behind),
+                budget.reached(in_flight=recorder.steps_behind + agreement.calls_behind),
             )
             # Of several processes a flag is known a step after it was raised: it may have asked for a save that has been made.
             save_is_due = save_is_due and done > saved_step + agreement.calls_behind
@@ -245,8 +246,8 @@ def _loop(
             cut = done < num_steps
             if cut:
                 progress.note(
-                    f"the budget of {limit or 0:.6g} s of training time is spent after {done:,} of {num_steps:,} steps"
-                    f" ({budget.spent:.6g} s): the schedule was cut; num_train_steps={done} goes through all of it"
+                    f"the budget of {config.train.budget} is spent after {done:,} of {num_steps:,} steps, in {budget.spent:.4g} s of"
+                    f" training time of the {limit or 0:.4g} s that it is here: the schedule was cut; num_train_steps={done} goes through all of it"
                 )
             if distributed.is_main():
                 progress.after(finish(writer, done, "budget" if cut else None))

@@ -10,7 +10,7 @@ from marin.errors import ConfigError
 from marin.speedrun.arithmetic import consistency
 from marin.speedrun.run_results import figures_of_log
 from marin.tracking import RunRecord
-from marin.training import Budget, measured_step_time, steps_in_time, steps_within
+from marin.training import Budget, loop, measured_step_time, steps_in_time, steps_within
 from marin.training import checkpoint as checkpoints
 from marin.training.clock import TrainingClock
 from marin.training.loop import train_lm
@@ -45,6 +45,11 @@ def test_training_under_a_budget_ends_after_the_last_step_that_fits(budget, step
     assert checkpoints.find(config.output_path).step == steps
     again = train_lm(config)  # the same command again neither trains on nor adds to the log
     assert int(again.step) == steps and len(RunRecord.open(config.output_path).events) == len(record.events)
+
+
+def test_process_that_is_not_the_first_needs_no_log_of_the_run_for_its_budget(make_config, second_steps, monkeypatch):
+    monkeypatch.setattr(loop.distributed, "is_main", lambda: False)  # it may begin before the first has written one
+    assert int(train_lm(make_config(num_train_steps=2, budget=Budget(hardware_flops=7 * PEAK))).step) == 2
 
 
 def test_budget_of_less_than_a_step_ends_after_the_first(make_config, second_steps):
