@@ -69,10 +69,18 @@ class Table:
         notes = ["note"] if any(row.note for row in self.rows) else []
         return [*first.parameters, "status", *first.metrics, "output_path", *notes]
 
-    def cells(self) -> Iterator[list[str]]:
+    def cells(self, digits: int | None = None) -> Iterator[list[str]]:
+        """The text of each row; numbers with fractions to so many digits, or whole."""
         columns = self.columns()
         for row in self.rows:
-            metrics = {name: "" if value is None else _text(value) for name, value in row.metrics.items()}
+            metrics = {
+                name: ""
+                if value is None
+                else f"{value:.{digits}g}"
+                if digits and isinstance(value, float)
+                else _text(value)
+                for name, value in row.metrics.items()
+            }
             values = {
                 **row.parameters,
                 "status": row.status,
@@ -89,7 +97,7 @@ class Table:
         return text.getvalue()
 
     def show(self) -> None:
-        """Prints the table for a terminal."""
+        """Prints the table for a terminal, with metrics to six digits; the CSV has all."""
         from rich import box
         from rich.console import Console
         from rich.table import Table as Printed
@@ -99,7 +107,7 @@ class Table:
         for column in self.columns():
             is_metric = column in self.rows[0].metrics
             printed.add_column(Text(column), justify="right" if is_metric else "left", overflow="fold")
-        for cells in self.cells():
+        for cells in self.cells(digits=6):
             printed.add_row(*map(Text, cells))
         console = Console(highlight=False)
         if not console.is_terminal:

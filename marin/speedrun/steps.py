@@ -107,7 +107,9 @@ def train_speedrun(config: SpeedrunTrainConfig) -> None:
     train_lm(train, evaluate=_evaluator(config, eval_set, tokenizer), measurements=_task_evaluation(train, tokenizer))
     if distributed.is_main():  # who writes the record; the others may be here before its end is written
         num_steps = RunRecord.open(str(train.output_path)).of("end")[-1]["steps"]
-        print(f"trained {num_steps:,} steps in {duration(time.perf_counter() - started)} of wall time in this process")
+        print(
+            f"trained to step {num_steps:,}; this process took {duration(time.perf_counter() - started)} of wall time"
+        )
 
 
 def _evaluator(config: SpeedrunTrainConfig, eval_set: EvalSet, tokenizer: Tokenizer) -> Evaluate:

@@ -102,6 +102,11 @@ def test_table_step_of_a_sweep_writes_parameters_status_metrics_and_paths(execut
     assert runs.table(executor.prefix, METRICS).to_csv() == written
     printed = capsys.readouterr().out
     assert all(executor.output_path(step) in printed for step in runs)
+    third = sweep(one, rate=[1 / 3], seed=[0])
+    executor.run([*third])
+    shown = third.table(executor.prefix, METRICS)
+    shown.show()
+    assert " 0.666667 " in capsys.readouterr().out and f",{2 / 3!r}," in shown.to_csv()
 
 
 def test_table_has_a_row_for_each_point_that_failed_or_never_ran(executor: Executor) -> None:
