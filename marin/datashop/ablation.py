@@ -242,7 +242,8 @@ def paired_difference(filtered: Sequence[float], control: Sequence[float], confi
 
 def summary(content: Mapping[str, Any]) -> str:
     """What a person wants to know of an ablation."""
-    lines = [f"ablation: {content['tokens']:,} tokens an arm, seeds {', '.join(map(str, content['seeds']))}"]
+    tokens, seeds = content["tokens"], ", ".join(map(str, content["seeds"]))
+    lines = [f"ablation: {tokens:,} tokens an arm, seeds {seeds}; with a difference below 0 the filter helps"]
     for name, found in content["eval_sets"].items():
         means = {arm: math.fsum(values) / len(values) for arm, values in found["arms"].items()}
         interval = found["interval"]

@@ -51,6 +51,33 @@ def test_experiment_on_two_processes_trains_as_on_one_and_is_done_afterwards(
     assert [done.status for done in again] == [0, 0] and "nothing to do" in again[0].out, again
 
 
+def test_experiment_with_a_budget_under_our_launcher_trains_on_both_processes(
+    finished: FinishedMiniature, user_environment, tmp_path
+):
+    """The second comes to the budget before the first has written the log that tells what was spent."""
+    miniature = finished.miniature.copied(tmp_path / "two", trained=False)
+    file = miniature.shell.directory / "miniature.py"
+    budget = "num_train_steps=STEPS, budget=Budget(hardware_flops=1e18),"
+    text = file.read_text().replace("num_train_steps=STEPS,", budget)
+    file.write_text(text.replace("import dataclasses\n", "import dataclasses\nfrom marin.training import Budget\n", 1))
+    two = [
+        "-m",
+        "marin.run.launch",
+        "--nproc_per_node",
+        "2",
+        "-m",
+        "marin.run.together",
+        "miniature",
+        "--prefix",
+        "store",
+    ]
+    done = finish(miniature.shell.start(*two))
+    assert done.status == 0, done
+    newest = max(miniature.store.glob("checkpoints/**/run.json"), key=lambda path: path.stat().st_mtime)
+    record = json.loads(newest.read_text())
+    assert record["num_processes"] == 2 and "1e+18" in json.dumps(record["config"]), record["config"]
+
+
 def test_experiment_under_the_real_torchrun_trains_as_on_one_and_is_done_afterwards(
     finished: FinishedMiniature, user_environment, tmp_path
 ):
