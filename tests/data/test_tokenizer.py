@@ -28,6 +28,7 @@ from marin.data.tokenizer import (
 from marin.data.tokenizer.training import sample
 from marin.errors import ConfigError, DataError
 from marin.execution.graph import Graph
+from marin.execution.step import resolve, versioned
 
 VOCAB_SIZE = 400
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
@@ -259,6 +260,14 @@ def test_tokenizer_step_is_named_and_asks_for_what_it_is_given():
     assert step.name == "tokenizers/bpe"
     assert step.fn is train_tokenizer
     assert dataclasses.asdict(step.config)["vocab_size"] == 512
+
+
+def test_tokenizer_step_of_too_few_tokens_is_refused_when_it_is_made_and_versioned_ones_when_they_are_known():
+    with pytest.raises(ConfigError, match="`vocab_size` is 256"):
+        train_tokenizer_step("/data/train.jsonl.zst", 256)
+    step = train_tokenizer_step("/data/train.jsonl.zst", versioned(256))
+    with pytest.raises(ConfigError, match="`vocab_size` is 256"):
+        resolve(step.config, "/out", "/p", lambda step: "/q")
 
 
 # --- the report ---------------------------------------------------------------------------------------------------
