@@ -20,7 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="an SSH key, such as ~/.ssh/id_ed25519, or the .pub file of one that ssh-agent holds",
     )
-    parser.add_argument("--kind", choices=("claim", "re-evaluation", "re-run"), default="claim")
+    parser.add_argument(
+        "--kind",
+        choices=("claim", "re-evaluation", "re-run"),
+        default="claim",
+        help="what you say: it is mine (the default), I scored its checkpoint again, or I trained it again",
+    )
     parser.add_argument("--measured", metavar="FILE", help="what was found, for a re-evaluation or a re-run")
     parser.add_argument("--refuted", action="store_true", help="the claim was not confirmed")
 
