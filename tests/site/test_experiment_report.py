@@ -8,6 +8,7 @@ import pytest
 
 from marin.errors import ConfigError
 from marin.execution.sweep import Row
+from marin.site.experiment_charts import arms_svg
 from marin.site.experiment_report import edge_notes, report_text, write_report
 from marin.site.experiment_results import Findings, StepCost
 from marin.speedrun.experiment import results_of
@@ -90,3 +91,11 @@ def test_report_of_fewer_runs_overwrites_none_of_more(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="reports 18 runs, and 0 of 18 are done under /store.*--prefix"):
         write_report(nothing, tmp_path, "experiments/exp7_rates.py")
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_arms_of_a_report_have_room_for_the_widest_usual_font() -> None:
+    name = "learning_rate 0.003"
+    drawn = arms_svg({name: [3.64, 3.77], "b": [3.7, 3.8]}, "bits per byte")
+    assert drawn is not None
+    (left,) = re.findall(r'transform="translate\((\d+),\d+\)"', drawn)[:1]
+    assert int(left) > 7.5 * len(name)  # in DejaVu Sans it is 6.2 a letter, as it was measured 5.5
