@@ -41,6 +41,7 @@ from jax.experimental import topologies
 
 from benchmarks import device_step, hlo_costs
 from marin import hardware
+from marin.nn.trees import is_shape
 
 # Bytes a second of their memory, from their data sheets. Both have the same multiprocessors.
 _BANDWIDTH = {"H100": 3.35e12, "H200": 4.8e12}
@@ -115,7 +116,7 @@ def compile_step(preset: Any, args: argparse.Namespace, devices: Any) -> Any:
     whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
 
     def placed(tree: Any) -> Any:
-        shapes, static = eqx.partition(tree, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+        shapes, static = eqx.partition(tree, is_shape)
         return eqx.combine(
             jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole), shapes), static
         )

@@ -40,6 +40,7 @@ from marin.data.rows import Batch
 from marin.errors import HardwareError
 from marin.flags import HelpFormatter
 from marin.nn import Precision
+from marin.nn.trees import is_shape
 from marin.training.compile_cache import use_compile_cache
 from marin.training.programs import Compilation, compile_program, why_no_fp8
 from marin.training.state import StepConfig, init_state, make_train_step
@@ -116,9 +117,7 @@ def step_of(
     """A size's training state, or the shapes of it; the step that takes it and a batch; and how that step computes."""
     config = preset.model
     shapes = eqx.filter_eval_shape(config.build, args.vocabulary, key=jax.random.key(0))
-    optimizer = preset.optimizer.build(
-        eqx.filter(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct)), _SCHEDULE_STEPS
-    )
+    optimizer = preset.optimizer.build(eqx.filter(shapes, is_shape), _SCHEDULE_STEPS)
     micro_batches = preset.train_batch_size // rows_at_once(preset, args)
     step_config = StepConfig(precision, micro_batches=micro_batches, loss_block=config.cross_entropy_block_size)
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,6 +27,7 @@ from marin.models.encoder_layout import (
 from marin.models.hf_files import CONFIG_FILE, Weight, WeightFolder, json_bytes, read_json, write_folder
 from marin.models.hf_layout import parameters_of
 from marin.models.lm import shapes_of
+from marin.nn.trees import with_arrays
 
 _FIRST = "embeddings.word_embeddings.weight"
 # Old BERT checkpoints have TensorFlow's names for the weights of their normalizations.
@@ -68,8 +68,7 @@ def load_encoder(folder: str | Path) -> tuple[EncoderModelConfig, Encoder]:
         raise CheckpointError(
             f"{folder} holds `{left[0]}`, for which this encoder has no parameter: it is of another model"
         )
-    arrays, rest = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
-    return config, eqx.combine(jax.tree.unflatten(jax.tree.structure(arrays), leaves), rest)
+    return config, with_arrays(shapes, leaves)
 
 
 def save_encoder(folder: str | Path, encoder: Encoder, documents: Mapping[str, bytes], pad_id: int) -> None:

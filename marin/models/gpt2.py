@@ -22,6 +22,7 @@ from marin.models.hf_files import CONFIG_FILE, WeightFolder, read_json
 from marin.models.hf_layout import parameters_of
 from marin.models.lm import count_parameters, shapes_of
 from marin.nn import ACTIVATIONS, Embedding, LayerNorm, Linear, attention
+from marin.nn.trees import with_arrays
 from marin.number_checks import check_whole
 
 MODEL_TYPE = "gpt2"
@@ -256,8 +257,7 @@ def load_gpt2(folder: str | Path) -> tuple[Gpt2Config, Gpt2]:
     for entry in sorted(weights.shapes.keys() - used):
         if not entry.endswith(_DERIVED):
             raise CheckpointError(f"{folder} holds `{entry}`, for which GPT-2 has no parameter: it is of another model")
-    arrays, rest = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
-    return config, eqx.combine(jax.tree.unflatten(jax.tree.structure(arrays), leaves), rest)
+    return config, with_arrays(shapes, leaves)
 
 
 def published_name(parameter: str) -> str:

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any, TypeVar
 
-import equinox as eqx
 import jax
 import numpy as np
 
@@ -23,6 +22,7 @@ from marin.models.hf_layout import is_derived, parameters_of, place_of
 from marin.models.llama import LlamaConfig, LlamaModel
 from marin.models.lm import shapes_of
 from marin.models.partial import note_of_part
+from marin.nn.trees import with_arrays
 
 Model = TypeVar("Model")
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -114,8 +114,7 @@ def _filled(like: Any, weights: WeightFolder, *, tied: bool, partial: bool) -> A
         value = np.ascontiguousarray(value.T) if place.transposed else value
         sharding = leaf.sharding if isinstance(leaf, jax.Array) else None
         leaves.append(jax.device_put(value, sharding))
-    arrays, rest = eqx.partition(like, lambda leaf: eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct))
-    return eqx.combine(jax.tree.unflatten(jax.tree.structure(arrays), leaves), rest)
+    return with_arrays(like, leaves)
 
 
 def _warn(text: str) -> None:

@@ -9,7 +9,8 @@ import re
 from typing import Any
 
 import equinox as eqx
-import jax
+
+from marin.nn.trees import is_array_or_shape, named_leaves
 
 _MODEL_NAMES = {
     "embedding.weight_VD": "model.embed_tokens.weight",
@@ -45,11 +46,7 @@ class Place:
 
 def parameters_of(model: Any) -> dict[str, Any]:
     """The arrays of a model, or the shapes that `eqx.filter_eval_shape` gives, by name, in the order of its tree."""
-    arrays = eqx.filter(model, lambda leaf: eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct))
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="."): leaf
-        for path, leaf in jax.tree_util.tree_leaves_with_path(arrays)
-    }
+    return named_leaves(eqx.filter(model, is_array_or_shape))
 
 
 def place_of(parameter: str) -> Place | None:

@@ -17,6 +17,8 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from marin.nn.trees import is_array_or_shape
+
 
 @runtime_checkable
 class LmModel(Protocol):
@@ -68,7 +70,4 @@ def shapes_of(config: Any, vocab_size: int) -> Any:
 
 def count_parameters(model: object) -> int:
     """Elements of all arrays in a model, or in the shapes that `shapes_of` gives."""
-    leaves = jax.tree.leaves(
-        eqx.filter(model, lambda leaf: eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct))
-    )
-    return sum(int(leaf.size) for leaf in leaves)
+    return sum(int(leaf.size) for leaf in jax.tree.leaves(model) if is_array_or_shape(leaf))

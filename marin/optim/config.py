@@ -8,6 +8,7 @@ import jax
 import optax
 
 from marin.errors import ConfigError
+from marin.nn.trees import map_named
 from marin.number_checks import is_finite
 from marin.optim.schedule import PowerSchedule, Schedule, build_schedule, find_decay
 
@@ -123,7 +124,7 @@ class OptimizerConfig:
                 return found or (self.default_weight_decay_mask is True and leaf.ndim >= 2)
             return self.default_weight_decay_mask is False or leaf.ndim >= 2
 
-        return lambda params: map_with_path(decays, params)
+        return lambda params: map_named(decays, params)
 
 
 def check_range(
@@ -162,22 +163,7 @@ def by_name(
     rules: dict[str, optax.GradientTransformation], name: Callable[[str, jax.Array], str]
 ) -> optax.GradientTransformationExtraArgs:
     """Each parameter takes the rule whose name `name(path, parameter)` gives; each rule sees its own parameters only."""
-    return optax.partition(rules, lambda params: map_with_path(name, params))
-
-
-def map_with_path(fn: Callable[[str, jax.Array], object], tree: object) -> object:
-    """Maps over leaves with their path, such as "blocks.0.attention.query.weight_IO"."""
-    return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: fn(jax.tree_util.keystr(path, simple=True, separator="."), leaf), tree
-    )
-
-
-def named_leaves(tree: object) -> list[tuple[str, jax.Array]]:
-    """Each leaf with its path, as `map_with_path` names it."""
-    return [
-        (jax.tree_util.keystr(path, simple=True, separator="."), leaf)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    ]
+    return optax.partition(rules, lambda params: map_named(name, params))
 
 
 def is_hidden_matrix(path: str, leaf: jax.Array) -> bool:

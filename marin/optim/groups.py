@@ -21,7 +21,8 @@ import jax
 import optax
 
 from marin.errors import ConfigError
-from marin.optim.config import OptimizerConfig, by_name, named_leaves, parameter_role
+from marin.nn.trees import named_leaves
+from marin.optim.config import OptimizerConfig, by_name, parameter_role
 from marin.optim.schedule import Schedule
 
 ROLES = ("matrix", "embedding", "head", "other")
@@ -96,7 +97,7 @@ class GroupsConfig(OptimizerConfig):
         ConfigError: if a parameter is in no group, or a group has no parameter.
         """
         rules = {str(i): group.optimizer.build(model, num_train_steps) for i, group in enumerate(self.groups)}
-        used = {self._group_of(*named) for named in named_leaves(model)}
+        used = {self._group_of(*named) for named in named_leaves(model).items()}
         for i, group in enumerate(self.groups):
             if str(i) not in used and group.parameters != EVERYTHING:
                 raise ConfigError(

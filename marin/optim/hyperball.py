@@ -22,8 +22,9 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from marin.errors import ConfigError
+from marin.nn.trees import named_leaves
 from marin.optim.adamw import AdamConfig, adamw
-from marin.optim.config import by_name, check_range, is_hidden_matrix, named_leaves
+from marin.optim.config import by_name, check_range, is_hidden_matrix
 from marin.optim.muon import MuonConfig, scale_by_muon
 from marin.optim.schedule import Schedule
 
@@ -117,7 +118,7 @@ def check_radii(opt_state: optax.OptState) -> None:
         path
         for state in held
         if isinstance(state, KeepNormState)
-        for path, radius in named_leaves(state.radius)
+        for path, radius in named_leaves(state.radius).items()
         if float(radius) == 0.0
     ]
     if still:

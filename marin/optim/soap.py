@@ -25,8 +25,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from marin.nn.trees import named_leaves
 from marin.optim.adamw import AdamConfig
-from marin.optim.config import check_range, clip, named_leaves, parameter_role
+from marin.optim.config import check_range, clip, parameter_role
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +80,7 @@ def scale_by_soap(config: SoapConfig) -> optax.GradientTransformation:
                 for axis, size in enumerate(leaf.shape)
                 if axis in rotated_axes(path, leaf) and size <= config.max_precondition_dim
             }
-            for path, leaf in named_leaves(params)
+            for path, leaf in named_leaves(params).items()
         ]
         zeros = jax.tree.map(jnp.zeros_like, params)
         return SoapState(jnp.zeros((), jnp.int32), zeros, zeros, sides)

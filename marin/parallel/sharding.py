@@ -14,6 +14,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from marin.nn.axes import FSDP, TENSOR, ambient_axes, dividing
+from marin.nn.trees import map_named, named_leaves
 
 # Names of modules (or of arrays, without their shape suffix) by the dimension, from the end, that tensor parallelism divides.
 _COLUMNS = ("query", "key", "value", "gate", "up", "lm_head", "wq", "wk", "wv", "w1", "w3")
@@ -26,7 +27,7 @@ def parameter_spec(path: str, shape: tuple[int, ...], sizes: dict[str, int]) -> 
     """Where a parameter lies.
 
     Args:
-        path: as `checkpoint.flatten` names it, such as "blocks.0.attention.query.weight_IO".
+        path: as `marin.nn.trees` names it, such as "blocks.0.attention.query.weight_IO".
         sizes: devices of each axis.
     """
     sizes = {axis: size for axis, size in sizes.items() if size > 1}
@@ -47,17 +48,17 @@ def parameter_spec(path: str, shape: tuple[int, ...], sizes: dict[str, int]) -> 
 
 def state_specs(state: Tree, model: Tree, sizes: dict[str, int]) -> Tree:
     """Where each leaf of a training state lies, by the parameters of `model`; both may hold shapes in place of arrays."""
-    known = {_name(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(model)}
+    known = {name: leaf.shape for name, leaf in named_leaves(model).items()}
 
-    def spec(path: Any, leaf: Any) -> PartitionSpec:
-        parts = _name(path).split(".")
+    def spec(name: str, leaf: Any) -> PartitionSpec:
+        parts = name.split(".")
         for start in range(len(parts)):
             own = ".".join(parts[start:])
             if known.get(own) == leaf.shape:
                 return parameter_spec(own, leaf.shape, sizes)
         return parameter_spec("", leaf.shape, sizes)
 
-    return jax.tree_util.tree_map_with_path(spec, state)
+    return map_named(spec, state)
 
 
 def state_shardings(state: Tree, model: Tree, mesh: Any) -> Tree:
@@ -71,8 +72,8 @@ def lay_out_like_parameters(tree: Tree) -> Tree:
     sizes = ambient_axes()
     if not sizes:
         return tree
-    return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: jax.lax.with_sharding_constraint(leaf, parameter_spec(_name(path), leaf.shape, sizes)), tree
+    return map_named(
+        lambda name, leaf: jax.lax.with_sharding_constraint(leaf, parameter_spec(name, leaf.shape, sizes)), tree
     )
 
 
@@ -81,9 +82,9 @@ def undivided(params: Tree, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]
     if math.prod(sizes.get(axis, 1) for axis in (FSDP, TENSOR)) == 1:
         return {}
     return {
-        _name(path): leaf.shape
-        for path, leaf in jax.tree_util.tree_leaves_with_path(params)
-        if len(leaf.shape) > 1 and not any(parameter_spec(_name(path), leaf.shape, sizes))
+        name: leaf.shape
+        for name, leaf in named_leaves(params).items()
+        if len(leaf.shape) > 1 and not any(parameter_spec(name, leaf.shape, sizes))
     }
 
 
@@ -95,10 +96,6 @@ def bytes_per_device(tree: Tree, specs: Tree, sizes: dict[str, int]) -> int:
         return leaf.size * leaf.dtype.itemsize // math.prod(sizes[axis] for axis in axes)
 
     return sum(jax.tree.leaves(jax.tree.map(held, tree, specs)))
-
-
-def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
 def _tensor_dim(path: str, num_dims: int) -> int | None:

@@ -21,6 +21,7 @@ import numpy as np
 
 from marin.errors import CheckpointError
 from marin.execution.attempts import usual_path
+from marin.nn.trees import named_leaves
 from marin.parallel import distributed
 from marin.training.checkpoint_manifest import Layout, Manifest, read_manifest, verify_files
 
@@ -38,14 +39,6 @@ class Checkpoint:
     @staticmethod
     def of_step(directory: Path, step: int) -> "Checkpoint":
         return Checkpoint(directory / f"step-{step:08d}", step)
-
-
-def flatten(tree: Any) -> dict[str, jax.Array]:
-    """Arrays by path, such as "model.blocks.0.mlp.up.weight_IO"."""
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="."): leaf
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    }
 
 
 def list_checkpoints(directory: Path) -> list[Checkpoint]:
@@ -99,7 +92,7 @@ def restore(checkpoint: Checkpoint, like: Any, *, partial: bool = False, prefix:
     Raises:
         CheckpointError: naming the first parameter that is missing or has another shape.
     """
-    wanted = {prefix + name: leaf for name, leaf in flatten(like).items()}
+    wanted = {prefix + name: leaf for name, leaf in named_leaves(like).items()}
     stored = stored_shapes(checkpoint)
     for name, leaf in wanted.items():
         if name not in stored and not partial:
@@ -131,7 +124,7 @@ def read_arrays(checkpoint: Checkpoint, prefix: str) -> dict[str, np.ndarray]:
 
 def moved(checkpoint: Checkpoint, like: Any) -> str | None:
     """What to tell of a verified checkpoint where the arrays of `like` lie on other devices or are split otherwise."""
-    manifest, here = read_manifest(checkpoint.path), Layout.of(flatten(like))
+    manifest, here = read_manifest(checkpoint.path), Layout.of(named_leaves(like))
     if here == manifest.saved_on:
         return None
     there = str(manifest.saved_on)

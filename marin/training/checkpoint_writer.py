@@ -30,9 +30,10 @@ import numpy as np
 
 from marin.errors import CheckpointError
 from marin.execution.attempts import usual_path
+from marin.nn.trees import named_leaves
 from marin.storage import files
 from marin.tracking import RunWriter
-from marin.training.checkpoint import STATE, Checkpoint, flatten, list_checkpoints, verify
+from marin.training.checkpoint import STATE, Checkpoint, list_checkpoints, verify
 from marin.training.checkpoint_manifest import Layout, Manifest
 
 _HIDDEN = ".saving-"
@@ -79,7 +80,7 @@ class CheckpointWriter:
             CheckpointError: if the save before it has failed, or this one cannot be begun.
         """
         self.wait()
-        arrays = flatten(state)
+        arrays = named_leaves(state)
         beside = self._directory / f"{_HIDDEN}{step:08d}-{self._name}"
         try:
             if jax.process_index() == 0:

@@ -21,11 +21,12 @@ from marin.data.rows import Batch
 from marin.errors import HardwareError
 from marin.models.lm import count_parameters
 from marin.nn.axes import AXES, SEQUENCE, TENSOR
+from marin.nn.trees import is_shape
 from marin.optim import skip_bad_steps
 from marin.parallel.mesh import batch_sharding, check_batch, default_parallelism, describe_mesh, num_batch_shards
 from marin.parallel.sharding import bytes_per_device, state_shardings, state_specs, undivided
 from marin.training.config import SimpleTrainConfig
-from marin.training.placement import is_shape, parameter_shapes, state_shapes
+from marin.training.placement import parameter_shapes, state_shapes
 from marin.training.state import ACCELERATOR_BLOCK, StepConfig, make_train_step, training_activations
 
 _GIB = 2**30

@@ -14,13 +14,10 @@ import optax
 from jax.extend import core
 
 from marin.models.lm import LmConfig, shapes_of
+from marin.nn.trees import is_shape
 from marin.optim.sophia import with_seed
 from marin.parallel.sharding import state_shardings
 from marin.training.state import TrainState, init_state
-
-
-def is_shape(leaf: object) -> bool:
-    return isinstance(leaf, jax.ShapeDtypeStruct)
 
 
 def parameter_shapes(model: LmConfig, vocab_size: int) -> Any:

@@ -23,6 +23,7 @@ from marin.models.hf_files import CONFIG_FILE, read_json
 from marin.models.hf_import import load_hf_model as load_hf_weights
 from marin.models.lm import shapes_of
 from marin.nn.precision import Precision
+from marin.nn.trees import is_shape
 from marin.tracking.run_record import RUN_FILE, require_fields
 from marin.training import checkpoint as checkpoints
 from marin.training.checkpoint import Checkpoint
@@ -162,7 +163,7 @@ def _config(info: dict[str, Any]) -> Any:
 def _restored(found: Checkpoint, shapes: Any) -> Any:
     """The model of these shapes with the saved weights, on the first device."""
     sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    arrays, static = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    arrays, static = eqx.partition(shapes, is_shape)
     placed = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), arrays)
     has_average = any(name.startswith("average.") for name in checkpoints.stored_shapes(found))
     return eqx.combine(checkpoints.restore(found, placed, prefix="average." if has_average else "model."), static)

@@ -31,6 +31,7 @@ from jax.extend import core
 from marin.data.rows import Batch
 from marin.models.lm import shapes_of
 from marin.nn.attention_counting import Keys, counting_attention
+from marin.nn.trees import is_shape
 from marin.training.factorization_flops import FORMULAS
 from marin.training.state import StepConfig, loss_of_rows, training_activations
 
@@ -232,8 +233,7 @@ def _numbers_of(program: Any) -> Iterator[Any]:
 
 def _shapes(model_config: Any, vocab_size: int) -> tuple[Any, Any]:
     """The model's arrays as shapes, and the rest of it."""
-    shapes = shapes_of(model_config, vocab_size)
-    return eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    return eqx.partition(shapes_of(model_config, vocab_size), is_shape)
 
 
 def _per_token(program: core.ClosedJaxpr, num_tokens: int) -> FlopCount:

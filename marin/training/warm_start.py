@@ -22,9 +22,10 @@ from marin.data.tokenizer.loaded import TOKENIZER_FILE
 from marin.errors import CheckpointError
 from marin.execution.attempts import usual_path
 from marin.models.partial import note_of_part
+from marin.nn.trees import named_leaves
 from marin.parallel.distributed import is_main
 from marin.tracking.run_record import RUN_FILE, read_info
-from marin.training.checkpoint import Checkpoint, flatten, restore, stored_shapes
+from marin.training.checkpoint import Checkpoint, restore, stored_shapes
 from marin.training.config import TrainLmConfig
 from marin.training.config_json import changes, config_to_json
 
@@ -41,7 +42,7 @@ def weights_from(origin: Checkpoint, fresh: Any, config: TrainLmConfig, tokenize
     """
     partial = config.train.allow_partial_checkpoint
     _check_origin(origin, config, tokenizer)
-    ours = [_MODEL + name for name in flatten(fresh)]
+    ours = [_MODEL + name for name in named_leaves(fresh)]
     stored = stored_shapes(origin)
     kept = [name for name in ours if name not in stored]
     extra = sorted({name for name in stored if name.startswith(_MODEL)}.difference(ours))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from marin.nn.trees import named_leaves
 from marin.training.config import WatchConfig
 
 _NUM_BINS = 31
@@ -24,8 +25,7 @@ def watched_figures(watch: WatchConfig, step: Int[Array, ""], targets: dict[str,
         for target in watch.watch_targets:
             if watch.include_norms:
                 figures[f"{target}/norm"] = optax.tree.norm(targets[target]).astype(jnp.float32)
-            for path, leaf in jax.tree_util.tree_leaves_with_path(targets[target]):
-                name = jax.tree_util.keystr(path, simple=True, separator=".")
+            for name, leaf in named_leaves(targets[target]).items():
                 values = leaf.astype(jnp.float32).reshape(-1)
                 if watch.include_per_parameter_norms:
                     figures[f"{target}/norm/{name}"] = jnp.linalg.norm(values)

@@ -18,6 +18,7 @@ from marin.finetuning.conversations import ConversationsConfig, tokenize_convers
 from marin.finetuning.origin import FinetuneRates, Origin, finetuning_optimizer, with_context
 from marin.finetuning.sft import SftConfig, read_figures, train_sft, training_config
 from marin.finetuning.sources import LocalFile
+from marin.nn.trees import named_leaves
 from marin.resources import CpuOnlyConfig
 from marin.tracking import RunRecord
 from marin.training import checkpoint as checkpoints
@@ -265,7 +266,7 @@ def test_sft_begins_with_the_moments_of_the_base_run_and_its_own_schedule(base, 
             is_leaf=lambda leaf: hasattr(leaf, "shape"),
         )
     )
-    warm = checkpoints.flatten(optimizer_state_from(origin.checkpoint, fresh))
+    warm = named_leaves(optimizer_state_from(origin.checkpoint, fresh))
     for name, value in warm.items():
         if name.endswith(".step"):
             assert int(value) == 0

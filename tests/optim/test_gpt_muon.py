@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from marin.models.gpt import GptConfig
-from marin.optim.config import named_leaves
+from marin.nn.trees import named_leaves
 from marin.optim.gpt_muon import GptMuonConfig, group_of
 from marin.optim.orthogonalize import POLAR_EXPRESS
 
@@ -127,7 +127,7 @@ def test_every_parameter_of_the_model_is_in_its_group():
     with jax.enable_x64(False), jax.numpy_dtype_promotion("strict"):
         shapes = jax.eval_shape(lambda: config.build(70, key=jax.random.key(0)))
     groups: dict[str, list[str]] = {}
-    for path, leaf in named_leaves(shapes):
+    for path, leaf in named_leaves(shapes).items():
         groups.setdefault(group_of(path, leaf), []).append(path)
     assert set(groups.pop("rest")) == {"smear_gate_I", "smear_scale", "backout_scale"}
     assert groups.pop("residual_scale") == ["residual_scale_L"] and groups.pop("input_scale") == ["input_scale_L"]

@@ -9,9 +9,10 @@ import pytest
 
 from marin.errors import ConfigError
 from marin.models import LlamaConfig
+from marin.nn.trees import map_named
 from marin.optim import AdamConfig, MuonConfig, skip_bad_steps
 from marin.optim.ademamix import AdemamixConfig
-from marin.optim.config import is_hidden_matrix, map_with_path
+from marin.optim.config import is_hidden_matrix
 from marin.optim.muon import shape_scale
 from marin.optim.scion import ScionConfig
 from marin.training.warm_start import with_fresh_schedules
@@ -38,7 +39,7 @@ def test_muon_scales_follow_the_shape():
 
 def test_muon_takes_hidden_matrices_and_adam_the_rest(model):
     roles = {}
-    map_with_path(lambda path, leaf: roles.setdefault(path, is_hidden_matrix(path, leaf)), model)
+    map_named(lambda path, leaf: roles.setdefault(path, is_hidden_matrix(path, leaf)), model)
     muon = {path for path, hidden in roles.items() if hidden}
     assert muon == {
         f"blocks.0.{name}.weight_IO"
@@ -62,11 +63,11 @@ def test_adamw_decays_matrices_only_unless_told_otherwise(model):
         optimizer = AdamConfig(learning_rate=1.0, weight_decay=0.1, warmup=0, decay=0.0, **options).build(model, 10)
         updates = jax.jit(lambda: optimizer.update(zero, optimizer.init(model), model)[0])()
         names = set()
-        map_with_path(lambda path, leaf: names.add(path) if float(jnp.abs(leaf).max()) > 0 else None, updates)
+        map_named(lambda path, leaf: names.add(path) if float(jnp.abs(leaf).max()) > 0 else None, updates)
         return names
 
     everything = set()
-    map_with_path(lambda path, leaf: everything.add(path), model)
+    map_named(lambda path, leaf: everything.add(path), model)
     assert shrunk() == {path for path in everything if "norm" not in path}
     assert shrunk(default_weight_decay_mask=False) == everything
     assert shrunk(weight_decay_modules=[r"mlp\.up"]) == {"blocks.0.mlp.up.weight_IO"}

@@ -7,11 +7,11 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from experiments.hackable_transformer_starter_template import HackableTransformerConfig
+from marin.nn.trees import named_leaves
 from marin.optim import AdamConfig, MuonConfig
 from marin.optim.soap import SoapConfig
 from marin.parallel.mesh import make_mesh
 from marin.parallel.sharding import parameter_spec, state_shardings, state_specs, undivided
-from marin.training.checkpoint import flatten
 from marin.training.placement import initial_state, parameter_shapes, state_shapes
 
 MODEL = HackableTransformerConfig(
@@ -44,13 +44,13 @@ def test_parameters_lie_by_the_name_of_their_module_and_their_shape(path, shape,
 def test_optimizer_state_and_average_lie_as_their_parameters(optimizer):
     params = parameter_shapes(MODEL, VOCAB)
     state = state_shapes(MODEL, VOCAB, optimizer.build(params, 10), 0.9)
-    specs = {name: spec for name, spec in flatten(state_specs(state, params, SIZES)).items()}
-    for name, leaf in flatten(params).items():
+    specs = {name: spec for name, spec in named_leaves(state_specs(state, params, SIZES)).items()}
+    for name, leaf in named_leaves(params).items():
         own = parameter_spec(name, leaf.shape, SIZES)
         same = [
             other
-            for other in flatten(state)
-            if other.endswith("." + name) and flatten(state)[other].shape == leaf.shape
+            for other in named_leaves(state)
+            if other.endswith("." + name) and named_leaves(state)[other].shape == leaf.shape
         ]
         assert len(same) >= 3, name  # the model, the average, and at least one moment
         assert {specs[other] for other in same} == {own}, name
@@ -74,18 +74,20 @@ def test_each_device_holds_its_part_of_the_state_only():
     matrices = [leaf for leaf in jax.tree.leaves(state) if leaf.ndim > 1]
     assert all(math.prod(leaf.shape) == 8 * leaf.addressable_shards[0].data.size for leaf in matrices)
     assert held(state) < 0.2 * held(whole)  # an eighth, and the vectors
-    for name, value in flatten(state).items():
-        assert value.shape == flatten(whole)[name].shape
+    for name, value in named_leaves(state).items():
+        assert value.shape == named_leaves(whole)[name].shape
 
 
 def test_the_same_initial_weights_whatever_the_mesh():
     import numpy as np
 
     optimizer = MuonConfig().build(parameter_shapes(MODEL, VOCAB), 10)
-    whole = flatten(initial_state(MODEL, VOCAB, optimizer, make_mesh({})).model)
+    whole = named_leaves(initial_state(MODEL, VOCAB, optimizer, make_mesh({})).model)
     mesh = make_mesh({"data": 2, "fsdp": 2, "tensor": 2})
     divided = initial_state(MODEL, VOCAB, optimizer, mesh)
-    for name, value in flatten(divided.model).items():
+    for name, value in named_leaves(divided.model).items():
         np.testing.assert_allclose(value, whole[name], rtol=1e-6, atol=1e-8, err_msg=name)
-    expected = flatten(state_shardings(divided, divided.model, mesh))
-    assert all(leaf.sharding.is_equivalent_to(expected[name], leaf.ndim) for name, leaf in flatten(divided).items())
+    expected = named_leaves(state_shardings(divided, divided.model, mesh))
+    assert all(
+        leaf.sharding.is_equivalent_to(expected[name], leaf.ndim) for name, leaf in named_leaves(divided).items()
+    )

@@ -45,6 +45,7 @@ from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
 from marin.models import LlamaConfig
 from marin.nn import Precision
+from marin.nn.trees import named_leaves
 from marin.resources import CpuOnlyConfig
 from marin.storage import files
 from marin.tracking import RunRecord, RunWriter
@@ -140,7 +141,7 @@ def train(data: Path, run: Path, interval: float) -> None:
     state = train_lm(config)
     saved = checkpoints.restore(checkpoints.at_step(run, NUM_STEPS), state)
     whole = hashlib.sha256()
-    for name, array in sorted(checkpoints.flatten(saved).items()):
+    for name, array in sorted(named_leaves(saved).items()):
         whole.update(name.encode() + np.asarray(array).tobytes())
     steps = RunRecord.open(run).steps()
     result = {"parameters": whole.hexdigest(), "losses": [[step["step"], step["loss"]] for step in steps]}

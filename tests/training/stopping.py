@@ -7,12 +7,12 @@ import signal
 import numpy as np
 import pytest
 
-from marin.training import checkpoint as checkpoints
+from marin.nn.trees import named_leaves
 from marin.training.loop import train_lm
 
 
 def arrays_of(state) -> dict[str, np.ndarray]:
-    return {name: np.asarray(value) for name, value in checkpoints.flatten(state).items()}
+    return {name: np.asarray(value) for name, value in named_leaves(state).items()}
 
 
 def assert_equal(one, other) -> None:

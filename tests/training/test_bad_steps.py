@@ -17,6 +17,7 @@ from marin.data.loader import BatchSource, open_batches
 from marin.data.rows import Batch
 from marin.errors import NonFiniteLossError
 from marin.nn import Precision
+from marin.nn.trees import named_leaves
 from marin.optim import AdamConfig, MuonConfig
 from marin.tracking import RunRecord
 from marin.training import checkpoint as checkpoints
@@ -59,12 +60,12 @@ def test_run_that_ends_at_a_bad_loss_keeps_the_state_before_it(stopped, make_con
     found, problems = checkpoints.latest_valid(Path(config.output_path) / "checkpoints")
     assert (found.step, problems) == (3, [])
     expected = checkpoints.at_step(Path(clean.output_path), 3)
-    one, other = (checkpoints.flatten(checkpoints.restore(each, like)) for each in (found, expected))
+    one, other = (named_leaves(checkpoints.restore(each, like)) for each in (found, expected))
     for name in other:
         np.testing.assert_array_equal(np.asarray(one[name]), np.asarray(other[name]), err_msg=name)
     # With the cause removed the same command goes on, and ends as the run that never stopped.
-    for name, value in checkpoints.flatten(train_lm(config)).items():
-        np.testing.assert_array_equal(np.asarray(value), np.asarray(checkpoints.flatten(like)[name]), err_msg=name)
+    for name, value in named_leaves(train_lm(config)).items():
+        np.testing.assert_array_equal(np.asarray(value), np.asarray(named_leaves(like)[name]), err_msg=name)
 
 
 def test_error_of_a_bad_loss_names_its_rows_and_a_command_that_shows_them(stopped, capsys):

@@ -7,6 +7,7 @@ import pytest
 from example_runs import run_info
 
 from marin.errors import ConfigError
+from marin.nn.trees import named_leaves
 from marin.speedrun.arithmetic import consistency
 from marin.speedrun.run_results import figures_of_log
 from marin.tracking import RunRecord
@@ -86,8 +87,8 @@ def test_training_under_a_budget_killed_and_resumed_stops_at_the_same_total_and_
     first = record.of("start")[-1]["from_step"]
     assert first in (3, 6) and len(record.superseded()) == 6 - first  # the save of step 6 may have been done already
     assert record.of("end")[-1]["steps"] == len(record.steps()) == 8
-    for name, value in checkpoints.flatten(whole).items():
-        np.testing.assert_array_equal(checkpoints.flatten(resumed)[name], value, err_msg=name)
+    for name, value in named_leaves(whole).items():
+        np.testing.assert_array_equal(named_leaves(resumed)[name], value, err_msg=name)
 
 
 def test_training_killed_before_the_last_line_of_a_spent_budget_only_writes_that_line(make_config, second_steps):

@@ -10,6 +10,7 @@ import pytest
 
 from marin.errors import CheckpointError
 from marin.nn import Precision
+from marin.nn.trees import named_leaves
 from marin.parallel import Parallelism
 from marin.storage import files
 from marin.tracking import RunRecord
@@ -44,8 +45,8 @@ def test_training_whose_background_save_fails_stops_and_goes_on_from_the_checkpo
     assert not RunRecord.open(config.output_path).is_complete
     resumed = train_lm(config)
     assert RunRecord.open(config.output_path).of("start")[-1]["from_step"] == 3
-    for name, value in checkpoints.flatten(whole).items():
-        np.testing.assert_array_equal(checkpoints.flatten(resumed)[name], value, err_msg=name)
+    for name, value in named_leaves(whole).items():
+        np.testing.assert_array_equal(named_leaves(resumed)[name], value, err_msg=name)
     losses = [[step["loss"] for step in RunRecord.open(c.output_path).steps()] for c in (alone, config)]
     assert losses[0] == losses[1]
 
@@ -71,5 +72,5 @@ def test_training_that_goes_on_on_other_devices_says_that_bits_may_differ(make_c
     assert "saved on 8 cpu devices (data 8), this process goes on with 2 cpu devices (data 2)" in printed
     assert "bits may differ" in printed
     assert len(two.model.lm_head.weight_IO.sharding.device_set) == 2
-    for name, value in checkpoints.flatten(eight).items():
-        np.testing.assert_allclose(checkpoints.flatten(two)[name], value, rtol=2e-3, atol=2e-4, err_msg=name)
+    for name, value in named_leaves(eight).items():
+        np.testing.assert_allclose(named_leaves(two)[name], value, rtol=2e-3, atol=2e-4, err_msg=name)

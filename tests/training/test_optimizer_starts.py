@@ -6,11 +6,11 @@ import pytest
 
 from marin.errors import ConfigError
 from marin.models import GptConfig
+from marin.nn.trees import named_leaves
 from marin.optim import AdamConfig, MuonConfig
 from marin.optim.groups import GroupsConfig, ParameterGroup
 from marin.optim.hyperball import AdamHConfig, MuonHConfig
 from marin.optim.sophia import SophiaConfig
-from marin.training import checkpoint as checkpoints
 from marin.training.loop import train_lm
 
 GPT = GptConfig(seq_len=32, hidden_dim=24, num_layers=2, num_heads=2)
@@ -46,15 +46,15 @@ def test_hyperball_moves_every_matrix_of_a_model_whose_zeros_have_the_optimizer_
     ]
     optimizer = GroupsConfig(learning_rate=0.02, groups=groups)
     config = make_config("moved", model=GPT, optimizer_config=optimizer, steps_per_export=1, num_train_steps=3)
-    last = checkpoints.flatten(train_lm(config).model)
-    first = checkpoints.flatten(GPT.build(config.vocab_size, key=jax.random.key(0)))
+    last = named_leaves(train_lm(config).model)
+    first = named_leaves(GPT.build(config.vocab_size, key=jax.random.key(0)))
     for name, value in last.items():
         if name.startswith("blocks"):
             assert not np.array_equal(np.asarray(value), np.asarray(first[name])), name
 
 
 def _signs(state):
-    return [np.asarray(value) for name, value in checkpoints.flatten(state.opt_state).items() if "signs" in name]
+    return [np.asarray(value) for name, value in named_leaves(state.opt_state).items() if "signs" in name]
 
 
 def test_signs_of_sophia_follow_from_the_seed_of_the_run_and_of_one_that_begins_from_its_weights(make_config):
@@ -78,5 +78,5 @@ def test_signs_of_sophia_follow_from_the_seed_of_the_run_and_of_one_that_begins_
         # The weights and moments that they begin with are the same: only the signs tell them apart.
         np.testing.assert_array_equal(_signs(warm[0]), _signs(one))
         np.testing.assert_array_equal(_signs(warm[1]), _signs(other))
-        head = [np.asarray(checkpoints.flatten(state.model)["blocks.0.mlp.up.weight_IO"]) for state in warm]
+        head = [np.asarray(named_leaves(state.model)["blocks.0.mlp.up.weight_IO"]) for state in warm]
         assert not np.array_equal(*head)

@@ -10,9 +10,9 @@ from experiments.hackable_transformer_starter_template import HackableTransforme
 from marin.data.rows import Batch
 from marin.models.gpt import GptConfig
 from marin.nn import Precision, RmsNormConfig
+from marin.nn.trees import named_leaves
 from marin.optim import AdamConfig, MuonConfig, gpt_muon
 from marin.parallel.mesh import ambient, batch_sharding, make_mesh, replicated
-from marin.training.checkpoint import flatten
 from marin.training.placement import initial_state, parameter_shapes
 from marin.training.state import StepConfig, make_train_step
 
@@ -69,7 +69,7 @@ def _train(sizes, optimizer, *, model=MODEL, micro_batches=1):
         with ambient(mesh):
             state, measured = step(state, jax.device_put(_batch(number), batch_sharding(mesh)))
         metrics.append([float(measured[name]) for name in ("loss", "z_loss", "grad_norm")])
-    return metrics, {name: np.asarray(value) for name, value in flatten((state.model, state.average)).items()}
+    return metrics, {name: np.asarray(value) for name, value in named_leaves((state.model, state.average)).items()}
 
 
 def _assert_same(one, other):

@@ -15,10 +15,10 @@ from marin.data.rows import Batch
 from marin.errors import ConfigError
 from marin.models.llama import LlamaConfig
 from marin.nn.precision import Precision
+from marin.nn.trees import named_leaves
 from marin.optim import AdamConfig, skip_bad_steps
 from marin.optim.sophia import SophiaConfig
 from marin.tracking import RunRecord
-from marin.training import checkpoint as checkpoints
 from marin.training.loop import train_lm
 from marin.training.state import StepConfig, in_parts, init_state, make_train_step
 
@@ -87,8 +87,8 @@ def test_step_in_micro_batches_takes_the_step_of_the_whole_batch(parts):
     assert metrics.keys() == whole_metrics.keys()
     for name, value in whole_metrics.items():
         np.testing.assert_allclose(metrics[name], value, rtol=2e-5, err_msg=name)
-    theirs = checkpoints.flatten(whole.model)
-    for name, value in checkpoints.flatten(state.model).items():
+    theirs = named_leaves(whole.model)
+    for name, value in named_leaves(state.model).items():
         np.testing.assert_allclose(value, theirs[name], rtol=1e-4, atol=2e-6, err_msg=name)
 
 
@@ -97,8 +97,8 @@ def test_step_in_micro_batches_gives_an_optimizer_the_loss_of_the_whole_batch():
     optimizer = SophiaConfig(learning_rate=0.01, warmup=0).build(eqx.filter(model, eqx.is_array), 10)
     whole, _ = _step(model, 1, optimizer)
     parts, _ = _step(model, 4, optimizer)
-    theirs = checkpoints.flatten(whole.model)
-    for name, value in checkpoints.flatten(parts.model).items():
+    theirs = named_leaves(whole.model)
+    for name, value in named_leaves(parts.model).items():
         np.testing.assert_allclose(value, theirs[name], rtol=1e-3, atol=2e-5, err_msg=name)
 
 
@@ -115,8 +115,8 @@ def test_parts_of_a_batch_have_every_row_once_and_stay_on_their_device():
 def test_training_in_micro_batches_reaches_what_whole_batches_reach(make_config):
     whole = train_lm(make_config("whole", num_train_steps=4))
     parts = train_lm(make_config("parts", num_train_steps=4, per_device_parallelism=2))
-    theirs = checkpoints.flatten(whole.model)
-    for name, value in checkpoints.flatten(parts.model).items():
+    theirs = named_leaves(whole.model)
+    for name, value in named_leaves(parts.model).items():
         np.testing.assert_allclose(value, theirs[name], rtol=2e-2, atol=2e-3, err_msg=name)
 
 

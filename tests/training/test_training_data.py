@@ -13,8 +13,8 @@ from marin.data.documents import Document, write_documents
 from marin.data.loader import BatchSource, open_batches
 from marin.data.mixture import Mixture
 from marin.errors import ConfigError, DataError
+from marin.nn.trees import named_leaves
 from marin.tracking import RunRecord
-from marin.training import checkpoint as checkpoints
 from marin.training.loop import train_lm
 
 CONTEXT = 32
@@ -40,7 +40,7 @@ def test_training_on_a_mixture_of_one_cache_takes_the_steps_of_the_cache(make_co
     mixture = dataclasses.replace(
         make_config("mixture", num_train_steps=3), data=Mixture({"only": alone.data}, {"only": 0.4})
     )
-    states = [checkpoints.flatten(train_lm(config)) for config in (alone, mixture)]
+    states = [named_leaves(train_lm(config)) for config in (alone, mixture)]
     for name, value in states[0].items():
         np.testing.assert_array_equal(value, states[1][name], err_msg=name)
     assert losses(alone) == losses(mixture)
@@ -62,8 +62,8 @@ def test_training_on_a_staged_mixture_resumes_to_the_bit(make_config, other_toke
     lines = (directory / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     steps = [i for i, line in enumerate(lines) if b'"event":"step"' in line]
     (directory / "metrics.jsonl").write_bytes(b"".join(lines[: steps[4]]))
-    again = checkpoints.flatten(train_lm(resumed))
-    for name, value in checkpoints.flatten(whole).items():
+    again = named_leaves(train_lm(resumed))
+    for name, value in named_leaves(whole).items():
         np.testing.assert_array_equal(value, again[name], err_msg=name)
     assert losses(resumed) == losses(config("whole", 6))
     record = RunRecord.open(directory)
@@ -114,11 +114,11 @@ def test_training_with_a_batch_schedule_counts_its_tokens_and_goes_through_the_d
 @pytest.mark.slow
 def test_training_with_a_batch_schedule_interrupted_and_resumed_ends_with_the_same_bits(make_config):
     options = {"num_train_steps": 6, "train_batch_size": [(0, 4), (3, 8)], "steps_per_export": 2}
-    whole = checkpoints.flatten(train_lm(make_config("whole", **options)))
+    whole = named_leaves(train_lm(make_config("whole", **options)))
     config = make_config("cut", **options)
     train_lm(config)
     shutil.rmtree(Path(config.output_path) / "checkpoints" / "step-00000006")
-    for name, value in checkpoints.flatten(train_lm(config)).items():
+    for name, value in named_leaves(train_lm(config)).items():
         np.testing.assert_array_equal(value, whole[name], err_msg=name)
 
 
