@@ -63,7 +63,7 @@ def _explain(node: Node, decision: Decision | str, graph: Graph, find_new: Looku
     if isinstance(decision, str):
         action, reason = "would be refused", decision
     else:
-        action, reason = _WOULD[decision.action], decision.reason
+        action, reason = decision.action.would, decision.reason
         if decision.action is Action.SKIP:
             return Explanation(node.name, node.output_path, action, reason)
     known = read_if_whole(node.output_path)  # where it cannot be read, the decision says so
@@ -80,14 +80,6 @@ def _explain(node: Node, decision: Decision | str, graph: Graph, find_new: Looku
     closest = min(earlier, key=lambda version: len(changed_parts(version.parts, new.parts)))  # ties: the newest
     comparison = compare(closest, new, records_under(graph.prefix), find_new)
     return Explanation(node.name, node.output_path, action, reason, comparison)
-
-
-_WOULD = {
-    Action.RUN: "would run",
-    Action.SKIP: "would skip",
-    Action.WAIT: "would wait",
-    Action.BLOCKED: "would not run",
-}
 
 
 def _decisions(graph: Graph) -> Mapping[Node, Decision | str]:

@@ -27,6 +27,11 @@ class Action(enum.Enum):
     WAIT = "wait"  # another process is at it
     BLOCKED = "not run"  # it failed before, or something it depends on did
 
+    @property
+    def would(self) -> str:
+        """What a dry run and `marin explain` say."""
+        return f"would {self.value}"
+
 
 @dataclasses.dataclass(frozen=True)
 class Decision:

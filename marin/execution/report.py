@@ -9,12 +9,6 @@ from marin.execution.graph import Node
 from marin.execution.plan import Action, Decision
 from marin.execution.runner import Result
 
-_WOULD = {
-    Action.RUN: "would run",
-    Action.SKIP: "would skip",
-    Action.WAIT: "would wait",
-    Action.BLOCKED: "would not run",
-}
 _WIDTH_WITHOUT_TERMINAL = 240
 _REASON_SHOWN = 160
 _FAILURE_SHOWN = 60  # of what a line above the table says in full, and the error below it
@@ -49,10 +43,10 @@ class Outcome:
 def print_dry_run(decisions: Mapping[Node, Decision], prefix: str) -> None:
     """Each step in order: what would be done, why, and the whole output path on a line of its own for copying."""
     for node, decision in decisions.items():
-        print(f"{_WOULD[decision.action]:<13} {node.name}: {decision.reason}")
+        print(f"{decision.action.would:<13} {node.name}: {decision.reason}")
         print(f"{'':<13} {node.output_path}")
     counts = Counter(decision.action for decision in decisions.values())
-    parts = [f"{counts[action]} {_WOULD[action]}" for action in Action if counts[action]]
+    parts = [f"{counts[action]} {action.would}" for action in Action if counts[action]]
     print(f"dry run: {len(decisions)} steps under {prefix}: {', '.join(parts) or 'none'}; nothing was run or written")
 
 
