@@ -61,12 +61,11 @@ class RunContext:
 @functools.cache
 def run_context() -> RunContext:
     """The context of this process, looked up once."""
-    caller = _caller()
-    directory = pathlib.Path(caller).parent if caller else pathlib.Path.cwd()
-    commit = _git(directory, "rev-parse", "HEAD")
-    changes = _git(directory, "status", "--porcelain") if commit else None
+    directory = code_directory()
+    commit = git(directory, "rev-parse", "HEAD")
+    changes = git(directory, "status", "--porcelain") if commit else None
     return RunContext(
-        caller=caller,
+        caller=_caller(),
         git_commit=commit,
         git_dirty=None if changes is None else bool(changes),
         lock_digest=_lock_digest(directory),
@@ -136,7 +135,7 @@ def write_experiment_record(base_path: str, prefix: str, steps: Sequence[StepTas
         **context.record(),
         "caller_path": context.caller,
         "created_date": _now(),
-        "user": _user(),
+        "user": user(),
         "prefix": prefix,
         "description": description,
         "steps": infos,
@@ -196,26 +195,34 @@ def _caller() -> str:
     return str(pathlib.Path(file).resolve()) if file else ""
 
 
+def code_directory() -> pathlib.Path:
+    """Where the program that runs lies: that is the code that counts, wherever it was started from."""
+    caller = _caller()
+    return pathlib.Path(caller).parent if caller else pathlib.Path.cwd()
+
+
 def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def _user() -> str | None:
+def user() -> str | None:
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a container's user may have no name
         return None
 
 
-def _git(directory: pathlib.Path, *arguments: str) -> str | None:
-    output = _git_output(directory, *arguments)
+def git(directory: pathlib.Path, *arguments: str) -> str | None:
+    """What git says of the checkout that `directory` lies in; None where it fails, as outside of one."""
+    output = git_output(directory, *arguments)
     return None if output is None else output.decode(errors="replace").strip()
 
 
-def _git_output(directory: pathlib.Path, *arguments: str) -> bytes | None:
+def git_output(directory: pathlib.Path, *arguments: str) -> bytes | None:
+    """The same byte for byte."""
     command = ["git", "-C", str(directory), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=20, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
@@ -234,7 +241,7 @@ def _lock_digest(directory: pathlib.Path) -> str | None:
 
 def _diff(directory: pathlib.Path) -> bytes:
     """The changes to tracked files since the commit, byte for byte as `git apply` takes them, shortened if they are huge."""
-    patch = _git_output(directory, *GIT_DIFF) or b""
+    patch = git_output(directory, *GIT_DIFF) or b""
     if len(patch) > _LONGEST_DIFF:
         patch = patch[:_LONGEST_DIFF] + f"\n... {len(patch) - _LONGEST_DIFF:,} more bytes were left out\n".encode()
     return patch

@@ -9,13 +9,13 @@ A section is as old as its stage; what was not run has none.
 
 import dataclasses
 import datetime
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from marin import hardware
 from marin.errors import DataError
+from marin.execution.provenance import code_directory, git
 from marin.gpt2.places import Places, Source
 from marin.gpt2.results import Condition, CoreFigures, record_conditions, write_run_results
 from marin.gpt2.sections import TIMES_FILE, read_times, section_markdown
@@ -95,8 +95,8 @@ def reset(places: Places) -> None:
             path.unlink()
     environment, _ = capture_environment()
     environment["git"] |= {
-        "branch": _git("rev-parse", "--abbrev-ref", "HEAD"),
-        "message": _git("log", "-1", "--format=%s"),
+        "branch": git(code_directory(), "rev-parse", "--abbrev-ref", "HEAD"),
+        "message": git(code_directory(), "log", "-1", "--format=%s"),
     }
     header = {"started": _now().isoformat(timespec="seconds"), **environment, "code": _size_of_code()}
     files.write_json(str(places.report / HEADER_FILE), header)
@@ -303,14 +303,6 @@ def verdict(conditions: tuple[Condition, ...]) -> str:
 
 def _now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
-
-
-def _git(*arguments: str) -> str | None:
-    try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=30, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
 
 
 def _size_of_code() -> str:

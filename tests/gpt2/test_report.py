@@ -1,6 +1,8 @@
 """The report's parts: order, metrics by stage, cost, and the track's conditions."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,24 @@ def places(tmp_path) -> Places:
     note_time(made, "gpt2/tok_train", 90.0)
     note_time(made, "gpt2/tok_train", 30.0)
     return made
+
+
+def _commit(folder: Path, branch: str) -> None:
+    folder.mkdir()
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    for command in (("init", "-q", "-b", branch), (*identity, "commit", "-q", "--allow-empty", "-m", f"on {branch}")):
+        subprocess.run(["git", *command], cwd=folder, check=True)
+
+
+def test_report_names_the_branch_and_message_of_the_code_that_runs(tmp_path, monkeypatch):
+    for branch in ("code", "elsewhere"):
+        _commit(tmp_path / branch, branch)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "code" / "report.py"))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    places = Places(str(tmp_path / "base"))
+    report_module.reset(places)
+    git = json.loads((places.report / report_module.HEADER_FILE).read_text())["git"]
+    assert (git["branch"], git["message"]) == ("code", "on code")
 
 
 def test_report_has_sections_in_the_pipelines_order_with_metrics_and_cost(places):
