@@ -22,7 +22,6 @@ from marin.execution.flags import ExecutorMainConfig, parse_flags
 from marin.execution.graph import Graph, Node
 from marin.execution.plan import Action, Decision, plan
 from marin.execution.processes import ChildProcesses
-from marin.execution.report import Outcome
 from marin.execution.runner import Result, mark_dependency_failed, run_step
 from marin.execution.step import (
     ExecutorStep,
@@ -116,8 +115,8 @@ class Executor:
         report.print_dry_run(decisions, self.prefix)
         return decisions
 
-    def run(self, steps: Sequence[ExecutorStep]) -> list[Outcome]:
-        """Runs what is not done yet, in order, and prints a line for each step and a table.
+    def run(self, steps: Sequence[ExecutorStep]) -> dict[Node, Result]:
+        """Runs what is not done yet, in order, and prints a line for each step and a table; returns what became of each.
 
         A config with a method `check_before_run(on_this_machine=...)` can refuse, by raising, before any step has begun.
 
@@ -134,10 +133,10 @@ class Executor:
             base_path = self._config.executor_info_base_path or files.join(self.prefix, "experiments")
             tasks = [make_task(node, graph) for node in decisions]
             provenance.write_experiment_record(base_path, self.prefix, tasks, self._description)
-        outcomes = self._run_all(graph, decisions)
-        report.print_summary(outcomes)
-        _raise_if_failed(outcomes)
-        return outcomes
+        results = self._run_all(graph, decisions)
+        report.print_summary(results)
+        _raise_if_failed(results)
+        return results
 
     def check(self, steps: Sequence[ExecutorStep]) -> list[checking.Checked]:
         """Runs finished steps (all of `steps` and what they depend on, or what `run_only` names) again and compares.
@@ -173,7 +172,7 @@ class Executor:
             raise ConfigError(f"`--run_only` {list(patterns)} matches no step: the steps are {names}")
         return chosen
 
-    def _run_all(self, graph: Graph, decisions: Mapping[Node, Decision]) -> list[Outcome]:
+    def _run_all(self, graph: Graph, decisions: Mapping[Node, Decision]) -> dict[Node, Result]:
         force, context = self._config.force_run_failed, provenance.run_context
         _announce_skips(decisions)
         nothing_to_run = all(decision.action is Action.SKIP for decision in decisions.values())
@@ -188,7 +187,7 @@ class Executor:
         children = ChildProcesses(context(), force_run_failed=force)
         return _run_at_once(graph, decisions, children, self._config.max_concurrent)
 
-    def _on_ray(self, graph: Graph, decisions: Mapping[Node, Decision]) -> list[Outcome]:
+    def _on_ray(self, graph: Graph, decisions: Mapping[Node, Decision]) -> dict[Node, Result]:
         from marin.execution.ray_tasks import MOST_AT_ONCE, RayTasks
 
         tasks = RayTasks(provenance.run_context(), force_run_failed=self._config.force_run_failed, prefix=self.prefix)
@@ -207,38 +206,40 @@ class Children(Protocol):
 
 def _run_in_order(
     graph: Graph, decisions: Mapping[Node, Decision], run: Callable[[StepTask, bool], Result]
-) -> list[Outcome]:
+) -> dict[Node, Result]:
     """Runs each step after what it needs. A step that another process is running is put off as long as there are others
     to run, so that machines that run one graph share its work instead of waiting behind the first."""
-    outcomes: dict[Node, Outcome] = {}
+    results: dict[Node, Result] = {}
     waiting = dict.fromkeys(decisions)
     while waiting:
         put_off: list[Node] = []
         began = len(waiting)
         for node in list(waiting):
-            if any(other not in outcomes for other in node.dependencies):
+            if any(other not in results for other in node.dependencies):
                 continue
             try:
-                settled = _settle(node, decisions[node], graph, outcomes)
-                outcomes[node] = settled or Outcome(node, run(make_task(node, graph), False))
+                settled = _settle(node, decisions[node], graph, results)
+                results[node] = settled or run(make_task(node, graph), False)
             except errors.LeaseHeldError:
                 put_off.append(node)
             else:
                 del waiting[node]
         if len(waiting) == began:  # nothing is left but what others run, and what needs that
             first = put_off[0]
-            outcomes[first] = Outcome(first, run(make_task(first, graph), True))
+            results[first] = run(make_task(first, graph), True)
             del waiting[first]
-    return [outcomes[node] for node in decisions]
+    return {node: results[node] for node in decisions}
 
 
-def _run_at_once(graph: Graph, decisions: Mapping[Node, Decision], children: "Children", limit: int) -> list[Outcome]:
+def _run_at_once(
+    graph: Graph, decisions: Mapping[Node, Decision], children: Children, limit: int
+) -> dict[Node, Result]:
     """Starts each step as soon as what it depends on is done and one of `limit` places is free.
 
     A step that another process is running takes a place, to wait for that, only while there is nothing else to start, so that
     machines that run one graph share its work.
     """
-    outcomes: dict[Node, Outcome] = {}
+    results: dict[Node, Result] = {}
     running: dict[Future[Result], Node] = {}
     missing = {node: len(node.dependencies) for node in decisions}
     users: dict[Node, list[Node]] = {node: [] for node in decisions}
@@ -248,8 +249,8 @@ def _run_at_once(graph: Graph, decisions: Mapping[Node, Decision], children: "Ch
     ready = deque(node for node, count in missing.items() if not count)
     held: deque[Node] = deque()
 
-    def end(node: Node, outcome: Outcome) -> None:
-        outcomes[node] = outcome
+    def end(node: Node, result: Result) -> None:
+        results[node] = result
         for user in users[node]:
             missing[user] -= 1
             if not missing[user]:
@@ -264,7 +265,7 @@ def _run_at_once(graph: Graph, decisions: Mapping[Node, Decision], children: "Ch
                         running[pool.submit(children.run, make_task(node, graph))] = node
                         continue
                     node = ready.popleft()
-                    settled = _settle(node, decisions[node], graph, outcomes)
+                    settled = _settle(node, decisions[node], graph, results)
                     if settled is not None:
                         end(node, settled)
                     elif attempts.is_held(node.output_path):
@@ -274,23 +275,23 @@ def _run_at_once(graph: Graph, decisions: Mapping[Node, Decision], children: "Ch
                 if running:
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         node = running.pop(future)
-                        end(node, Outcome(node, future.result()))
+                        end(node, future.result())
         except BaseException:
             children.stop()
             raise
-    return [outcomes[node] for node in decisions]
+    return {node: results[node] for node in decisions}
 
 
-def _settle(node: Node, decision: Decision, graph: Graph, outcomes: Mapping[Node, Outcome]) -> Outcome | None:
-    """The outcome of a step that is not to be run; None for one that is."""
+def _settle(node: Node, decision: Decision, graph: Graph, results: Mapping[Node, Result]) -> Result | None:
+    """The result of a step that is not to be run; None for one that is."""
     if decision.action is Action.SKIP:
-        return Outcome(node, Result("skipped", decision.reason))
-    stopped = [other.name for other in node.dependencies if not outcomes[other].is_done]
+        return Result("skipped", decision.reason)
+    stopped = [other.name for other in node.dependencies if not results[other].is_done]
     if stopped:
         mark_dependency_failed(make_task(node, graph))
-        return Outcome(node, Result("not run", f"needs `{stopped[0]}`, which is not done"))
+        return Result("not run", f"needs `{stopped[0]}`, which is not done")
     if decision.action is Action.BLOCKED:
-        return Outcome(node, Result("not run", decision.reason))
+        return Result("not run", decision.reason)
     return None
 
 
@@ -309,14 +310,14 @@ def _check_before_run(decisions: Mapping[Node, Decision], *, on_this_machine: bo
             check(on_this_machine=on_this_machine)
 
 
-def _raise_if_failed(outcomes: Sequence[Outcome]) -> None:
-    unfinished = [outcome for outcome in outcomes if not outcome.is_done]
+def _raise_if_failed(results: Mapping[Node, Result]) -> None:
+    unfinished = {node: result for node, result in results.items() if not result.is_done}
     if not unfinished:
         return
-    failed = [outcome for outcome in unfinished if outcome.kind == "failed"]
-    first = (failed or unfinished)[0]
+    failed = [node for node, result in unfinished.items() if result.kind == "failed"]
+    first = failed[0] if failed else next(iter(unfinished))
     error = StepFailedError if failed else errors.PreviousStepFailedError
     raise error(
-        f"{len(unfinished)} of {len(outcomes)} steps are not done; step `{first.node.name}`: {first.reason}\n"
+        f"{len(unfinished)} of {len(results)} steps are not done; step `{first.name}`: {unfinished[first].reason}\n"
         "Finished steps are kept: mend the cause and run the same command again."
     )

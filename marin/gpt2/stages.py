@@ -65,8 +65,8 @@ def run_stage(places: Places, step: ExecutorStep, leaves: str = "") -> Path | No
         return None
     refuse_other_settings(places, step)
     started = time.monotonic()
-    outcomes = Executor(ExecutorMainConfig(prefix=places.base), description=step.name).run([step])
-    if any(outcome.kind == "ran" for outcome in outcomes):
+    results = Executor(ExecutorMainConfig(prefix=places.base), description=step.name).run([step])
+    if any(result.kind == "ran" for result in results.values()):
         note_time(places, step.name, time.monotonic() - started)
     output = Path(graph.node(step).output_path)
     if leaves and not (output / leaves).is_file():

@@ -39,7 +39,7 @@ def runs(tmp_path: pathlib.Path) -> list[str]:
     for rate, size in ((4.0, 1), (2.0, 2)):
         data = ExecutorStep("data/raw", collect, {"size": size})
         step = ExecutorStep("runs/train", work, {"rate": rate, "data": data, "out": this_output_path(), "same": 1})
-        paths.append(executor.run([step])[-1].node.output_path)
+        paths.append(list(executor.run([step]))[-1].output_path)
     return paths
 
 

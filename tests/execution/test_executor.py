@@ -78,8 +78,8 @@ def diamond() -> ExecutorStep:
     return step("d", step("b", a), step("c", a))
 
 
-def kinds(outcomes: list[Any]) -> dict[str, str]:
-    return {outcome.node.name[-1]: outcome.kind for outcome in outcomes}
+def kinds(results: dict[Any, Any]) -> dict[str, str]:
+    return {node.name[-1]: result.kind for node, result in results.items()}
 
 
 def test_run_runs_each_step_once_in_order_and_a_second_time_none(executor: Any, capsys: Any) -> None:
@@ -92,14 +92,14 @@ def test_run_runs_each_step_once_in_order_and_a_second_time_none(executor: Any, 
 
 
 def test_run_of_a_changed_config_makes_a_new_output(executor: Any) -> None:
-    paths = {executor().run([step("a", rate=rate)])[0].node.output_path for rate in (0.1, 0.2, 0.1)}
+    paths = {node.output_path for rate in (0.1, 0.2, 0.1) for node in executor().run([step("a", rate=rate)])}
     assert len(paths) == 2
     assert CALLS == ["a", "a"]
 
 
 def test_run_does_not_run_what_only_finished_steps_use(executor: Any) -> None:
-    outcomes = executor().run([diamond()])
-    (pathlib.Path(outcomes[0].node.output_path) / STATUS_NAME).unlink()
+    first, *_ = executor().run([diamond()])
+    (pathlib.Path(first.output_path) / STATUS_NAME).unlink()
     assert kinds(executor().run([diamond()])) == dict.fromkeys("abcd", "skipped")
 
 
@@ -144,8 +144,8 @@ def test_interrupted_step_continues_only_when_it_is_resumable(
     assert decision.action is Action.RUN
     assert decision.reason.startswith("interrupted")
     FAILURES.clear()
-    (outcome,) = executor().run([step("a", kind=kind)])
-    attempts = pathlib.Path(outcome.node.output_path, "log.txt").read_text().splitlines()
+    (node,) = executor().run([step("a", kind=kind)])
+    attempts = pathlib.Path(node.output_path, "log.txt").read_text().splitlines()
     assert attempts == ["a", "a"] if kind is ResumableConfig else ["a"]
 
 
@@ -172,8 +172,8 @@ def test_run_only_runs_matches_and_what_they_depend_on(executor: Any) -> None:
 
 
 def test_record_of_another_fingerprint_at_a_hashed_path_is_a_collision(executor: Any) -> None:
-    (outcome,) = executor().run([step("a")])
-    info_path = pathlib.Path(outcome.node.output_path, INFO_NAME)
+    (node,) = executor().run([step("a")])
+    info_path = pathlib.Path(node.output_path, INFO_NAME)
     info = json.loads(info_path.read_text())
     info["fingerprint"] = info["fingerprint"][:8] + "0" * 56
     info_path.write_text(json.dumps(info))
@@ -194,8 +194,8 @@ def test_leftovers_of_another_unfinished_config_are_cleared(executor: Any) -> No
     with pytest.raises(StepFailedError):
         executor().run([step("a", kind=ResumableConfig, override_output_path="fixed")])
     FAILURES.clear()
-    (outcome,) = executor().run([step("a", kind=ResumableConfig, override_output_path="fixed", rate=0.2)])
-    assert pathlib.Path(outcome.node.output_path, "log.txt").read_text() == "a\n"
+    (node,) = executor().run([step("a", kind=ResumableConfig, override_output_path="fixed", rate=0.2)])
+    assert pathlib.Path(node.output_path, "log.txt").read_text() == "a\n"
 
 
 def test_files_that_no_step_recorded_are_never_removed(executor: Any, tmp_path: pathlib.Path) -> None:
@@ -245,20 +245,20 @@ def test_commit_without_its_move_is_completed_by_the_next_run_which_runs_nothing
     CALLS.clear()
     assert executor().dry_run([a]).popitem()[1].reason.startswith("committed by an earlier run")
     capsys.readouterr()
-    (outcome,) = executor().run([a])
-    assert (outcome.kind, CALLS) == ("skipped", [])
+    ((node, result),) = executor().run([a]).items()
+    assert (result.kind, CALLS) == ("skipped", [])
     assert "an earlier run committed it" in capsys.readouterr().out
-    output = pathlib.Path(outcome.node.output_path)
+    output = pathlib.Path(node.output_path)
     assert not output.is_symlink()
     assert ((output / "log.txt").read_text(), read_status(str(output))) == ("a\n", Status.SUCCESS)
 
 
 def test_output_removed_by_hand_is_made_again(executor: Any) -> None:
-    (first,) = executor().run([step("a")])
-    shutil.rmtree(first.node.output_path)
-    (second,) = executor().run([step("a")])
-    assert (second.kind, CALLS) == ("ran", ["a", "a"])
-    assert pathlib.Path(second.node.output_path, "log.txt").read_text() == "a\n"
+    (node,) = executor().run([step("a")])
+    shutil.rmtree(node.output_path)
+    ((node, result),) = executor().run([step("a")]).items()
+    assert (result.kind, CALLS) == ("ran", ["a", "a"])
+    assert pathlib.Path(node.output_path, "log.txt").read_text() == "a\n"
 
 
 def test_interrupted_output_of_the_older_layout_is_continued(executor: Any, tmp_path: pathlib.Path) -> None:
@@ -280,22 +280,22 @@ def test_store_can_be_moved_while_a_step_is_unfinished(executor: Any, tmp_path: 
         executor().run([a])
     (tmp_path / "store").rename(tmp_path / "moved")
     FAILURES.clear()
-    (outcome,) = Executor(ExecutorMainConfig(prefix=str(tmp_path / "moved"))).run([a])
-    assert pathlib.Path(outcome.node.output_path, "log.txt").read_text() == "a\na\n"
+    (node,) = Executor(ExecutorMainConfig(prefix=str(tmp_path / "moved"))).run([a])
+    assert pathlib.Path(node.output_path, "log.txt").read_text() == "a\na\n"
 
 
 def test_check_of_a_step_that_makes_the_same_bytes_says_so_and_leaves_nothing(executor: Any, capsys: Any) -> None:
-    (outcome,) = executor().run([step("a")])
-    before = sorted(str(path) for path in pathlib.Path(outcome.node.output_path).parents[1].rglob("*"))
+    (node,) = executor().run([step("a")])
+    before = sorted(str(path) for path in pathlib.Path(node.output_path).parents[1].rglob("*"))
     (checked,) = executor().check([step("a")])
     assert checked.difference is None
     assert "same steps/a: a second run made the same bytes" in capsys.readouterr().out
-    assert sorted(str(path) for path in pathlib.Path(outcome.node.output_path).parents[1].rglob("*")) == before
+    assert sorted(str(path) for path in pathlib.Path(node.output_path).parents[1].rglob("*")) == before
 
 
 def test_check_of_a_step_that_makes_other_bytes_names_the_first(executor: Any, capsys: Any) -> None:
-    (outcome,) = executor().run([step("a")])
-    file = pathlib.Path(outcome.node.output_path, "log.txt")
+    (node,) = executor().run([step("a")])
+    file = pathlib.Path(node.output_path, "log.txt")
     file.write_text("b\n")
     with pytest.raises(StepFailedError, match="1 of 1 steps made other bytes"):
         executor().check([step("a")])
@@ -305,11 +305,11 @@ def test_check_of_a_step_that_makes_other_bytes_names_the_first(executor: Any, c
 
 
 def test_check_of_a_step_that_fails_the_second_time_says_so_and_keeps_the_first_output(executor: Any) -> None:
-    (outcome,) = executor().run([step("a")])
+    (node,) = executor().run([step("a")])
     FAILURES["a"] = ValueError("no luck")
     with pytest.raises(StepFailedError, match=r"failed when it ran again \(ValueError: no luck\)"):
         executor().check([step("a")])
-    assert pathlib.Path(outcome.node.output_path, "log.txt").read_text() == "a\n"
+    assert pathlib.Path(node.output_path, "log.txt").read_text() == "a\n"
 
 
 def test_check_of_an_overridden_path_with_the_output_of_another_config_is_refused(executor: Any) -> None:
@@ -326,8 +326,8 @@ def test_check_of_a_step_that_is_not_done_is_refused(executor: Any) -> None:
 
 
 def test_record_of_a_finished_step_says_when_where_and_what_came_out(executor: Any) -> None:
-    (outcome,) = executor().run([step("a")])
-    output = pathlib.Path(outcome.node.output_path)
+    (node,) = executor().run([step("a")])
+    output = pathlib.Path(node.output_path)
     info = json.loads((output / INFO_NAME).read_text())
     assert (info["attempt"], info["output_files"], info["output_bytes"]) == (1, 1, 2)
     content = hashlib.sha256(b"a\n").hexdigest()
@@ -340,8 +340,8 @@ def test_record_of_a_finished_step_says_when_where_and_what_came_out(executor: A
 
 
 def test_log_holds_what_a_step_printed_without_the_terminals_control_codes(executor: Any, capsys: Any) -> None:
-    (outcome,) = executor().run([ExecutorStep("chatty", chat, Config("x"))])
-    info = json.loads(pathlib.Path(outcome.node.output_path, INFO_NAME).read_text())
+    (node,) = executor().run([ExecutorStep("chatty", chat, Config("x"))])
+    info = json.loads(pathlib.Path(node.output_path, INFO_NAME).read_text())
     assert pathlib.Path(info["log_path"]).read_text() == "hello\nred\nand an error\n"
     assert "\x1b[31mred" in capsys.readouterr().out
 
@@ -354,11 +354,11 @@ def chat(config: Config) -> None:
 
 def test_records_say_what_ran_and_hide_secrets(executor: Any, tmp_path: pathlib.Path) -> None:
     a = ExecutorStep("a", work, Config("a", hf_token="hf_abc"), "words")
-    outcomes = executor().run([step("b", a)])
-    info = json.loads(pathlib.Path(outcomes[1].node.output_path, INFO_NAME).read_text())
-    assert info["dependencies"] == [outcomes[0].node.output_path]
-    assert info["config"]["inputs"] == [outcomes[0].node.output_path]
-    assert info["fingerprint"] == outcomes[1].node.fingerprint
+    first, second = executor().run([step("b", a)])
+    info = json.loads(pathlib.Path(second.output_path, INFO_NAME).read_text())
+    assert info["dependencies"] == [first.output_path]
+    assert info["config"]["inputs"] == [first.output_path]
+    assert info["fingerprint"] == second.fingerprint
     assert info["version"]["config"]["config.rate"] == "0.1"
     (record_path,) = (tmp_path / "store" / "experiments").iterdir()
     record = json.loads(record_path.read_text())
@@ -369,8 +369,8 @@ def test_records_say_what_ran_and_hide_secrets(executor: Any, tmp_path: pathlib.
 
 def test_text_that_is_no_utf_8_is_recorded_by_its_escape(executor: Any, tmp_path: pathlib.Path) -> None:
     name = os.fsdecode(b"caf\xe9")  # of a file that was named under another encoding
-    (outcome,) = executor().run([ExecutorStep("odd", chat, Config(name))])
-    assert outcome.kind == "ran"
+    (result,) = executor().run([ExecutorStep("odd", chat, Config(name))]).values()
+    assert result.kind == "ran"
     records = [*tmp_path.glob("store/odd-*/.executor_info"), *tmp_path.glob("store/experiments/*.json")]
     assert all("caf\\udce9" in record.read_text(encoding="utf-8") for record in records) and len(records) == 2
 

@@ -40,8 +40,8 @@ def test_run_on_a_memory_store_commits_and_is_read_where_it_lies(tmp_path: pathl
     executor = Executor(ExecutorMainConfig(prefix=f"memory://{tmp_path}"))
     first = ExecutorStep("first", write_remotely, RemoteConfig())
     second = ExecutorStep("second", write_remotely, RemoteConfig(first / "data"))
-    assert [outcome.kind for outcome in executor.run([second])] == ["ran", "ran"]
-    assert [outcome.kind for outcome in executor.run([second])] == ["skipped", "skipped"]
+    assert [result.kind for result in executor.run([second]).values()] == ["ran", "ran"]
+    assert [result.kind for result in executor.run([second]).values()] == ["skipped", "skipped"]
     place = attempts.location(executor.output_path(second))
     assert files.read_bytes(files.join(place, "data")) == b"firstfirst"
 
@@ -65,7 +65,7 @@ def test_interrupted_step_on_a_memory_store_starts_over_says_so_and_leaves_one_a
         with pytest.raises(KeyboardInterrupt):
             executor.run([one])
     FAILURES.clear()
-    assert [outcome.reason for outcome in executor.run([one])] == ["interrupted; starts over"]
+    assert [result.reason for result in executor.run([one]).values()] == ["interrupted; starts over"]
     assert "continues" not in capsys.readouterr().out
     first, second, last = CALLS
     assert attempts.location(executor.output_path(one)) == last

@@ -1,12 +1,19 @@
 """The table at the end of a run, as a terminal shows it."""
 
 import re
-from types import SimpleNamespace
-from typing import Any
+from typing import cast
 
 import pytest
 
+from marin.execution.fingerprint import Identity
+from marin.execution.graph import Node
 from marin.execution.report import print_summary
+from marin.execution.runner import Result
+from marin.execution.step import ExecutorStep
+
+
+def node_of(name: str) -> Node:
+    return Node(ExecutorStep(name, print, None), cast(Identity, None), f"local_store/{name}-0123abcd", ())
 
 
 def test_message_of_a_failure_is_only_begun_in_the_table_that_stands_below_it(
@@ -14,10 +21,8 @@ def test_message_of_a_failure_is_only_begun_in_the_table_that_stands_below_it(
 ) -> None:
     monkeypatch.setattr("marin.execution.report._WIDTH_WITHOUT_TERMINAL", 400)
     said = "ConfigError: `--device-batch-size` is 7: a batch of 8 has no equal parts of 7 sequences; use a divisor of 8"
-    node = SimpleNamespace(name="gpt2/chat_sft", output_path="base/d4")
-    failed: Any = SimpleNamespace(node=node, kind="failed", reason=f"{said}\nmore", seconds=1.5)
-    waits: Any = SimpleNamespace(node=node, kind="not run", reason=f"needs {'x' * 100}", seconds=0.0)
-    print_summary([failed, waits])
+    failed, waits = Result("failed", f"{said}\nmore", 1.5), Result("not run", f"needs {'x' * 100}")
+    print_summary({node_of("gpt2/chat_sft"): failed, node_of("gpt2/chat_rl"): waits})
     table = capsys.readouterr().out
     assert said[:50] in table and "use a divisor" not in table and "more" not in table
     assert f"needs {'x' * 100}" in table  # which is told nowhere else
@@ -29,13 +34,7 @@ def test_names_of_steps_stand_whole_in_a_narrow_terminal(
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("FORCE_COLOR", "1")
     names = [f"descent/learning_rate=0.0{number}-warmup=0.1-seed={number}" for number in (1, 2)]
-    outcomes: list[Any] = [
-        SimpleNamespace(
-            node=SimpleNamespace(name=name, output_path=f"local_store/{name}-0123abcd"), kind="ran", reason="it is new", seconds=1.5
-        )
-        for name in names
-    ]  # fmt: skip
-    print_summary(outcomes)
+    print_summary({node_of(name): Result("ran", "it is new", 1.5) for name in names})
     lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
     assert max(map(len, lines)) <= 80
     rows = [[cell.strip() for cell in line.strip("│┃").split("│")] for line in lines if line.startswith("│")]

@@ -143,8 +143,10 @@ def test_sweep_is_a_sequence_of_steps_for_the_executor(executor: Executor) -> No
     runs = sweep(chain, rate=[0.1, 0.2])
     assert isinstance(runs, Sweep)
     assert len(runs) == 4
-    assert [outcome.kind for outcome in executor.run(runs)] == ["ran"] * 4
-    assert [outcome.kind for outcome in executor.run(sweep(chain, rate=[0.2, 0.3]))] == ["skipped"] * 2 + ["ran"] * 2
+    assert [result.kind for result in executor.run(runs).values()] == ["ran"] * 4
+    assert [result.kind for result in executor.run(sweep(chain, rate=[0.2, 0.3])).values()] == ["skipped"] * 2 + [
+        "ran"
+    ] * 2
 
 
 @pytest.mark.parametrize(
