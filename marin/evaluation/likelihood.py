@@ -12,6 +12,7 @@ computed at the positions that are scored, and nowhere else.
 import dataclasses
 import functools
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from marin.evaluation.likelihood_batches import Batch, Limits, plan
 from marin.models.at_positions import activations_at
 from marin.models.decoding import can_decode, extend, init_cache, prefill, repeat_rows
 from marin.nn.axes import BATCH_AXES, ambient_axes, replicate
+from marin.nn.loss import softcapped
 from marin.nn.precision import Precision
 from marin.parallel import distributed
 
@@ -64,7 +66,7 @@ class Group:
                     f"a sequence of {len(sequence)} tokens cannot be scored from token {start}: a token must stand before those that are"
                 )
         arrays = [np.asarray(sequence, np.int32) for sequence in sequences]
-        shared = _shared(arrays, min(starts) - 1) if len(arrays) > 1 else 0
+        shared = num_shared(arrays, min(starts) - 1) if len(arrays) > 1 else 0
         return Group(
             arrays[0][:shared].copy(),
             tuple(array[shared:].copy() for array in arrays),
@@ -233,9 +235,7 @@ def _losses(
 
     def of_block(pair: tuple[Float[Array, "n D"], Int[Array, " n"]]) -> tuple[Float[Array, " n"], Bool[Array, " n"]]:
         x_nD, target_n = pair
-        logits = jnp.matmul(x_nD, head_DV, preferred_element_type=jnp.float32)
-        if softcap is not None:
-            logits = softcap * jnp.tanh(logits / softcap)
+        logits = softcapped(jnp.matmul(x_nD, head_DV, preferred_element_type=jnp.float32), softcap)
         picked = jnp.take_along_axis(logits, target_n[:, None], axis=1)[:, 0]
         return jax.nn.logsumexp(logits, axis=1) - picked, jnp.argmax(logits, axis=1) == target_n
 
@@ -250,10 +250,8 @@ def _losses(
     return nats.reshape(-1)[:count], hits.reshape(-1)[:count]
 
 
-def _shared(arrays: Sequence[Tokens], most: int) -> int:
+def num_shared(arrays: Sequence[Tokens], most: int = sys.maxsize) -> int:
     """How many tokens all arrays begin with, at most `most`."""
     length = min(most, *map(len, arrays))
-    if length <= 0:
-        return 0
     same = np.all(np.stack([array[:length] for array in arrays]) == arrays[0][:length], axis=0)
     return length if same.all() else int(np.argmin(same))

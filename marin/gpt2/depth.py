@@ -15,7 +15,7 @@ import dataclasses
 import math
 
 from marin.errors import ConfigError
-from marin.models.gpt import GptConfig
+from marin.models.gpt import GptConfig, padded_vocab_size
 from marin.optim.gpt_muon import GptMuonConfig
 from marin.optim.schedule import steps_of
 
@@ -63,12 +63,7 @@ class Shape:
     def scaling_params(self) -> int:
         """N: weights of the blocks' matrices and of the head; neither embeddings nor gates nor scalars."""
         block = 12 * self.width * self.width
-        return self.depth * block + self.width * padded(self.vocab_size)
-
-
-def padded(vocab_size: int) -> int:
-    """Rows of the embedding: the vocabulary up to a multiple of 64."""
-    return -(-vocab_size // 64) * 64
+        return self.depth * block + self.width * padded_vocab_size(self.vocab_size)
 
 
 @dataclasses.dataclass(frozen=True)

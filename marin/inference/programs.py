@@ -32,6 +32,7 @@ from marin.models.decoding import (
     with_joined_projections,
 )
 from marin.nn import Linear
+from marin.nn.loss import softcapped
 
 # Tokens of each row in one call: what starting a program and writing to the cache cost is shared by so many.
 BURST = 8
@@ -148,8 +149,7 @@ class Programs:
         return eqx.combine(self._weights(leaves)[0], self._static)
 
     def _logits(self, leaves: list[Array], x_BD: Array) -> Float[Array, "B V"]:
-        logits_BV = (x_BD @ self._weights(leaves)[1]).astype(jnp.float32)
-        return logits_BV if self._softcap is None else self._softcap * jnp.tanh(logits_BV / self._softcap)
+        return softcapped((x_BD @ self._weights(leaves)[1]).astype(jnp.float32), self._softcap)
 
     def _prefill_fn(
         self, leaves: list[Array], cache: KvCache, tokens_1T: Array, count_1: Array, *, first: bool

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from marin.data.tokenizer import Tokenizer
+from marin.nn.loss import softcapped
 from marin.nn.precision import Precision
 
 
@@ -53,9 +54,7 @@ def _next_token(static: Any, top_k: int, vocab_size: int) -> Any:
         model = eqx.combine(arrays, static)
         x_BTD = model.activations(tokens_BT, None)
         x_D = jax.lax.dynamic_index_in_dim(x_BTD[0], position, keepdims=False)
-        logits = (x_D @ model.lm_head_DV).astype(jnp.float32)[:vocab_size]
-        if model.logit_softcap is not None:
-            logits = model.logit_softcap * jnp.tanh(logits / model.logit_softcap)
+        logits = softcapped((x_D @ model.lm_head_DV).astype(jnp.float32)[:vocab_size], model.logit_softcap)
         best, indices = jax.lax.top_k(logits, top_k)
         choice = jax.random.categorical(key, best / jnp.maximum(temperature, 1e-6))
         return jnp.where(temperature > 0, indices[choice], indices[0])

@@ -253,7 +253,7 @@ class Gpt(eqx.Module):
     def init(config: GptConfig, vocab_size: int, *, key: PRNGKeyArray) -> "Gpt":
         embedding_key, head_key, value_key, blocks_key, gate_key = jax.random.split(key, 5)
         width, layers, kv_width = config.hidden_dim, config.num_layers, config.kv_heads * config.head_dim
-        padded = -(-vocab_size // _VOCABULARY_MULTIPLE) * _VOCABULARY_MULTIPLE
+        padded = padded_vocab_size(vocab_size)
 
         def block(layer: int, block_key: PRNGKeyArray) -> GptBlock:
             attention_key, mlp_key = jax.random.split(block_key)
@@ -334,6 +334,11 @@ class Gpt(eqx.Module):
         if self.backout_scale is None:
             return norm(streams.x)
         return norm(streams.x - self.backout_scale * streams.middle)
+
+
+def padded_vocab_size(vocab_size: int) -> int:
+    """Rows of the tables and of the head: the vocabulary up to a multiple of 64."""
+    return -(-vocab_size // _VOCABULARY_MULTIPLE) * _VOCABULARY_MULTIPLE
 
 
 def norm(x: Float[Array, "... C"]) -> Float[Array, "... C"]:

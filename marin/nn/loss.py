@@ -192,6 +192,11 @@ def _logits(x: Array, head_DV: Array, softcap: float | None) -> tuple[Float[Arra
     return _capped(jnp.einsum("...d,dv->...v", x, head_DV, preferred_element_type=jnp.float32), softcap)
 
 
+def softcapped(logits: Float[Array, "*N V"], softcap: float | None) -> Float[Array, "*N V"]:
+    """What a model's logits become under its cap; None leaves them."""
+    return logits if softcap is None else softcap * jnp.tanh(logits / softcap)
+
+
 def _capped(logits: Array, softcap: float | None) -> tuple[Float[Array, "... V"], Array | None]:
     if softcap is None:
         return logits, None

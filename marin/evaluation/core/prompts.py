@@ -21,7 +21,7 @@ from marin.data.core_tasks import LANGUAGE_MODELING, MULTIPLE_CHOICE, SCHEMA
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError, DataError
 from marin.evaluation.core.bundle import BundledTask, Item
-from marin.evaluation.likelihood import Group
+from marin.evaluation.likelihood import Group, num_shared
 
 _ORDER_SEED, _SHOTS_SEED = 1337, 1234
 _CHUNK = 64
@@ -124,10 +124,10 @@ def _group(kind: str, sequences: list[Int32[np.ndarray, " t"]], max_tokens: int 
             )
         sequences, starts = [whole], [len(without)]
     elif kind == SCHEMA:
-        shared = _common([sequence[::-1] for sequence in sequences])
+        shared = num_shared([sequence[::-1] for sequence in sequences])
         starts = [len(sequence) - shared for sequence in sequences]
     else:
-        starts = [_common(sequences)] * len(sequences)
+        starts = [num_shared(sequences)] * len(sequences)
     if max_tokens is not None:
         cut = [max(0, len(sequence) - max_tokens) for sequence in sequences]
         sequences = [sequence[n:] for sequence, n in zip(sequences, cut, strict=True)]
@@ -141,10 +141,3 @@ def _group(kind: str, sequences: list[Int32[np.ndarray, " t"]], max_tokens: int 
                 " before it: the item is malformed, or the limit too low"
             )
     return Group.of(sequences, starts)
-
-
-def _common(sequences: Sequence[Int32[np.ndarray, " t"]]) -> int:
-    """How many tokens all sequences begin with."""
-    shortest = min(map(len, sequences))
-    same = np.all(np.stack([s[:shortest] for s in sequences]) == sequences[0][:shortest], axis=0)
-    return shortest if same.all() else int(np.argmin(same))
