@@ -224,6 +224,12 @@ def is_main() -> bool:
     return bool(jax.process_index() == 0)
 
 
+def warn(text: str) -> None:
+    """A line on standard error, from one of the processes that train together."""
+    if is_main():
+        print(text, file=sys.stderr)
+
+
 @contextlib.contextmanager
 def _only_main_speaks() -> Iterator[None]:
     """Silences the standard output of all processes but the first."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import sys
 from typing import Any
 
 import jax
@@ -11,7 +10,7 @@ from marin import hardware
 from marin.data.loader import BatchSource
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError, HardwareError
-from marin.parallel.distributed import is_main, process_index, start_devices
+from marin.parallel.distributed import process_index, start_devices, warn
 from marin.training.config import TrainLmConfig
 
 _JAX_FRACTION = {"XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"}
@@ -102,13 +101,7 @@ def check_data(source: BatchSource, begin: int, end: int) -> None:
                 " are padding"
             )
         if of_all.epochs > 1 and not component.limited:
-            _remark(
+            warn(
                 f"warning: training goes {of_all.epochs:.1f} times through the {component.num_rows:,} rows of"
                 f" `{component.name}`{before}: use more data or fewer steps, or say how often is meant by `max_epochs` of a mixture"
             )
-
-
-def _remark(text: str) -> None:
-    """Once, where several processes train together."""
-    if is_main():
-        print(text, file=sys.stderr)

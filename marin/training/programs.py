@@ -9,7 +9,6 @@ stands in `run.json`, and a resumed run takes it from there, since another one w
 import contextlib
 import dataclasses
 import math
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -71,10 +70,8 @@ def choose_compilation(config: TrainLmConfig, shapes: Any) -> Compilation:
     asked, platform = config.train.precision, config.train.resources.platform
     products = config.precision.products
     if problem := why_no_products(products, shapes):
-        if distributed.is_main():
-            name = "FP8" if products == "fp8" else products
-            said = f"note: {name} products are asked for and {problem}: they run in {config.precision.compute}"
-            print(said, file=sys.stderr)
+        name = "FP8" if products == "fp8" else products
+        distributed.warn(f"note: {name} products are asked for and {problem}: they run in {config.precision.compute}")
         products = None
     if platform != "cpu":
         return Compilation(Precision(config.precision.compute, products))

@@ -6,7 +6,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,12 @@ def read_run_info(directory: Path) -> dict[str, Any] | None:
     return read_info(path) if path.exists() else None
 
 
+def recorded_digest(info: Mapping[str, Any] | None, of: str) -> str | None:
+    """That of a run's "tokenizer" or "data"; None where its `run.json` does not say it, or is not there."""
+    digests = (info or {}).get("digests")
+    return digests.get(of) if isinstance(digests, dict) else None
+
+
 def samples_taken(run: Path, step: int, otherwise: BatchSchedule) -> int:
     """Samples of its data that a run had taken after `step` steps, those of earlier runs that it went on from among them.
 
@@ -67,7 +73,7 @@ def note_of_other_order(run: Path, config: TrainLmConfig, source: BatchSource) -
     info = read_run_info(run)
     if info is None:
         return None
-    before = {"seed": (info.get("seeds") or {}).get("data"), "data": (info.get("digests") or {}).get("data")}
+    before = {"seed": (info.get("seeds") or {}).get("data"), "data": recorded_digest(info, "data")}
     before["rows"] = [part.get("num_rows") for part in info.get("data") or []] or None
     now = {"seed": config.data_seed, "rows": list(source.order.num_rows)}
     if all(component.cache.states_digest for component in source.components):
@@ -168,14 +174,11 @@ def check_same_data(directory: Path, source: BatchSource, tokenizer: Tokenizer) 
             one takes reading all of it.
     """
     saved = read_run_info(directory)
-    digests = saved.get("digests") if saved is not None else None
-    if not isinstance(digests, dict):
-        return
     found = {"tokenizer": tokenizer.digest}
     if all(component.cache.states_digest for component in source.components):
         found["data"] = source.digest
     for name, digest in found.items():
-        if digests.get(name) not in (None, digest):
+        if recorded_digest(saved, name) not in (None, digest):
             raise ConfigError(
                 f"{directory} holds a run that began with {'another tokenizer' if name == 'tokenizer' else 'other data'}: put"
                 " back what it began with, or give another output path, with `initialize_from_checkpoint_path` to begin from"

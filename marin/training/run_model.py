@@ -27,7 +27,7 @@ from marin.nn.trees import is_shape
 from marin.tracking.run_record import RUN_FILE, require_fields
 from marin.training import checkpoint as checkpoints
 from marin.training.checkpoint import Checkpoint
-from marin.training.run_info import read_run_info
+from marin.training.run_info import read_run_info, recorded_digest
 from marin.training.run_paths import recorded_path
 
 
@@ -100,9 +100,7 @@ def check_tokenizer_of_run(tokenizer: Tokenizer, info: dict[str, Any], run: Path
     """Raises:
     DataError: where the run's tokenizer was lies another one, whose numbers mean other text.
     """
-    digests = info.get("digests")
-    trained_with = digests.get("tokenizer") if isinstance(digests, dict) else None
-    if trained_with is not None and trained_with != tokenizer.digest:
+    if recorded_digest(info, "tokenizer") not in (None, tokenizer.digest):
         raise DataError(
             f"{recorded_path(str(info['config']['tokenizer']), run)} is another tokenizer than the one that {run} was trained with:"
             " put that one back, or train again"

@@ -81,8 +81,8 @@ def starting_point(
         params = initialize_from_hf(folder, params, config.model, partial=train.allow_partial_checkpoint)
     else:
         return StartingPoint(state, None, 0, None)
-    if before is not None and (note := note_of_other_order(before, config, source)) and distributed.is_main():
-        print(note, file=sys.stderr)
+    if before is not None and (note := note_of_other_order(before, config, source)):
+        distributed.warn(note)
     state = with_weights(state, params, optimizer, seed=train.seed)
     if origin is not None and train.initialize_optimizer:
         state = dataclasses.replace(state, opt_state=optimizer_state_from(origin, state.opt_state))

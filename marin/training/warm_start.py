@@ -9,7 +9,6 @@ random follows from its own seed. A field of a state is
 known by its name.
 """
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,12 @@ from marin.errors import CheckpointError
 from marin.execution.attempts import usual_path
 from marin.models.partial import note_of_part
 from marin.nn.trees import named_leaves
-from marin.parallel.distributed import is_main
+from marin.parallel.distributed import warn
 from marin.tracking.run_record import RUN_FILE, read_info
 from marin.training.checkpoint import Checkpoint, restore, stored_shapes
 from marin.training.config import TrainLmConfig
 from marin.training.config_json import changes, config_to_json
+from marin.training.run_info import recorded_digest
 
 _MODEL, _AVERAGE = "model.", "average."
 # Counts of ours, of `skip_bad_steps` and of the schedules in Optax's AdEMAMix; Sophia's random signs, which are the run's own.
@@ -55,9 +55,11 @@ def weights_from(origin: Checkpoint, fresh: Any, config: TrainLmConfig, tokenize
             " of that run, or set `allow_partial_checkpoint=True` to leave out what only it has"
         )
     if note is not None:
-        _warn(note)
+        warn(f"warning: {note}")
     if any(name.startswith(_AVERAGE) for name in stored):
-        _warn("the run that this one begins from kept an average of its weights: the weights themselves are taken")
+        warn(
+            "warning: the run that this one begins from kept an average of its weights: the weights themselves are taken"
+        )
     return params
 
 
@@ -80,30 +82,24 @@ def _check_origin(origin: Checkpoint, config: TrainLmConfig, tokenizer: Tokenize
     if not record.is_file():
         return  # a checkpoint that was copied without its run
     info = read_info(record)
-    digests, saved = info.get("digests"), info.get("config")
-    theirs = digests.get("tokenizer") if isinstance(digests, dict) else None
-    if theirs is not None and theirs != tokenizer.digest:
+    saved = info.get("config")
+    if recorded_digest(info, "tokenizer") not in (None, tokenizer.digest):
         run = usual_path(str(record.parent))
         _refuse_tokenizer(f"the run in {run} was trained with another tokenizer than {config.tokenizer}", config)
     before = saved.get("model") if isinstance(saved, dict) else None
     differing = [f"`{name}` {old}, here {new}" for name, old, new in changes(before, config_to_json(config.model))]
     if differing and isinstance(before, dict):
-        _warn(f"the weights were trained with {'; '.join(differing)}")
+        warn(f"warning: the weights were trained with {'; '.join(differing)}")
 
 
 def _refuse_tokenizer(problem: str, config: TrainLmConfig) -> None:
     if config.train.allow_partial_checkpoint:
-        _warn(f"{problem}: rows of its embedding stand for other tokens")
+        warn(f"warning: {problem}: rows of its embedding stand for other tokens")
         return
     raise CheckpointError(
         f"{problem}, so that rows of its embedding stand for other tokens: tokenize the data with the checkpoint's own tokenizer,"
         " or set `allow_partial_checkpoint=True` if that is meant"
     )
-
-
-def _warn(text: str) -> None:
-    if is_main():
-        print(f"warning: {text}", file=sys.stderr)
 
 
 def optimizer_state_from(origin: Checkpoint, fresh: Any) -> Any:
