@@ -292,22 +292,22 @@ def total_memory() -> int:
     return min([memory, *(int(limit) for limit in limits if limit.isdecimal())])
 
 
-def _cpu_model() -> str:
+def cpuinfo() -> list[str]:
+    """What Linux says of its processors, "name : value" a line; nothing on another system."""
     try:
-        text = pathlib.Path("/proc/cpuinfo").read_text()
-        found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+        return pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        found = None
-    return found.group(1).strip() if found else platform.processor() or platform.machine()
+        return []
+
+
+def _cpu_model() -> str:
+    named = (line.partition(":")[2].strip() for line in cpuinfo() if line.startswith("model name"))
+    return next(named, "") or platform.processor() or platform.machine()
 
 
 def has_bf16_instructions() -> bool:
     """Whether this processor multiplies bfloat16 in hardware (x86: AVX512-BF16 or AMX; ARM: the BF16 extension)."""
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return False
-    for line in lines:
+    for line in cpuinfo():
         if line.startswith(("flags", "Features")):
             return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(line.partition(":")[2].split())
     return False

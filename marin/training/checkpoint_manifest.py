@@ -12,7 +12,6 @@ import concurrent.futures
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from marin.errors import CheckpointError
+from marin.hardware import num_processors
 from marin.storage import files
 
 MANIFEST = "manifest.json"
@@ -144,7 +144,7 @@ def verify_files(root: Path, step: int) -> Manifest:
             raise CheckpointError(f"{root / name} is missing")
         for name in sorted(there - manifest.files.keys()):
             raise CheckpointError(f"{root / name} is not in {MANIFEST}: it was added later")
-        with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        with concurrent.futures.ThreadPoolExecutor(min(8, num_processors())) as pool:
             digests = pool.map(lambda name: files.sha256_file(str(root / name)), manifest.files)
             for (name, digest), found in zip(manifest.files.items(), digests, strict=True):
                 if found != digest:

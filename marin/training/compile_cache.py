@@ -22,6 +22,7 @@ from typing import Any
 import jax
 import zstandard
 
+from marin import hardware
 from marin.errors import StorageError
 from marin.storage import files
 
@@ -115,11 +116,9 @@ def _decompresses(content: bytes) -> bool:
 
 def _processor() -> str:
     """Names the instructions that this machine's processor has."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
     # One processor's entries are enough; x86 calls them "model name" and "flags", ARM "CPU part" and "Features".
-    wanted = sorted({line for line in lines if line.startswith(("model name", "flags", "CPU part", "Features"))})
+    wanted = sorted(
+        {line for line in hardware.cpuinfo() if line.startswith(("model name", "flags", "CPU part", "Features"))}
+    )
     digest = hashlib.sha256("\n".join([platform.machine(), platform.processor(), *wanted]).encode()).hexdigest()
     return f"{platform.machine()}-{digest[:12]}"
