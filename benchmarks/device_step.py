@@ -42,7 +42,7 @@ from marin.flags import HelpFormatter
 from marin.nn import Precision
 from marin.nn.trees import is_shape
 from marin.training.compile_cache import use_compile_cache
-from marin.training.programs import Compilation, compile_program, why_no_fp8
+from marin.training.programs import Compilation, compile_traced, trace_program, why_no_fp8
 from marin.training.state import StepConfig, init_state, make_train_step
 from marin.training.traced_flops import traced_flops
 
@@ -133,7 +133,7 @@ class Program:
 
     def __init__(self, preset: Preset, args: argparse.Namespace, precision: Precision) -> None:
         self._state, step, step_config = step_of(preset, args, precision)
-        self._step = compile_program(step, Compilation(precision), self._state, batch_shapes(preset))
+        self._step = compile_traced(trace_program(step, self._state, batch_shapes(preset)), Compilation(precision))
         self.traced_flops_per_token = traced_flops(preset.model, args.vocabulary, step_config).training
 
     def take(self, batch: Batch) -> tuple[float, float]:

@@ -74,7 +74,7 @@ def serve(args: argparse.Namespace) -> None:
     from marin.optim import MuonConfig
     from marin.training.compile_cache import use_compile_cache
     from marin.training.host_memory import keep_freed_memory
-    from marin.training.programs import compile_program, cpu_candidates, fastest, seconds_of
+    from marin.training.programs import compile_traced, cpu_candidates, fastest, seconds_of, trace_program
     from marin.training.state import StepConfig, init_state, make_train_step
 
     keep_freed_memory()
@@ -105,7 +105,7 @@ def serve(args: argparse.Namespace) -> None:
 
     way = fastest(cpu_candidates(Precision(args.precision)), lambda way: seconds_of(way, args.width))
     train_step = make_train_step(optimizer, optimizer_config.schedule(1000), StepConfig(way.precision))
-    step = compile_program(train_step, way, state, batch(0))
+    step = compile_traced(trace_program(train_step, state, batch(0)), way)
     compile_time = time.perf_counter() - begin
     state, metrics = step(state, batch(0))
     float(metrics["loss"])

@@ -76,19 +76,6 @@ def trace_initial_state(
     return InitialProgram(*eqx.filter_make_jaxpr(make)())
 
 
-def initial_state(
-    model: LmConfig,
-    vocab_size: int,
-    optimizer: optax.GradientTransformation,
-    mesh: jax.sharding.Mesh,
-    *,
-    seed: int = 0,
-    ema_beta: float | None = None,
-) -> TrainState:
-    """A new training state, laid out on the mesh by the rules of `marin.parallel.sharding`."""
-    return trace_initial_state(model, vocab_size, optimizer, seed=seed, ema_beta=ema_beta).run(mesh)
-
-
 def with_weights(
     state: TrainState, params: Any, optimizer: optax.GradientTransformation, *, seed: int = 0
 ) -> TrainState:

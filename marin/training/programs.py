@@ -127,22 +127,20 @@ def seconds_of(way: Compilation, width: int) -> float:
     return min(seconds[1:])
 
 
-def compile_program(function: Callable[..., Any], way: Compilation, *arguments: Any) -> Any:
-    """`function(state, ...)` compiled for these arguments; the state's memory is given to the result.
-
-    Raises:
-        HardwareError: if this compiler does not take the options, which a run that goes on has from where it began.
-    """
-    return compile_traced(trace_program(function, *arguments), way)
-
-
 def trace_program(function: Callable[..., Any], *arguments: Any, out_shardings: Any = None) -> Any:
-    """The first half of `compile_program`: a `jax.stages.Traced`, which shows what the program does."""
+    """`function(state, ...)` traced for these arguments, as a `jax.stages.Traced`, which shows what the program does.
+
+    Compiled, it gives the state's memory to the result.
+    """
     return jax.jit(function, donate_argnums=0, out_shardings=out_shardings).trace(*arguments)
 
 
 def compile_traced(traced: Any, way: Compilation) -> Any:
-    """The second half of `compile_program`."""
+    """The program of a `trace_program`.
+
+    Raises:
+        HardwareError: if this compiler does not take the options, which a run that goes on has from where it began.
+    """
     lowered = traced.lower()
     try:
         with _kept_if_it_can_be(way):

@@ -12,7 +12,7 @@ from marin.optim import AdamConfig, MuonConfig
 from marin.optim.soap import SoapConfig
 from marin.parallel.mesh import make_mesh
 from marin.parallel.sharding import parameter_spec, state_shardings, state_specs, undivided
-from marin.training.placement import initial_state, parameter_shapes, state_shapes
+from marin.training.placement import parameter_shapes, state_shapes, trace_initial_state
 
 MODEL = HackableTransformerConfig(
     seq_len=32, hidden_dim=32, intermediate_dim=48, num_layers=1, num_heads=4, num_kv_heads=2, use_bias=True
@@ -65,8 +65,9 @@ def test_a_matrix_that_no_axis_divides_is_named():
 
 def test_each_device_holds_its_part_of_the_state_only():
     optimizer = AdamConfig().build(parameter_shapes(MODEL, VOCAB), 10)
-    whole = initial_state(MODEL, VOCAB, optimizer, make_mesh({}))
-    state = initial_state(MODEL, VOCAB, optimizer, make_mesh({"fsdp": 4, "tensor": 2}))
+    initial = trace_initial_state(MODEL, VOCAB, optimizer)
+    whole = initial.run(make_mesh({}))
+    state = initial.run(make_mesh({"fsdp": 4, "tensor": 2}))
 
     def held(tree):
         return sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(tree))
@@ -82,9 +83,9 @@ def test_the_same_initial_weights_whatever_the_mesh():
     import numpy as np
 
     optimizer = MuonConfig().build(parameter_shapes(MODEL, VOCAB), 10)
-    whole = named_leaves(initial_state(MODEL, VOCAB, optimizer, make_mesh({})).model)
+    whole = named_leaves(trace_initial_state(MODEL, VOCAB, optimizer).run(make_mesh({})).model)
     mesh = make_mesh({"data": 2, "fsdp": 2, "tensor": 2})
-    divided = initial_state(MODEL, VOCAB, optimizer, mesh)
+    divided = trace_initial_state(MODEL, VOCAB, optimizer).run(mesh)
     for name, value in named_leaves(divided.model).items():
         np.testing.assert_allclose(value, whole[name], rtol=1e-6, atol=1e-8, err_msg=name)
     expected = named_leaves(state_shardings(divided, divided.model, mesh))

@@ -13,7 +13,7 @@ import optax
 from marin.optim import MuonConfig
 from marin.tracking import RunRecord
 from marin.training.loop import Measurement, train_lm
-from marin.training.placement import initial_state, parameter_shapes
+from marin.training.placement import parameter_shapes, trace_initial_state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,5 +103,5 @@ def test_a_first_state_is_what_its_traced_program_gives_whatever_code_does_when_
     shapes = parameter_shapes(config.model, config.vocab_size)
     hides = HidesWhatItKnows(learning_rate=0.02, adam_lr=0.01).build(shapes, 1)
     mesh = jax.make_mesh((1,), ("data",), devices=jax.devices()[:1], axis_types=(jax.sharding.AxisType.Auto,))
-    state = initial_state(config.model, config.vocab_size, hides, mesh)
+    state = trace_initial_state(config.model, config.vocab_size, hides).run(mesh)
     assert not np.any(state.opt_state[1])

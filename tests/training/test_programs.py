@@ -133,4 +133,4 @@ def test_int8_for_a_model_of_small_matrices_says_that_it_does_nothing(make_confi
 def test_compiler_option_that_this_version_does_not_know_is_named():
     way = Compilation(Precision("f32"), {"xla_cpu_option_of_tomorrow": True})
     with pytest.raises(HardwareError, match="xla_cpu_option_of_tomorrow, which jaxlib"):
-        programs.compile_program(lambda state: state + 1.0, way, jax.numpy.zeros(3))
+        programs.compile_traced(programs.trace_program(lambda state: state + 1.0, jax.numpy.zeros(3)), way)

@@ -13,7 +13,7 @@ from marin.nn import Precision, RmsNormConfig
 from marin.nn.trees import named_leaves
 from marin.optim import AdamConfig, MuonConfig, gpt_muon
 from marin.parallel.mesh import ambient, batch_sharding, make_mesh, replicated
-from marin.training.placement import initial_state, parameter_shapes
+from marin.training.placement import parameter_shapes, trace_initial_state
 from marin.training.state import StepConfig, make_train_step
 
 ROWS, LENGTH, VOCAB, STEPS = 8, 32, 64, 3
@@ -60,7 +60,7 @@ def _train(sizes, optimizer, *, model=MODEL, micro_batches=1):
     """The metrics of each step, and the final parameters."""
     mesh = make_mesh(sizes)
     built = optimizer.build(parameter_shapes(model, VOCAB), 10)
-    state = initial_state(model, VOCAB, built, mesh, ema_beta=0.9)
+    state = trace_initial_state(model, VOCAB, built, ema_beta=0.9).run(mesh)
     config = StepConfig(Precision("f32"), micro_batches, loss_block=64, z_loss_weight=1e-3, ema_beta=0.9)
     where = (jax.tree.map(lambda leaf: leaf.sharding, state), replicated(mesh))
     step = jax.jit(make_train_step(built, optimizer.schedule(10), config), donate_argnums=0, out_shardings=where)
