@@ -149,15 +149,21 @@ def num_batch_shards(mesh: Any) -> int:
     return math.prod(mesh.shape[axis] for axis in BATCH_AXES)
 
 
-def check_batch(batch_size: int, num_tokens: int, mesh: Any) -> None:
+def check_rows(batch_size: int, shards: int) -> None:
     """Raises:
-    ConfigError: if the devices of the mesh cannot share a batch of so many rows of so many tokens evenly.
+    ConfigError: if so many parts cannot share the rows of a batch evenly.
     """
-    shards = num_batch_shards(mesh)
     if batch_size % shards:
         raise ConfigError(
             f"config field `train_batch_size` is {batch_size}, which {shards} devices cannot divide: use a multiple of {shards}"
         )
+
+
+def check_batch(batch_size: int, num_tokens: int, mesh: Any) -> None:
+    """Raises:
+    ConfigError: if the devices of the mesh cannot share a batch of so many rows of so many tokens evenly.
+    """
+    check_rows(batch_size, num_batch_shards(mesh))
     if num_tokens % mesh.shape[SEQUENCE]:
         raise ConfigError(
             f"the context is {num_tokens} tokens, which `parallelism.sequence` {mesh.shape[SEQUENCE]} does not divide: use a divisor"

@@ -15,7 +15,7 @@ from marin.nn.precision import Precision, compute_on
 from marin.number_checks import check_whole, is_finite, is_whole
 from marin.optim import AdamConfig, OptimizerConfig
 from marin.optim.config import OMIT_DEFAULT
-from marin.parallel.mesh import Parallelism, default_parallelism
+from marin.parallel.mesh import Parallelism, check_rows, default_parallelism
 from marin.resources import Resources
 from marin.training.budget import Budget
 
@@ -240,10 +240,7 @@ class SimpleTrainConfig:
     def _check_batch_sizes(self) -> None:
         shards = self._batch_shards
         for first, size in self.batch_schedule.entries:
-            if size % shards:
-                raise ConfigError(
-                    f"config field `train_batch_size` is {size}, which {shards} devices cannot divide: use a multiple of {shards}"
-                )
+            check_rows(size, shards)
             self.micro_batches(size, shards)
             if first >= self.num_train_steps:
                 raise ConfigError(
