@@ -67,6 +67,21 @@ class Parser(argparse.ArgumentParser):
         return any(action.nargs == argparse.REMAINDER for action in parser._actions)
 
 
+def flag_of(field: str) -> str:
+    """The flag that a field of a dataclass is: `--top-k` for `top_k`."""
+    return f"--{field.replace('_', '-')}"
+
+
+def check_at_least(least: int, flags: object, *fields: str) -> None:
+    """Raises:
+    ConfigError: naming the first flag whose number, where it has one, is below `least`.
+    """
+    for field in fields:
+        value = getattr(flags, field)
+        if value is not None and value < least:
+            raise ConfigError(f"`{flag_of(field)}` is {value}: use at least {least}")
+
+
 @contextlib.contextmanager
 def named_as_flags(flags: Mapping[str, str]) -> Iterator[None]:
     """What a config refuses in this block is said of the flags that its fields were made from, which is what a person has typed.

@@ -14,6 +14,7 @@ from marin.data.download import fetch_all
 from marin.data.fetch import RemoteFile
 from marin.errors import ConfigError
 from marin.execution.attempts import ledger_directory
+from marin.flags import check_at_least
 from marin.gpt2.command import parse_flags, run_command
 from marin.gpt2.datasets import CLIMBMIX_SHARDS, CLIMBMIX_URL, climbmix_files
 from marin.gpt2.places import Places
@@ -44,9 +45,8 @@ def main() -> None:
     places = Places.of(flags.base_dir)
     if flags.num_files < 1 and flags.num_files != -1:
         raise ConfigError(f"`--num-files` is {flags.num_files}: ask for at least one shard, or -1 for all")
-    for name, least in (("total", 2), ("num_workers", 1)):
-        if getattr(flags, name) < least:
-            raise ConfigError(f"`--{name.replace('_', '-')}` is {getattr(flags, name)}: use at least {least}")
+    check_at_least(2, flags, "total")
+    check_at_least(1, flags, "num_workers")
     wanted = climbmix_files(flags.num_files, flags.url.rstrip("/"), flags.total)
     missing = _missing(wanted, places)
     print(f"{len(wanted) - len(missing)} of {len(wanted)} shards are in {places.data}")

@@ -35,11 +35,10 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from marin.errors import ConfigError
+    from marin.flags import check_at_least
 
-    for name in ("num_fewshot", "limit", "max_length"):
-        value, least = getattr(args, name), 0 if name == "num_fewshot" else 1
-        if value is not None and value < least:
-            raise ConfigError(f"`--{name.replace('_', '-')}` is {value}: use at least {least}")
+    check_at_least(0, args, "num_fewshot")
+    check_at_least(1, args, "limit", "max_length")
     if args.include_path is not None and not Path(args.include_path).is_dir():
         raise ConfigError(
             f"`--include-path` is {args.include_path}, which is no folder: give one with task files (*.yaml)"

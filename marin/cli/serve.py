@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 
 from marin.errors import ConfigError
+from marin.flags import check_at_least
 
 HELP = """\
 Serve a trained model: OpenAI's /v1/chat/completions, /v1/completions and /v1/models, and a page to chat on at /.
@@ -38,10 +39,8 @@ class ServerOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"`--port` is {self.port}: use a number from 0 to 65535")
-        for name, least in (("max_length", 2), ("max_rows", 1), ("max_queue", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"`--{name.replace('_', '-')}` is {value}: use at least {least}")
+        check_at_least(2, self, "max_length")
+        check_at_least(1, self, "max_rows", "max_queue")
         if not self.timeout > 0:
             raise ConfigError(f"`--timeout` is {self.timeout:g}: use more than 0 seconds")
 

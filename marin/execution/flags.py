@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from marin.errors import ConfigError
-from marin.flags import Parser
+from marin.flags import Parser, flag_of
 
 RUNNERS = ("local", "ray")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -64,7 +64,7 @@ def parse_flags(arguments: Sequence[str], description: str | None = None) -> Exe
     default_of = {field.name: field.default for field in dataclasses.fields(ExecutorMainConfig)}
 
     def add(name: str, help_text: str, **options: object) -> None:
-        spellings = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
+        spellings = dict.fromkeys((f"--{name}", flag_of(name)))
         parser.add_argument(*spellings, default=default_of[name], help=help_text, **options)  # type: ignore[arg-type]
 
     boolean = {"nargs": "?", "const": True, "type": _parse_boolean, "metavar": "BOOL"}

@@ -25,6 +25,7 @@ from marin.errors import ConfigError, DataError
 from marin.execution.step import placement, this_output_path
 from marin.finetuning.made import DEFAULT_SHARES, training_conversations
 from marin.finetuning.sources import LocalFile, local_conversations, public_conversations
+from marin.flags import check_at_least
 from marin.storage import files
 
 VALIDATION = "val"
@@ -65,9 +66,7 @@ class ConversationsConfig:
     def __post_init__(self) -> None:
         if self.max_tokens < 2:
             raise ConfigError(f"`max_tokens` is {self.max_tokens}: use at least 2")
-        for field, least in (("made", 0), ("mmlu_epochs", 0), ("gsm8k_epochs", 0)):
-            if getattr(self, field) < least:
-                raise ConfigError(f"`--{field.replace('_', '-')}` is {getattr(self, field)}: use at least {least}")
+        check_at_least(0, self, "made", "mmlu_epochs", "gsm8k_epochs")
         if not (self.made or self.public or self.local):
             raise ConfigError(
                 "there are no conversations to train on: use `--made 20000`, `--public True` or `--dataset`"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from marin.errors import ConfigError, clean_exit, send_nowhere
-from marin.flags import described, in_flags
+from marin.flags import described, flag_of, in_flags
 from marin.main_module import module_of
 
 _DESCRIPTION = "DESCRIPTION"
@@ -86,7 +86,7 @@ def check_numbers(flags: Any, above_zero: Iterable[str] = (), or_minus_one: Iter
             value = getattr(flags, name)
             is_none = value is None or (value == -1 and names is or_minus_one)
             if not is_none and not (math.isfinite(value) and value > 0):
-                raise ConfigError(f"`--{name.replace('_', '-')}` is {value}: {ends}")
+                raise ConfigError(f"`{flag_of(name)}` is {value}: {ends}")
 
 
 def top_k_of(asked: int) -> int | None:
@@ -103,7 +103,7 @@ def top_k_of(asked: int) -> int | None:
 def flags_table(flags: Any) -> dict[str, Any]:
     """The flags of a command that have a value, defaults too, for its section of the report: `--depth` with 12."""
     values = dataclasses.asdict(flags)
-    return {f"--{name.replace('_', '-')}": value for name, value in values.items() if value not in (None, "", ())}
+    return {flag_of(name): value for name, value in values.items() if value not in (None, "", ())}
 
 
 def run_name(asked: str, tag: str) -> str:

@@ -15,6 +15,7 @@ import dataclasses
 import math
 
 from marin.errors import ConfigError
+from marin.flags import check_at_least, flag_of
 from marin.models.gpt import GptConfig, padded_vocab_size
 from marin.optim.gpt_muon import GptMuonConfig
 from marin.optim.schedule import steps_of
@@ -35,9 +36,7 @@ class Shape:
     window_pattern: str = "SSSL"
 
     def __post_init__(self) -> None:
-        for field in ("depth", "vocab_size", "aspect_ratio", "head_dim", "max_seq_len"):
-            if getattr(self, field) < 1:
-                raise ConfigError(f"`--{field.replace('_', '-')}` is {getattr(self, field)}: use at least 1")
+        check_at_least(1, self, "depth", "vocab_size", "aspect_ratio", "head_dim", "max_seq_len")
         if self.max_seq_len < 2:
             raise ConfigError(f"`--max-seq-len` is {self.max_seq_len}: use at least 2, as a row begins with `<|bos|>`")
         if self.head_dim % 2:
@@ -79,7 +78,7 @@ class Rates:
     def __post_init__(self) -> None:
         for field in ("embedding_lr", "unembedding_lr", "matrix_lr", "scalar_lr"):
             if not 0 < getattr(self, field) < math.inf:
-                raise ConfigError(f"`--{field.replace('_', '-')}` is {getattr(self, field)}: use a number above 0")
+                raise ConfigError(f"`{flag_of(field)}` is {getattr(self, field)}: use a number above 0")
         if not 0 <= self.weight_decay < math.inf:
             raise ConfigError(f"`--weight-decay` is {self.weight_decay}: use 0 or more")
 

@@ -8,8 +8,8 @@ from marin.data.documents import Document, text_bytes
 from marin.data.tokenizer import SPLIT_PATTERN, Tokenizer
 from marin.data.tokenizer.report import OTHERS, digests_of_others, find_counter
 from marin.data.tokenizer.training import check_settings, write_tokenizer
-from marin.errors import ConfigError
 from marin.execution.step import ExecutorStep, placement, this_output_path
+from marin.flags import check_at_least
 from marin.gpt2.datasets import DataFile, Dataset, open_tokenizer, read_file_documents
 from marin.gpt2.example_texts import EXAMPLE_TEXTS
 from marin.gpt2.places import Places
@@ -37,9 +37,7 @@ class TrainGptTokenizerConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        for field in ("max_chars", "doc_cap"):
-            if getattr(self, field) < 1:
-                raise ConfigError(f"`--{field.replace('_', '-')}` is {getattr(self, field)}: use at least 1")
+        check_at_least(1, self, "max_chars", "doc_cap")
 
 
 def train_gpt_tokenizer(config: TrainGptTokenizerConfig) -> None:

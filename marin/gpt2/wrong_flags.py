@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Union
 import tyro
 
 from marin.errors import ConfigError
-from marin.flags import Parser
+from marin.flags import Parser, flag_of
 
 
 def refuse(kind: type, given: Sequence[str]) -> None:
@@ -44,7 +44,7 @@ def refuse_flags_without_values(kind: type, given: Sequence[str]) -> None:
         ConfigError: naming it.
     """
     hints = typing.get_type_hints(kind)
-    several = {_flag_of(name) for name, hint in hints.items() if typing.get_origin(hint) is tuple}
+    several = {flag_of(name) for name, hint in hints.items() if typing.get_origin(hint) is tuple}
     for word, after in itertools.pairwise([*given, "--"]):
         if word.replace("_", "-") in several and after.startswith("--"):
             raise ConfigError(f"argument {word}: expected at least one argument; --help lists the flags")
@@ -54,14 +54,10 @@ def flags_of(kind: type) -> dict[str, str]:
     """By the name of a dataclass's field the flag that it is: `--top-k` for `top_k`."""
     hints = typing.get_type_hints(kind, include_extras=True)
     return {
-        name: _flag_of(name)
+        name: flag_of(name)
         for name, hint in hints.items()
         if tyro.conf.Positional not in getattr(hint, "__metadata__", ())
     }
-
-
-def _flag_of(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _with_dashes(word: str, known: set[str]) -> str:
@@ -78,7 +74,7 @@ def _add(parser: Parser, name: str, hint: Any, *, is_required: bool) -> None:
         hint, *rest = typing.get_args(hint)
         extras = tuple(rest)
     aliases = [alias for extra in extras for alias in getattr(extra, "aliases", None) or ()]
-    flags = [name] if tyro.conf.Positional in extras else [_flag_of(name), *aliases]
+    flags = [name] if tyro.conf.Positional in extras else [flag_of(name), *aliases]
     options: dict[str, Any] = {"required": True} if is_required and flags != [name] else {}
     if hint is bool:
         options["action"] = argparse.BooleanOptionalAction

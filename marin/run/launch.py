@@ -18,7 +18,7 @@ from types import FrameType
 
 from marin.children import ENDING_WITH_PARENT, child_environment, free_ports
 from marin.errors import ConfigError, clean_exit
-from marin.flags import Parser
+from marin.flags import Parser, flag_of
 
 _POLL = 0.2
 _GRACE = 60.0  # seconds from asking a process to stop to killing it
@@ -83,7 +83,7 @@ def _parser() -> Parser:
         ("master_port", int, None, "a free port of it"),
     ):
         said = text if default is None else f"{text} (default {default})"
-        flags = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
+        flags = dict.fromkeys((f"--{name}", flag_of(name)))
         parser.add_argument(*flags, type=kind, default=default, help=said)
     parser.add_argument("--standalone", action="store_true", help="one machine, which is the default")
     return parser
