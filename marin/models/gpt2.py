@@ -20,6 +20,7 @@ from marin.errors import CheckpointError, ConfigError
 from marin.models.flops import lm_flops_per_token
 from marin.models.hf_files import CONFIG_FILE, WeightFolder, read_json
 from marin.models.hf_layout import parameters_of
+from marin.models.hf_values import HfValues
 from marin.models.lm import count_parameters, shapes_of
 from marin.nn import ACTIVATIONS, Embedding, LayerNorm, Linear, attention
 from marin.nn.trees import with_arrays
@@ -206,24 +207,21 @@ def gpt2_config(hf: Mapping[str, Any], where: str) -> Gpt2Config:
     Raises:
         CheckpointError: naming the key that is missing, or whose value cannot be computed here.
     """
+    values = HfValues(hf, where)
     for key, value in _FIXED.items():
         if hf.get(key, value) != value:
-            raise CheckpointError(f"{where} says `{key}` {hf[key]!r}: this engine's GPT-2 has {value!r}")
-    for key in ("n_embd", "n_layer", "n_head", "n_positions"):
-        if hf.get(key) is None:
-            raise CheckpointError(f"{where} has no `{key}`: it is no whole config of a GPT-2 model")
+            values.refuse(key, f"this engine's GPT-2 has {value!r}")
+    activation = values.text("activation_function", "gelu_new")
     try:
         return Gpt2Config(
-            seq_len=hf["n_positions"],
-            hidden_dim=hf["n_embd"],
-            num_layers=hf["n_layer"],
-            num_heads=hf["n_head"],
-            intermediate_dim=hf.get("n_inner"),
-            activation_function={"gelu_pytorch_tanh": "gelu_new"}.get(
-                name := hf.get("activation_function", "gelu_new"), name
-            ),
-            layer_norm_epsilon=float(hf.get("layer_norm_epsilon", 1e-5)),
-            initializer_range=float(hf.get("initializer_range", 0.02)),
+            seq_len=values.whole("n_positions"),
+            hidden_dim=values.whole("n_embd"),
+            num_layers=values.whole("n_layer"),
+            num_heads=values.whole("n_head"),
+            intermediate_dim=None if hf.get("n_inner") is None else values.whole("n_inner"),
+            activation_function={"gelu_pytorch_tanh": "gelu_new"}.get(activation, activation),
+            layer_norm_epsilon=values.number("layer_norm_epsilon", 1e-5),
+            initializer_range=values.number("initializer_range", 0.02),
         )
     except ConfigError as error:
         raise CheckpointError(f"{where} describes a model that this engine cannot build: {error}") from None
@@ -236,10 +234,8 @@ def load_gpt2(folder: str | Path) -> tuple[Gpt2Config, Gpt2]:
         CheckpointError: the folder is not whole, or holds another model than its config describes.
     """
     hf, where = read_json(Path(folder), CONFIG_FILE), str(Path(folder) / CONFIG_FILE)
-    config, vocab_size = gpt2_config(hf, where), hf.get("vocab_size")
-    if not isinstance(vocab_size, int) or vocab_size < 1:
-        raise CheckpointError(f"{where} says `vocab_size` {vocab_size!r}: expected a whole number of at least 1")
-    shapes = shapes_of(config, vocab_size)
+    config = gpt2_config(hf, where)
+    shapes = shapes_of(config, HfValues(hf, where).whole("vocab_size"))
     weights = WeightFolder.open(Path(folder))
     # Some checkpoints hold the transformer alone, others a language model that has one.
     prefix = "transformer." if "transformer.wte.weight" in weights.shapes else ""

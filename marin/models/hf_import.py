@@ -19,6 +19,7 @@ from marin.errors import CheckpointError, ConfigError
 from marin.models.hf_config import differences, from_hf_config
 from marin.models.hf_files import CONFIG_FILE, RECORD_FILE, WeightFolder, read_json
 from marin.models.hf_layout import is_derived, parameters_of, place_of
+from marin.models.hf_values import HfValues
 from marin.models.llama import LlamaConfig, LlamaModel
 from marin.models.lm import shapes_of
 from marin.models.partial import note_of_part
@@ -54,10 +55,7 @@ def load_hf_model(folder: str | Path) -> tuple[LlamaConfig, LlamaModel]:
     hf = read_json(Path(folder), CONFIG_FILE)
     where = str(Path(folder) / CONFIG_FILE)
     config = from_hf_config(hf, where)
-    vocab_size = hf.get("vocab_size")
-    if not isinstance(vocab_size, int) or vocab_size < 1:
-        raise CheckpointError(f"{where} says `vocab_size` {vocab_size!r}: expected a whole number of at least 1")
-    shapes = shapes_of(config, vocab_size)
+    shapes = shapes_of(config, HfValues(hf, where).whole("vocab_size"))
     return config, _filled(shapes, WeightFolder.open(Path(folder)), tied=config.tie_word_embeddings, partial=False)
 
 

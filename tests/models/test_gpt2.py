@@ -102,7 +102,10 @@ def test_documents_of_a_row_are_apart_and_count_positions_from_its_beginning(tmp
     ("changes", "message"),
     [
         ({"n_head": 3}, "not a multiple of `num_heads` 3"),
-        ({"n_embd": None}, "has no `n_embd`"),
+        ({"n_embd": None}, "`n_embd` None: expected a whole number"),
+        ({"n_inner": "wide"}, "`n_inner` 'wide': expected a whole number"),
+        ({"layer_norm_epsilon": "small"}, "`layer_norm_epsilon` 'small': expected a number"),
+        ({"activation_function": None}, "`activation_function` None: expected a string"),
         ({"scale_attn_by_inverse_layer_idx": True}, "`scale_attn_by_inverse_layer_idx` True"),
         ({"activation_function": "mish"}, "`activation_function` is 'mish'"),
         ({"vocab_size": "many"}, "`vocab_size` 'many'"),
