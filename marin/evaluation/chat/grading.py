@@ -8,7 +8,6 @@ from marin.evaluation.code_sandbox import run_code
 
 _MARKED = re.compile(r"####\s*(-?[0-9.,]*[0-9])")
 _BLOCK = re.compile(r"```(?:python)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
-_CODE_SECONDS, _CODE_BYTES = 5.0, 256 * 2**20
 
 
 def final_number(text: str) -> str | None:
@@ -31,7 +30,7 @@ def says_text(question: Question, reply: str) -> bool:
 def passes_tests(question: Question, reply: str) -> bool:
     """HumanEval: whether the code in a reply, behind the prompt's imports, passes the question's tests in the sandbox."""
     program = human_eval_program(question, reply)
-    return run_code(program, seconds=_CODE_SECONDS, memory_bytes=_CODE_BYTES).passed
+    return run_code(program).passed
 
 
 def human_eval_program(question: Question, reply: str) -> str:
