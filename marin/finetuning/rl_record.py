@@ -16,7 +16,7 @@ from marin.finetuning.origin import Origin
 from marin.finetuning.policy import Rollout
 from marin.models.lm import count_parameters
 from marin.tracking import RunRecord, RunWriter, capture_environment
-from marin.tracking.mirrors import Mirrors, names_of, open_mirrors
+from marin.tracking.mirrors import Mirrors, open_mirrors
 from marin.tracking.run_record import RUN_FILE
 from marin.training.clock import TrainingClock
 from marin.training.config_json import config_to_json
@@ -46,9 +46,7 @@ class RlRecord:
         self.writer.append("start", from_step=first_step, setup_time=0.0, compile_time=0.0, host=host, devices=devices)
         self._clock = TrainingClock(self.writer)
         self._stack = contextlib.ExitStack()
-        self._mirrors: Mirrors = self._stack.enter_context(
-            open_mirrors(directory, self.info["config"], names=names_of(directory, self.info))
-        )
+        self._mirrors: Mirrors = self._stack.enter_context(open_mirrors(directory, self.info))
 
     def begin(self) -> None:
         """Starts the clock."""

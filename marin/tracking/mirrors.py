@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from marin.tracking.tensorboard_mirror import open_tensorboard
-from marin.tracking.wandb_mirror import wandb_mirror
+from marin.tracking.wandb_mirror import WandbMirror, wandb_mirror
 
 
 class Mirror(Protocol):
@@ -37,16 +37,13 @@ class Mirrors:
 
 
 @contextlib.contextmanager
-def open_mirrors(
-    directory: Path, config: dict[str, Any], tags: Sequence[str] = (), *, names: tuple[str, str] | None = None
-) -> Iterator[Mirrors]:
+def open_mirrors(directory: Path, info: dict[str, Any], tags: Sequence[str] = ()) -> Iterator[Mirrors]:
     """The mirrors of the run in `directory`; a resumed run continues them.
 
     Args:
-        names: see `names_of`; None takes the directory's name, which must be unique to the config.
+        info: what its `run.json` says.
     """
-    run_id, name = names or (directory.name, directory.name)
-    with wandb_mirror(run_id, config, str(directory), tags=tags, name=name) as wandb:
+    with _on_wandb(directory, info, tags) as wandb:
         tensorboard = open_tensorboard(directory)
         try:
             yield Mirrors([mirror for mirror in (wandb, tensorboard) if mirror is not None])
@@ -56,15 +53,17 @@ def open_mirrors(
 
 
 def summarize(directory: Path, info: dict[str, Any], figures: dict[str, float]) -> None:
-    """Adds figures of a finished run to the summary of its mirror on W&B, where one is wanted.
-
-    Args:
-        info: what its `run.json` says.
-    """
-    run_id, name = names_of(directory, info)
-    with wandb_mirror(run_id, info["config"], str(directory), name=name) as wandb:
+    """Adds figures of a finished run to the summary of its mirror on W&B, where one is wanted; the others as of `open_mirrors`."""
+    with _on_wandb(directory, info) as wandb:
         if wandb is not None:
             wandb.summarize(figures)
+
+
+def _on_wandb(
+    directory: Path, info: dict[str, Any], tags: Sequence[str] = ()
+) -> contextlib.AbstractContextManager[WandbMirror | None]:
+    run_id, name = names_of(directory, info)
+    return wandb_mirror(run_id, info["config"], str(directory), tags, name)
 
 
 def names_of(directory: Path, info: dict[str, Any]) -> tuple[str, str]:

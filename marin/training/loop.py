@@ -24,7 +24,7 @@ from marin.parallel import distributed
 from marin.parallel.mesh import ambient
 from marin.tracking import RunWriter, SilentRunWriter
 from marin.tracking.console import TrainingProgress
-from marin.tracking.mirrors import Mirrors, names_of, open_mirrors
+from marin.tracking.mirrors import Mirrors, open_mirrors
 from marin.tracking.run_record import plan_of_measures
 from marin.training.bad_step import keeping_state_before_bad_step
 from marin.training.budget import BudgetWatch, kept_steps
@@ -188,7 +188,7 @@ def _loop(
         StopRequest() as stop,
         saver,
         progress,
-        open_mirrors(directory, info["config"], tags=config.tags, names=names_of(directory, info))
+        open_mirrors(directory, info, config.tags)
         if distributed.is_main()
         else contextlib.nullcontext(Mirrors([])) as mirrors,
         Prefetcher(lambda step: setup.batch_of(step, schedule.size_at(step)), range(first_step, num_steps)) as batches,

@@ -39,12 +39,12 @@ def read_events(folder: Path) -> dict[tuple[str, int], object]:
 
 
 def test_tensorboard_has_every_number_and_histogram_at_its_step(tmp_path):
-    with open_mirrors(tmp_path / "run", {}) as mirrors:
+    with open_mirrors(tmp_path / "run-0123abcd", {"config": {}}) as mirrors:
         mirrors.log("train", 0, {"loss": 2.5})
         mirrors.log("train", 1, {"loss": 1.25, "grads/histogram/w": {"min": -1.0, "max": 1.0, "counts": [1, 0, 3, 4]}})
         mirrors.log("eval", 1, {"bits_per_byte": 1.5})
         assert mirrors.url is None
-    events = read_events(tmp_path / "run" / "tensorboard")
+    events = read_events(tmp_path / "run-0123abcd" / "tensorboard")
     histogram = events.pop(("train/grads/histogram/w", 1))
     assert events == {("train/loss", 0): 2.5, ("train/loss", 1): 1.25, ("eval/bits_per_byte", 1): 1.5}
     assert list(histogram.bucket) == [1, 0, 3, 4]
@@ -54,9 +54,9 @@ def test_tensorboard_has_every_number_and_histogram_at_its_step(tmp_path):
 
 def test_tensorboard_of_a_resumed_run_has_the_steps_of_both_processes(tmp_path):
     for step in range(2):
-        with open_mirrors(tmp_path / "run", {}) as mirrors:
+        with open_mirrors(tmp_path / "run-0123abcd", {"config": {}}) as mirrors:
             mirrors.log("train", step, {"loss": float(step)})
-    events = read_events(tmp_path / "run" / "tensorboard")
+    events = read_events(tmp_path / "run-0123abcd" / "tensorboard")
     assert events == {("train/loss", 0): 0.0, ("train/loss", 1): 1.0}
 
 
@@ -69,14 +69,14 @@ def test_tensorboard_with_a_folder_named_gathers_runs_there(monkeypatch, tmp_pat
 def test_tensorboard_is_off_unless_asked_for(monkeypatch, tmp_path, value):
     monkeypatch.setenv("MARIN_TENSORBOARD", value)
     assert not is_wanted()
-    with open_mirrors(tmp_path / "run", {}) as mirrors:
+    with open_mirrors(tmp_path / "run-0123abcd", {"config": {}}) as mirrors:
         mirrors.log("train", 0, {"loss": 1.0})
-    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "run-0123abcd").exists()
 
 
 def test_tensorboard_asked_for_but_not_installed_says_so_and_goes_on(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    with open_mirrors(tmp_path / "run", {}) as mirrors:
+    with open_mirrors(tmp_path / "run-0123abcd", {"config": {}}) as mirrors:
         mirrors.log("train", 0, {"loss": 1.0})
     assert "not installed" in capsys.readouterr().out
 
@@ -84,13 +84,13 @@ def test_tensorboard_asked_for_but_not_installed_says_so_and_goes_on(monkeypatch
 def test_tensorboard_that_cannot_be_written_is_no_reason_to_stop(monkeypatch, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MARIN_TENSORBOARD", str(tmp_path / "file"))
-    with open_mirrors(tmp_path / "run", {}) as mirrors:
+    with open_mirrors(tmp_path / "run-0123abcd", {"config": {}}) as mirrors:
         mirrors.log("train", 0, {"loss": 1.0})
     assert "training goes on" in capsys.readouterr().out
 
 
 def test_tensorboard_skips_a_histogram_that_is_not_finite_and_stays(tmp_path):
-    with open_mirrors(tmp_path / "run", {}) as mirrors:
+    with open_mirrors(tmp_path / "run-0123abcd", {"config": {}}) as mirrors:
         mirrors.log("train", 0, {"grads/histogram/w": {"min": float("nan"), "max": float("nan"), "counts": [4, 0]}})
         mirrors.log("train", 1, {"loss": 1.0})
-    assert read_events(tmp_path / "run" / "tensorboard") == {("train/loss", 1): 1.0}
+    assert read_events(tmp_path / "run-0123abcd" / "tensorboard") == {("train/loss", 1): 1.0}

@@ -19,7 +19,7 @@ _WRITE = """
 import sys
 from pathlib import Path
 from marin.tracking.mirrors import open_mirrors
-with open_mirrors(Path(sys.argv[1]) / "run-0123abcd", {"lr": 0.1}, tags=("speedrun",)) as mirrors:
+with open_mirrors(Path(sys.argv[1]) / "run-0123abcd", {"config": {"lr": 0.1}}, ("speedrun",)) as mirrors:
     for step in range(3):
         mirrors.log("train", step, {"loss": 3.0 - step})
     mirrors.log("train", 2, {"grads/histogram/w": {"min": 0.0, "max": 2.0, "counts": [1, 3]}})
