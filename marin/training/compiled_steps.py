@@ -62,12 +62,5 @@ def compile_steps(setup: RunSetup, state: TrainState) -> CompiledSteps:
 
 
 def _step_config(setup: RunSetup, compilation: Compilation, batch_size: int) -> StepConfig:
-    train = setup.config.train
-    return StepConfig(
-        precision=compilation.precision,
-        micro_batches=train.micro_batches(batch_size, num_batch_shards(setup.mesh)),
-        loss_block=getattr(setup.config.model, "cross_entropy_block_size", None),
-        z_loss_weight=train.z_loss_weight or 0.0,
-        ema_beta=train.ema_beta,
-        watch=train.watch if train.watch.watch_targets else None,
-    )
+    config = setup.config
+    return StepConfig.of(config.train, config.model, compilation.precision, batch_size, num_batch_shards(setup.mesh))

@@ -8,12 +8,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import optax
+
 from marin.data.batch_schedule import BatchSchedule
 from marin.errors import ConfigError
 from marin.execution.step import added_later, placement
 from marin.nn.precision import Precision, compute_on
 from marin.number_checks import check_whole, is_finite, is_whole
-from marin.optim import AdamConfig, OptimizerConfig
+from marin.optim import AdamConfig, OptimizerConfig, skip_bad_steps
 from marin.optim.config import OMIT_DEFAULT
 from marin.parallel.mesh import Parallelism, check_rows, default_parallelism
 from marin.resources import Resources
@@ -345,6 +347,11 @@ class SimpleTrainConfig:
                     f"config field `{name}` is {value} and `optimizer_config.{name}` is {theirs}: set one of them to the other"
                 )
         return self.optimizer_config
+
+    def build_transformation(self, params: Any) -> optax.GradientTransformation:
+        """What turns gradients of these parameters, or of their shapes, into updates."""
+        optimizer = self.build_optimizer().build(params, self.num_train_steps)
+        return skip_bad_steps(optimizer) if self.skip_bad_steps else optimizer
 
     def replace(self, **changes: Any) -> "SimpleTrainConfig":
         return dataclasses.replace(self, **changes)

@@ -22,7 +22,6 @@ from marin.errors import HardwareError
 from marin.models.lm import count_parameters
 from marin.nn.axes import AXES, SEQUENCE, TENSOR
 from marin.nn.trees import is_shape
-from marin.optim import skip_bad_steps
 from marin.parallel.mesh import batch_sharding, check_batch, default_parallelism, describe_mesh, num_batch_shards
 from marin.parallel.sharding import bytes_per_device, state_shardings, state_specs, undivided
 from marin.training.config import SimpleTrainConfig
@@ -142,18 +141,12 @@ def plan_step(model: Any, vocab_size: int, train: SimpleTrainConfig, num_devices
     num_tokens = train.seq_len(model)
 
     params = parameter_shapes(model, vocab_size)
-    optimizer_config = train.build_optimizer()
-    optimizer = optimizer_config.build(params, train.num_train_steps)
-    optimizer = skip_bad_steps(optimizer) if train.skip_bad_steps else optimizer
+    optimizer = train.build_transformation(params)
     state = state_shapes(model, vocab_size, optimizer, train.ema_beta)
-    config = StepConfig(
-        precision=train.run_precision,
-        micro_batches=train.micro_batches(batch_size, parallelism.num_batch_shards(math.prod(sizes.values()))),
-        loss_block=getattr(model, "cross_entropy_block_size", None) or ACCELERATOR_BLOCK,
-        z_loss_weight=train.z_loss_weight or 0.0,
-        ema_beta=train.ema_beta,
-    )
-    step = make_train_step(optimizer, optimizer_config.schedule(train.num_train_steps), config)
+    shards = parallelism.num_batch_shards(math.prod(sizes.values()))
+    config = StepConfig.of(train, model, train.run_precision, batch_size, shards)
+    config = dataclasses.replace(config, loss_block=config.loss_block or ACCELERATOR_BLOCK, watch=None)
+    step = make_train_step(optimizer, train.build_optimizer().schedule(train.num_train_steps), config)
     planned = PlannedStep(step, state, params, batch_size, num_tokens, sizes, config)
     check_batch(batch_size, num_tokens, planned.abstract_mesh)
     return planned

@@ -13,7 +13,6 @@ import optax
 from marin.data.loader import BatchRow, BatchSource, open_batches
 from marin.data.rows import Batch
 from marin.data.tokenizer import Tokenizer
-from marin.optim import skip_bad_steps
 from marin.optim.hyperball import check_radii
 from marin.optim.schedule import Schedule
 from marin.parallel import distributed
@@ -114,10 +113,8 @@ def set_up(config: TrainLmConfig) -> tuple[RunSetup, TrainState]:
     check_tokenizer(config, source, tokenizer)
     check_same_data(directory, source, tokenizer)
     # ---- model and optimizer ---------------------------------------------------------------------------------------
-    optimizer_config = train.build_optimizer()
     shapes = parameter_shapes(config.model, config.vocab_size)
-    optimizer = optimizer_config.build(shapes, train.num_train_steps)
-    optimizer = skip_bad_steps(optimizer) if train.skip_bad_steps else optimizer
+    optimizer = train.build_transformation(shapes)
     initial = trace_initial_state(config.model, config.vocab_size, optimizer, seed=train.seed, ema_beta=train.ema_beta)
     state = initial.run(mesh)
     start = starting_point(config, directory, state, optimizer, tokenizer, source)
@@ -138,7 +135,7 @@ def set_up(config: TrainLmConfig) -> tuple[RunSetup, TrainState]:
         initial_calls_out=calls_out_of(initial.program),
         initial_held=held_bytes(initial.program),
         optimizer=optimizer,
-        rate=optimizer_config.schedule(train.num_train_steps),
+        rate=train.build_optimizer().schedule(train.num_train_steps),
         exporter=exporter,
         saved=saved,
         restored=start.restored,

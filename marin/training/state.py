@@ -23,7 +23,7 @@ from marin.nn.loss import weighted_cross_entropy
 from marin.nn.precision import Precision
 from marin.optim.sophia import with_seed
 from marin.parallel.sharding import lay_out_like_parameters
-from marin.training.config import WatchConfig
+from marin.training.config import SimpleTrainConfig, WatchConfig
 from marin.training.watch import watched_figures
 
 # Tokens whose logits exist at once, where the model's config does not say. 512 keeps a block of a small vocabulary in
@@ -66,6 +66,25 @@ class StepConfig:
     z_loss_weight: float = 0.0
     ema_beta: float | None = None
     watch: WatchConfig | None = None
+
+    @staticmethod
+    def of(
+        train: SimpleTrainConfig, model: Any, precision: Precision, batch_size: int, num_shards: int
+    ) -> "StepConfig":
+        """That of a run's steps with batches of this size.
+
+        Args:
+            model: its config.
+            num_shards: how many parts the devices divide the rows of a batch into.
+        """
+        return StepConfig(
+            precision=precision,
+            micro_batches=train.micro_batches(batch_size, num_shards),
+            loss_block=getattr(model, "cross_entropy_block_size", None),
+            z_loss_weight=train.z_loss_weight or 0.0,
+            ema_beta=train.ema_beta,
+            watch=train.watch if train.watch.watch_targets else None,
+        )
 
 
 def init_state(
