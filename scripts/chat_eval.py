@@ -22,6 +22,7 @@ from marin.errors import ConfigError
 from marin.gpt2.command import check_numbers, parse_flags, run_command, top_k_of
 from marin.gpt2.opening import precision_for
 from marin.gpt2.places import Places
+from marin.gpt2.report import limit_words, pass_words
 from marin.gpt2.sections import timed
 from marin.gpt2.stages import process_index, report_section
 
@@ -152,16 +153,6 @@ def show(scores: "dict[str, TaskScore]", task_data: Path, options: "ChatEvalOpti
     )
     how = limit_words(options.max_replies) + pass_words(options.num_samples)
     return f"{core.name}{how}: {core.value:.4f}" + (f" ({missing})" if missing else "")
-
-
-def limit_words(limit: int) -> str:
-    """What a figure of some questions of each task is marked with; nothing where all were asked."""
-    return "" if limit == -1 else f", at most {limit} questions a task"
-
-
-def pass_words(num_samples: int) -> str:
-    """What a figure of several answers to a question is marked with; nothing where there was one."""
-    return "" if num_samples == 1 else f", pass@{num_samples}"
 
 
 def main() -> None:

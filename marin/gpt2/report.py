@@ -220,7 +220,8 @@ def final_metrics(report: Report) -> dict[str, dict[str, Any]]:
                 label = name + (limit_of_core(section.figures) if name == "core_metric" else "")
                 found.setdefault(label, {})[column] = section.figures[name]
         if isinstance(section.figures.get("chatcore_metric"), float):
-            label = f"ChatCORE{asked_of_chat(section.figures)}"
+            figures = section.figures
+            label = f"ChatCORE{limit_words(figures.get('max_problems'))}{pass_words(figures.get('num_samples'))}"
             found.setdefault(label, {})[column] = section.figures["chatcore_metric"]
         tasks = section.figures.get("tasks")
         for name, row in tasks.items() if column != "BASE" and isinstance(tasks, dict) else ():
@@ -231,15 +232,16 @@ def final_metrics(report: Report) -> dict[str, dict[str, Any]]:
 
 def limit_of_core(figures: dict[str, Any]) -> str:
     """What a CORE of some items of each task is marked with; nothing where all were asked."""
-    limit = figures.get("max_per_task")
-    return "" if limit in (None, -1) else f", at most {limit} items a task"
+    return limit_words(figures.get("max_per_task"), "items")
 
 
-def asked_of_chat(figures: dict[str, Any]) -> str:
-    """The same for ChatCORE, where several answers to a question are told too."""
-    limit, samples = figures.get("max_problems"), figures.get("num_samples")
-    words = "" if limit in (None, -1) else f", at most {limit} questions a task"
-    return words if samples in (None, 1) else f"{words}, pass@{samples}"
+def limit_words(limit: int | None, asked: str = "questions") -> str:
+    return "" if limit in (None, -1) else f", at most {limit} {asked} a task"
+
+
+def pass_words(num_samples: int | None) -> str:
+    """What a figure of several answers to a question is marked with; nothing where there was one."""
+    return "" if num_samples in (None, 1) else f", pass@{num_samples}"
 
 
 def comparisons(report: Report) -> dict[str, dict[str, Any]]:
