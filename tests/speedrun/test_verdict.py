@@ -2,9 +2,11 @@
 
 import pathlib
 import random
+import shutil
+from typing import Any
 
 import pytest
-from forgeries.editing import bind, edit_evaluation, edit_run
+from forgeries.editing import bind, edit_evaluation, edit_run, edit_run_json
 from forgeries.honest import Plan, write_submission
 
 from marin.speedrun.verdict import RungVerdict, Verdict
@@ -74,3 +76,20 @@ def test_evaluation_set_of_other_documents_than_known_runs_have_is_warned_of(tmp
     bind(directory)
     (message,) = warned()
     assert message.startswith("the documents of 'books/heldout' have another digest than in known")
+
+
+@pytest.mark.parametrize("has_log", [True, False])
+def test_custom_architecture_is_called_not_recomputable_once(tmp_path: pathlib.Path, has_log: bool) -> None:
+    directory = write_submission(tmp_path / "mine", [Plan()], random.Random(0))
+
+    def change(run: dict[str, Any]) -> None:
+        run["model_class"] = "__main__:IdeaConfig"
+        run["config"]["model"] |= {"num_buckets": 4096, "num_heads": None}
+
+    edit_run_json(directory, change, careful=True)
+    if not has_log:
+        shutil.rmtree(directory / "logs")
+    ((_, verdict),) = verify_submission(directory)
+    (said,) = [f.message for f in verdict["arithmetic"].findings if "not recomputable" in f.message]
+    assert ("the submission's own '__main__:IdeaConfig'" if has_log else "settings of its own ('num_buckets')") in said
+    assert verdict["arithmetic"].outcome == "open"

@@ -12,7 +12,7 @@ from marin.data.batch_schedule import BatchSchedule
 from marin.errors import ConfigError
 from marin.speedrun.arithmetic import core_counts, form, probes, scoring_cost
 from marin.speedrun.arithmetic import findings as arithmetic
-from marin.speedrun.arithmetic.findings import close, whole_number
+from marin.speedrun.arithmetic.findings import close, row_length, whole_number
 from marin.speedrun.arithmetic.known_models import likest_model
 from marin.speedrun.arithmetic.stated_device import PEAK_TOLERANCE, StatedDevice, check_name, described, device_of
 from marin.speedrun.results import RunInfo
@@ -25,13 +25,18 @@ HIGHEST_PLAUSIBLE_MFU = 0.70  # the best published figure is 65.4 % (MaxText, Ll
 _COUNT_TOLERANCE = 0.10
 
 
-def check(run_info: RunInfo) -> list[Finding]:
-    """Everything that is wrong, odd or not recomputable in a run's figures; empty when all of it fits."""
+def check(run_info: RunInfo, architecture: Finding | None = None) -> list[Finding]:
+    """Everything that is wrong, odd or not recomputable in a run's figures; empty when all of it fits.
+
+    Args:
+        architecture: what the log says of an architecture that cannot be computed again; it stands for what the settings say of it.
+    """
     device, findings = device_of(run_info)
     findings += _check_signs(run_info)
     findings += _check_beginning(run_info)
     findings += _check_tokens(run_info)
     findings += _check_model(run_info)
+    findings += _check_architecture(run_info) if architecture is None else [architecture]
     findings += check_name(run_info, device)
     findings += _check_cost(run_info, device)
     findings += _check_mfu(run_info, device)
@@ -101,7 +106,7 @@ def _check_tokens(info: RunInfo) -> list[Finding]:
         )
     steps = info.num_train_steps if info.num_train_steps is not None else steps
     batch = _batch_schedule(info.train_config)
-    length = whole_number(info.train_config, "train_seq_len") or whole_number(info.model, "max_seq_len", "seq_len")
+    length = row_length(info.train_config, info.model)
     if info.total_tokens is None:
         found.append(arithmetic.unchecked("total_tokens", "the number of tokens is not stated"))
     elif not (batch and steps and length):
@@ -134,9 +139,7 @@ def _check_model(info: RunInfo) -> list[Finding]:
     per_token = info.model_flops_per_token
     config = info.model or {}
     known = likest_model(config)
-    vocab_size = known.vocabulary_of(config, info.model_size) if info.model_size and known.has_sizes(config) else None
-    length = whole_number(info.train_config, "train_seq_len") or whole_number(config, "max_seq_len", "seq_len")
-    expected = known.flops_per_token(config, vocab_size, length) if vocab_size and length else None
+    vocab_size, expected = _recomputed(info)
     if info.model_size is None:
         found.append(arithmetic.unchecked("model_size", "the number of parameters is not stated"))
     if info.model_flops is None:
@@ -152,13 +155,7 @@ def _check_model(info: RunInfo) -> list[Finding]:
                 f"= {3 * used * info.total_tokens:.5g}",
                 3 * used * info.total_tokens,
             ))  # fmt: skip
-    if expected is None:
-        found.append(
-            arithmetic.unchecked(
-                "model_size", "not recomputable: the architecture is not a Llama or GPT of ours with all sizes stated"
-            )
-        )
-    elif per_token is not None and not close(per_token, expected):
+    if expected is not None and per_token is not None and not close(per_token, expected):
         found.append(arithmetic.unchecked(
             "model_flops_per_token",
             f"the config's own formula says {per_token:.6g} FLOPs per token, a plain {known.name} of these sizes has {expected:.6g}",
@@ -176,6 +173,32 @@ def _check_model(info: RunInfo) -> list[Finding]:
             f"the config says {per_token:.5g} FLOPs per token, the traced program has {counted:.5g} ({counted / per_token:.2f} times)",
         ))  # fmt: skip
     return found
+
+
+def _recomputed(info: RunInfo) -> tuple[int | None, float | None]:
+    """The vocabulary that the parameters imply, and the FLOPs a token of a model of ours with these settings; None where nothing tells."""
+    config = info.model or {}
+    known = likest_model(config)
+    if not info.model_size or not known.has_sizes(config):
+        return None, None
+    vocab_size = known.vocabulary_of(config, info.model_size)
+    length = row_length(info.train_config, config)
+    return vocab_size, known.flops_per_token(config, vocab_size, length) if vocab_size and length else None
+
+
+def _check_architecture(info: RunInfo) -> list[Finding]:
+    """What the settings say of the architecture: with keys that no model of ours has, only its code knows parameters and FLOPs."""
+    known = likest_model(info.model or {})
+    own = sorted(set(info.model or {}) - known.keys)
+    if own:
+        named = ", ".join(repr(key[:40]) for key in own[:4]) + (" and more" if len(own) > 4 else "")
+        message = f"the model has settings of its own ({named}): its parameters and FLOPs are not recomputable"
+        return [arithmetic.unchecked("model_size", message)]
+    if _recomputed(info)[1] is None:
+        message = "not recomputable: the architecture is not a Llama or GPT of ours with all sizes stated"
+        return [arithmetic.unchecked("model_size", message)]
+    message = f"taken for a {known.name}, whose settings it has: a results file does not name the class of its model"
+    return [arithmetic.note("model_config", message)]
 
 
 # --- cost -----------------------------------------------------------------------------------------------------------

@@ -43,3 +43,8 @@ def whole_number(config: dict[str, Any] | None, *names: str) -> int | None:
         if is_whole(value):
             return value
     return None
+
+
+def row_length(train: dict[str, Any] | None, model: dict[str, Any] | None) -> int | None:
+    """Tokens of a row in training, as the configs of every era state it."""
+    return whole_number(train, "train_seq_len") or whole_number(model, "max_seq_len", "seq_len")

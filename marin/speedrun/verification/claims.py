@@ -1,15 +1,13 @@
-"""What a results file claims about its metric and its model, against what is known outside of it.
+"""What a results file claims about its metric, against what is known outside of it.
 
 Bits per byte can be compared where they are of the same documents, counted in the same bytes, by the same formula. The sets below
-are known by digest, so a set that was cut, and bytes that were counted otherwise, are found. A model's config with keys
-that neither a plain Llama nor our GPT has is of an architecture whose parameters and FLOPs only its code knows.
+are known by digest, so a set that was cut, and bytes that were counted otherwise, are found.
 """
 
 import dataclasses
 import math
 from collections.abc import Iterator
 
-from marin.speedrun.arithmetic.known_models import likest_model
 from marin.speedrun.results import RunInfo
 from marin.speedrun.tracks import FINEWEB_VALIDATION, FINEWEB_VALIDATION_TOKENS
 from marin.speedrun.verdict import Finding, Severity
@@ -36,25 +34,7 @@ KNOWN_SETS = (
 
 
 def check_claims(info: RunInfo) -> list[Finding]:
-    return [*_check_model(info), *_check_metric(info), *_check_set(info), *_check_loss_per_token(info)]
-
-
-def _check_model(info: RunInfo) -> Iterator[Finding]:
-    known = likest_model(info.model or {})
-    own = sorted(set(info.model or {}) - known.keys)
-    if own:
-        named = ", ".join(repr(key[:40]) for key in own[:4]) + (" and more" if len(own) > 4 else "")
-        yield _found(
-            "unchecked",
-            "model_config",
-            f"the model has settings of its own ({named}): its parameters and FLOPs are not recomputable",
-        )
-    elif info.model:
-        yield _found(
-            "note",
-            "model_config",
-            f"taken for a {known.name}, whose settings it has: a results file does not name the class of its model",
-        )
+    return [*_check_metric(info), *_check_set(info), *_check_loss_per_token(info)]
 
 
 def _check_metric(info: RunInfo) -> Iterator[Finding]:

@@ -70,7 +70,8 @@ def verify_read(submission: Submission, context: Context | None = None) -> list[
     for number, run in enumerate(submission.runs):
         log = logs[number]
         found = [*submission.problems, *submission.findings[number], *texts.check_texts(run, authors)]
-        found += [*consistency.check(run), *check_claims(run), *_check_date(run, now), *seeds[number]]
+        unknown = architecture.not_recomputable(log) if isinstance(log, RunLog) else None
+        found += [*consistency.check(run, unknown), *check_claims(run), *_check_date(run, now), *seeds[number]]
         found += check_against(run, curves[number], context.known, has_log=isinstance(log, RunLog))
         for k, other in enumerate(submission.runs[:number]):
             found += core_counts.same_scores(run, other, f"run {k}")
