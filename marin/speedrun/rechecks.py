@@ -27,7 +27,6 @@ from marin.speedrun import sandbox, strict_json, submitting
 from marin.speedrun.evaluation_record import EVALUATION_FILE
 from marin.speedrun.results import RunInfo, Validity
 from marin.speedrun.verification import Submission
-from marin.speedrun.verification.judgement import quality_of
 from marin.speedrun.verification.seeds import experiment_of
 from marin.speedrun.verification.statements import Measured
 from marin.speedrun.verification.submission import LogFiles
@@ -225,8 +224,7 @@ def reevaluate(
 
 def _failed_probes(validity: Validity | None) -> list[str] | None:
     """What the author's own results say of probes may be edited; None where all passed, or the code knows none."""
-    failed = [] if validity is None else [name for name, probe in validity.probes.items() if not probe.passed]
-    return failed or None
+    return None if validity is None else validity.failed or None
 
 
 def _core_again(
@@ -343,8 +341,7 @@ def _run_name(log: LogFiles) -> str:
 
 
 def _measured(run: submitting.FoundRun, claimed: Sequence[RunInfo]) -> Measured:
-    quality = quality_of(run.info)
-    if quality is None:
+    if run.info.quality is None:
         raise ResultsError(f"the run {run.name} was not scored")
     experiments = [experiment_of(info) for info in claimed]
     number = 0
@@ -357,7 +354,7 @@ def _measured(run: submitting.FoundRun, claimed: Sequence[RunInfo]) -> Measured:
         number = experiments.index(own)
     return Measured(
         run=number,
-        bits_per_byte=quality,
+        bits_per_byte=run.info.quality,
         evaluation_digest=run.info.evaluation.digest if run.info.evaluation else None,
         training_time=run.info.training_time,
         seed=run.info.seed,

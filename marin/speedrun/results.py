@@ -107,6 +107,11 @@ class Validity(_Record):
         names = ("normalization", "causality", "one_pass", "byte_count", "held_out")
         return {name: probe for name in names if (probe := getattr(self, name)) is not None}
 
+    @property
+    def failed(self) -> list[str]:
+        """The names of the probes that did not pass."""
+        return [name for name, probe in self.probes.items() if not probe.passed]
+
 
 class Compressors(_Record):
     """What general compressors need for the same bytes, in bits per byte."""
@@ -221,6 +226,18 @@ class RunInfo(_Record):
     git_commit: str | None = None
     git_dirty: bool | None = None
     digests: Digests | None = None
+
+    @property
+    def quality(self) -> float | None:
+        """The bits per byte that a run is held to: those of C4-EN as published rows count them, where it states them."""
+        if self.c4_en_bpb is not None or self.evaluation is None:
+            return self.c4_en_bpb
+        return self.evaluation.bits_per_byte
+
+    @property
+    def log_digest(self) -> str | None:
+        """SHA-256 of its metrics.jsonl, as stated."""
+        return self.digests.metrics_log if self.digests else None
 
     def to_json(self) -> dict[str, Any]:
         """The run as a JSON object under the file's own keys, unknown values as null."""

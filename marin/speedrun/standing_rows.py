@@ -44,7 +44,7 @@ def _paired(before: Iterable[RunInfo], after: Iterable[RunInfo]) -> list[tuple[R
 
 def _likeness(old: RunInfo, new: RunInfo) -> int:
     """How many more signs of a run are the same than are others; what only one row states says nothing."""
-    if _log(old):
+    if old.log_digest:
         return 0
     signs = [pair for pair in zip(_signs(old), _signs(new), strict=True) if None not in pair]
     if not signs:
@@ -53,17 +53,11 @@ def _likeness(old: RunInfo, new: RunInfo) -> int:
 
 
 def _signs(info: RunInfo) -> tuple[object, ...]:
-    return page_of(info.wandb_run_link), info.training_time, info.run_completion_timestamp, _score(info)
-
-
-def _score(info: RunInfo) -> float | None:
-    if info.c4_en_bpb is not None or info.evaluation is None:
-        return info.c4_en_bpb
-    return info.evaluation.bits_per_byte
+    return page_of(info.wandb_run_link), info.training_time, info.run_completion_timestamp, info.quality
 
 
 def _ranked_by(info: RunInfo) -> dict[str, float | None]:
-    return {"bits per byte": _score(info), **{name: getattr(info, name) for name in _RANKED_BY}}
+    return {"bits per byte": info.quality, **{name: getattr(info, name) for name in _RANKED_BY}}
 
 
 def _shown(value: float | None) -> str:
@@ -76,8 +70,4 @@ def _figures(info: RunInfo) -> str:
 
 def _key(info: RunInfo) -> str:
     """The same for rows of one log, and for rows that say the same: they are one run."""
-    return _log(info) or info.model_dump_json()
-
-
-def _log(info: RunInfo) -> str | None:
-    return info.digests.metrics_log if info.digests else None
+    return info.log_digest or info.model_dump_json()

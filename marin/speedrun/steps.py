@@ -267,7 +267,7 @@ def summary(info: RunInfo, path: str) -> str:
             f"  resumed            {info.num_resumes} times; {duration(info.wasted_time or 0)} of work was done twice"
         )
     if info.validity is not None:
-        failed = [name for name, probe in info.validity.probes.items() if not probe.passed]
+        failed = info.validity.failed
         outcome = (
             f"FAILED: {', '.join(failed)}"
             if failed

@@ -199,11 +199,11 @@ def _remove_other_logs(directory: pathlib.Path, written: Collection[str]) -> Non
 
 def names_of(infos: Iterable[RunInfo], directory: pathlib.Path, prefix: str | os.PathLike[str]) -> set[str]:
     """The names of a submission's runs: by the logs that lie with it, and by the runs below a prefix that the results are of."""
-    logs = {info.digests.metrics_log for info in infos if info.digests and info.digests.metrics_log}
+    logs = {info.log_digest for info in infos if info.log_digest}
     names = gathered_names(directory)
     for path in (pathlib.Path(prefix) / "checkpoints" / "speedrun").glob(f"*/{FILE_NAME}") if logs else ():
         with contextlib.suppress(ResultsError):  # another's, perhaps, as in `find_runs`
-            if any(info.digests and info.digests.metrics_log in logs for info in results.load_results(path)):
+            if any(info.log_digest in logs for info in results.load_results(path)):
                 names |= _names_in([path.with_name(RUN_FILE)])
     return names
 

@@ -34,6 +34,6 @@ def check(info: RunInfo) -> list[Finding]:
     if validity.held_out is None and info.evaluation is not None and info.evaluation.held_bytes is not None:
         message = "the training data was not at hand when the run was scored, so the evaluation set may be in it: score it again where the data lies"
         found.append(Finding("arithmetic", "unchecked", "validity.held_out", message))
-    if validity.passed != all(probe.passed for probe in validity.probes.values()):
+    if validity.passed == bool(validity.failed):
         found.append(Finding("arithmetic", "error", "validity.passed", "`validity.passed` is not what its probes say"))
     return found

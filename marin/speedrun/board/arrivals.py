@@ -110,9 +110,8 @@ def _written(seconds: int) -> str:
 def _holds(runs: Iterable[RunInfo], row: Row) -> bool:
     """Whether a row's run is among these: its log is, or where one of them has none its time and score are."""
     for info in runs:
-        log = info.digests.metrics_log if info.digests else None
-        if row.log_digest is not None and log is not None:
-            if log == row.log_digest:
+        if row.log_digest is not None and info.log_digest is not None:
+            if info.log_digest == row.log_digest:
                 return True
             continue
         scores = (info.c4_en_bpb, info.evaluation.bits_per_byte if info.evaluation else None)

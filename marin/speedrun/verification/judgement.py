@@ -36,7 +36,7 @@ class _Figure:
 
     def claimed(self, info: RunInfo) -> float | None:
         if self.metric == "bits_per_byte":
-            return quality_of(info)
+            return info.quality
         return info.core_metric if info.core_version == "v1" else None
 
     def found(self, item: Measured) -> float | None:
@@ -56,13 +56,6 @@ class Judgement:
 
     outcome: Outcome
     words: str
-
-
-def quality_of(info: RunInfo) -> float | None:
-    """The bits per byte that a run is held to: those of C4-EN as published rows count them, where it states them."""
-    if info.c4_en_bpb is not None or info.evaluation is None:
-        return info.c4_en_bpb
-    return info.evaluation.bits_per_byte
 
 
 def kin_of(runs: Sequence[RunInfo], number: int) -> list[int]:

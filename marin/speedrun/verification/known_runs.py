@@ -92,7 +92,7 @@ def _signs(info: RunInfo, curves: Curves | None, other: KnownRun, has_log: bool)
         for field in ("model_size", "total_tokens")
     ]
     if all(alike):
-        quality, their_quality = _quality(info), _quality(other.info)
+        quality, their_quality = info.quality, other.info.quality
         if (
             quality
             and their_quality
@@ -119,12 +119,6 @@ def _error(rung: Rung, field: str, message: str) -> Finding:
 
 def _held(message: str) -> Finding:
     return Finding("arithmetic", "unchecked", "duplicate", f"{message}: hand in the log, or say how it came about")
-
-
-def _quality(info: RunInfo) -> float | None:
-    if info.c4_en_bpb is not None:
-        return info.c4_en_bpb
-    return info.evaluation.bits_per_byte if info.evaluation else None
 
 
 def _near(one: float | None, other: float | None, tolerance: float) -> bool:

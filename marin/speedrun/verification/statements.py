@@ -200,8 +200,7 @@ def _check(statement: Statement, submission: Submission, allowed: str | os.PathL
     named = {subject.name: subject.digest.get("sha256") for subject in parsed.subject}
     found = subjects(submission)
     # Who is refuted could otherwise void it with a blank in the results, or by taking the log away.
-    logs = [run.digests.metrics_log if run.digests else None for run in submission.runs]
-    stated = {digest: number for number, digest in enumerate(logs) if digest is not None}
+    stated = {run.log_digest: number for number, run in enumerate(submission.runs) if run.log_digest is not None}
     older = (
         kind != "claim"
         and named.get(results.FILE_NAME) != found[results.FILE_NAME]
