@@ -99,8 +99,7 @@ def why_unranked(item: Placed) -> str | None:
         return one_line(f"withdrawn: {entry.verdict.withdrawn}")
     unknown = f"{METRICS[item.board.track.metric].name} is not stated"
     refused = unknown if entry.verdict.counts else "its verdict does not allow one"
-    found = entry.details.get("not_ranked") or refused
-    return one_line(found if isinstance(found, str) else "; ".join(map(str, found)))
+    return one_line("; ".join(entry.not_ranked) or refused)
 
 
 def entry_cells(item: Placed, entry: Entry) -> list[str]:
@@ -129,11 +128,8 @@ def _metrics(runs: Sequence[tuple[RunInfo, Verdict]]) -> str:
     columns += ["training time (s)", "hardware FLOPs", "model FLOPs", "parameters", "tokens"]
     lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
     for number, (info, _) in enumerate(runs):
-        quality = info.c4_en_bpb
-        if quality is None and info.evaluation is not None:
-            quality = info.evaluation.bits_per_byte
         figures = (
-            (quality, ".4f"), *([(info.core_metric, ".4f")] if with_core else []), (info.training_time, ",.1f"), (info.training_hardware_flops, ".3e"), (info.model_flops, ".3e"),
+            (info.quality, ".4f"), *([(info.core_metric, ".4f")] if with_core else []), (info.training_time, ",.1f"), (info.training_hardware_flops, ".3e"), (info.model_flops, ".3e"),
             (info.model_size, ",d"), (info.total_tokens, ",d"),
         )  # fmt: skip
         cells = ["unknown" if value is None else format(value, form) for value, form in figures]

@@ -10,6 +10,8 @@ the one run of five that missed it.
 
 import dataclasses
 import functools
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from marin.speedrun.statistics.means import Noise
@@ -26,6 +28,7 @@ PYTHON_DOCS = "python_docs/heldout"
 FINEWEB_VALIDATION = "fineweb/validation"
 FINEWEB_VALIDATION_TOKENS = 10_485_760  # of GPT-2's tokenizer
 NOT_EVALUATED = "not evaluated"
+_NO_SLUG = re.compile("[^a-z0-9]+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,9 +152,16 @@ class Track:
     def higher_is_better(self) -> bool:
         return METRICS[self.metric].higher_is_better
 
+    def standing(self, values: Mapping[str, float | None]) -> tuple[float, float]:
+        """What entries are ranked by, and what decides between equals, by their figures; less is better, and unknown last."""
+        cost, quality = values[self.cost], values[self.metric]
+        paid = float("inf") if cost is None else cost
+        missed = float("inf") if quality is None else -quality if self.higher_is_better else quality
+        return (paid, missed) if self.objective == "least cost" else (missed, paid)
+
     def why_not(self, row: "Row") -> str | None:
         """Why the run is not of this track, or None if it is."""
-        if row.metric(self.metric) is None:
+        if row.value(self.metric) is None:
             return f"no {METRICS[self.metric].name} is stated"
         if self.metric_version is not None and row.core_version != self.metric_version:
             return f"the version of {METRICS[self.metric].name} is {row.core_version or 'not stated'}, the track's is {self.metric_version}"
@@ -264,13 +274,13 @@ TRACKS: tuple[Track, ...] = (FINEWEB_EDU, TIME_TO_GPT2, LOSS_3_28, SINGLE_GPU, C
 @functools.lru_cache(maxsize=1024)
 def other_track(evaluation_set: str, evaluation_digest: str | None, metric: Metric) -> Track:
     """Where rows stand that are of no track: those of one evaluation set, since only they can be compared."""
-    suffix = "" if evaluation_digest is None else f"-{_slug(evaluation_digest[:8])}"
+    suffix = "" if evaluation_digest is None else f"-{slug(evaluation_digest[:8], 'unnamed')}"
     title = f"Other runs: {evaluation_set if evaluation_set != NOT_EVALUATED else 'not evaluated'}"
     # What tells tracks apart is in their titles: pages and their readers know them by these.
     apart = [] if metric == "bits_per_byte" else [METRICS[metric].name]
     apart += [] if evaluation_digest is None else [f"set {evaluation_digest[:8]}"]
     return Track(
-        key=f"other-{_slug(evaluation_set)}{suffix}{'' if metric == 'bits_per_byte' else f'-{metric}'}",
+        key=f"other-{slug(evaluation_set, 'unnamed')}{suffix}{'' if metric == 'bits_per_byte' else f'-{metric}'}",
         title=f"{title} ({', '.join(apart)})" if apart else title,
         text=("Runs that are of no track: other data, other hardware, or figures that are not stated.",),
         metric=metric,
@@ -281,6 +291,6 @@ def other_track(evaluation_set: str, evaluation_digest: str | None, metric: Metr
     )
 
 
-def _slug(text: str) -> str:
-    kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())
-    return "-".join(part for part in kept.split("-") if part)[:60] or "unnamed"
+def slug(text: str, otherwise: str) -> str:
+    """Letters, digits and hyphens of a text, for an address; `otherwise` where it has none."""
+    return _NO_SLUG.sub("-", text.lower()).strip("-")[:60].strip("-") or otherwise

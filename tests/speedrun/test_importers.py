@@ -51,7 +51,7 @@ def test_the_facts_that_ship_are_seven_rows_of_which_six_compete() -> None:
     ]
     fourth = board.entries[2]
     assert fourth.spread is not None and fourth.spread.n == 7
-    assert "p = 0.39" in fourth.details["claims"][0]["text"]
+    assert "p = 0.39" in fourth.verdict["statistics"].findings[0].message
     assert [entry.name for entry in board.records] == ["nanochat/5"]
 
 
@@ -134,7 +134,7 @@ def test_logs_of_one_program_are_one_entry_of_the_3_28_track(tmp_path: pathlib.P
     entry = board.entries[0]
     assert entry.values["loss"] == pytest.approx(sum(map(float, losses)) / 5)
     assert (entry.values["training_time"], entry.hardware, entry.date) == (28.5, "8 x H100", "2025-01-16")
-    curve = entry.details["runs"][0]["validations"]
+    curve = entry.rows[0].details["validations"]
     assert [point["step"] for point in curve] == [0, 250, 500]
 
 

@@ -184,7 +184,7 @@ def test_board_with_an_unknown_cost_lists_the_row_without_a_rank_and_says_why(tm
     _add(tmp_path, "unknown", **_quality(1.0, training_hardware_flops=None))
     (entry,) = _entries(tmp_path)
     assert (entry.rank, entry.on_frontier, entry.values["training_hardware_flops"]) == (None, False, None)
-    assert entry.details["not_ranked"] == ["hardware FLOPs: not stated, and quality is ranked by what it cost"]
+    assert entry.not_ranked == ("hardware FLOPs: not stated, and quality is ranked by what it cost",)
 
 
 def test_collect_shows_every_broken_file_with_its_reason(tmp_path: pathlib.Path) -> None:

@@ -126,7 +126,7 @@ def test_a_new_track_is_a_new_object() -> None:
     rows = [_row("dear", bits=1.0, cost=1e18), _row("cheap", bits=1.2, cost=1e15), _row("worse", bits=1.3, cost=1e14)]
     board = build_board(rows, tracks=(*TRACKS, cheap)).track("under-1e16")
     assert [(entry.name, entry.rank) for entry in board.entries] == [("cheap", 1), ("worse", 2), ("dear", None)]
-    assert "1e+16" in board.entries[2].details["not_ranked"][0]
+    assert "1e+16" in board.entries[2].not_ranked[0]
 
 
 def test_every_track_is_complete_and_has_text() -> None:
@@ -207,8 +207,8 @@ def test_time_to_gpt2_ranks_by_time_and_needs_the_mean_above_the_bound_and_the_t
     assert ranks == {"single/0": 1, "lucky": 2, "faster": 3, "first": 4, "slower": 5, "below": None}
     assert [entry.name for entry in board.records] == ["first", "faster"]
     by_name = {entry.name: entry for entry in board.entries}
-    assert "CORE > 0.256525 does not hold" in by_name["below"].details["not_ranked"][0]
-    assert "not shown at p < 0.01" in by_name["lucky"].details["claims"][0]["text"]
+    assert "CORE > 0.256525 does not hold" in by_name["below"].not_ranked[0]
+    assert "not shown at p < 0.01" in by_name["lucky"].verdict["statistics"].findings[0].message
     assert by_name["lucky"].verdict["statistics"].outcome == "failed"
     assert "needs at least 5" in by_name["single/0"].verdict["statistics"].findings[0].message
     assert by_name["faster"].is_record and not by_name["single/0"].is_record
@@ -220,7 +220,7 @@ def test_an_entry_of_which_some_runs_state_no_time_has_no_rank_and_is_no_record(
     board = _track(rows, TIME_TO_GPT2)
     (entry,) = board.entries
     assert (entry.rank, entry.is_record, entry.values["training_time"]) == (None, False, None)
-    assert "training time: not stated by 3 of 5 runs" in entry.details["not_ranked"][0]
+    assert "training time: not stated by 3 of 5 runs" in entry.not_ranked[0]
     assert board.records == ()
 
 
@@ -233,9 +233,7 @@ def test_figures_of_several_evaluation_sets_have_no_mean_and_runs_that_do_not_co
     ]  # fmt: skip
     entry = next(entry for entry in _track(rows, TIME_TO_GPT2).entries if entry.counts)
     assert (len(entry.rows), entry.values["core"], entry.values["bits_per_byte"]) == (2, 0.27, None)
-    assert [(line["depth"], line["runs"], line["bits_per_byte"]) for line in entry.details["evidence"]] == [
-        (24, 2, None)
-    ]
+    assert [(line["depth"], line["runs"], line["bits_per_byte"]) for line in entry.evidence] == [(24, 2, None)]
 
 
 def test_an_entry_of_time_to_gpt2_shows_what_its_change_does_at_other_depths() -> None:
@@ -246,9 +244,9 @@ def test_an_entry_of_time_to_gpt2_shows_what_its_change_does_at_other_depths() -
     ]
     board = _track(rows, TIME_TO_GPT2)
     entry = next(entry for entry in board.entries if entry.values["core"] == 0.27)
-    shown = [(line["depth"], line["runs"], line["core"], line["bits_per_byte"]) for line in entry.details["evidence"]]
+    shown = [(line["depth"], line["runs"], line["core"], line["bits_per_byte"]) for line in entry.evidence]
     assert shown == [(12, 2, pytest.approx(0.15), 1.5), (24, 2, pytest.approx(0.27), 1.5)]
-    assert _track([_row("a")], FINEWEB_EDU).entries[0].details["evidence"] == []
+    assert _track([_row("a")], FINEWEB_EDU).entries[0].evidence == ()
 
 
 def test_a_run_over_the_time_limit_takes_the_rank_of_the_whole_entry() -> None:
@@ -267,7 +265,7 @@ def test_a_run_over_the_time_limit_takes_the_rank_of_the_whole_entry() -> None:
         ))  # fmt: skip
     board = _track(rows, CPU_10_MINUTES)
     assert [(entry.rank, len(entry.rows)) for entry in board.entries] == [(None, 3)]
-    assert "1 of 3 runs: 600.5" in board.entries[0].details["not_ranked"][0]
+    assert "1 of 3 runs: 600.5" in board.entries[0].not_ranked[0]
     assert _track(rows[:2], CPU_10_MINUTES).entries[0].rank == 1
 
 
@@ -281,7 +279,7 @@ def test_records_of_a_pareto_track_are_better_than_the_record_of_their_day_by_mo
     assert [entry.name for entry in board.records] == ["first", "better"]
     assert [entry.rank for entry in board.entries] == [1, 2, 3, 4, 5]
     noise = next(entry for entry in board.entries if entry.name == "noise")
-    assert "not shown" in noise.details["claims"][0]["text"]
+    assert "not shown" in noise.verdict["statistics"].findings[0].message
 
 
 # --- copies -------------------------------------------------------------------------------------------------------

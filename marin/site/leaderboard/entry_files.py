@@ -72,7 +72,7 @@ class EntryFiles:
             [(one["key"], one["rank"], one["values"][metric], one["values"][cost]) for one in neighbours],
             [(one.track["key"], one.entry["rank"], one.entry["on_frontier"]) for one in standings],
             None if parent is None else [parent.entry.key, parent.is_stated, sorted(self._settings[parent.entry.key].items())],
-            entry.details["evidence"],
+            entry.evidence,
         ]  # fmt: skip
         inputs = digest_of([self._shared, document, shown])
         path = f"entries/{entry.key}.html"

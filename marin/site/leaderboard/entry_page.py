@@ -65,7 +65,7 @@ def page_values(entry: Entry, context: EntryContext) -> dict[str, Any]:
     """Everything that the template names."""
     standing = context.standings[0]
     summary, track = standing.entry, standing.track
-    info = next(iter(entry.details.get("runs") or ()), None) or {}
+    info = entry.rows[0].details
     parent = context.parent
     changes: list[Change] = []
     if parent is not None:
@@ -93,7 +93,7 @@ def page_values(entry: Entry, context: EntryContext) -> dict[str, Any]:
         "runs": [_run(row, track) for row in entry.rows],
         "spread_words": spread_words(summary, len(entry.rows)),
         "core_tasks": core_table(info.get("core")),
-        "evidence": evidence_table(entry.details.get("evidence")),
+        "evidence": evidence_table(entry.evidence),
         "parent": None if parent is None else {
             "key": parent.entry.key, "name": parent.entry.name, "page": f"entries/{parent.entry.key}.html", "is_stated": parent.is_stated
         },
@@ -138,7 +138,7 @@ def spread_words(entry: EntrySummary, num_rows: int) -> str:
     )
 
 
-def evidence_table(evidence: Sequence[Mapping[str, Any]] | None) -> dict[str, Any] | None:
+def evidence_table(evidence: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """What the same change reaches at other depths, a line a depth; figures that no depth states have no column."""
     if not evidence:
         return None

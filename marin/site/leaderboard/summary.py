@@ -72,7 +72,7 @@ def reasons_of(entry: Entry) -> list[str]:
     verdict = entry.verdict
     said = [f"withdrawn: {verdict.withdrawn}"] if verdict.withdrawn is not None else []
     said += [f"challenged: {verdict.challenged}"] if verdict.challenged is not None else []
-    said += [str(reason) for reason in entry.details.get("not_ranked") or ()]
+    said += entry.not_ranked
     if not verdict.counts:
         said += [
             finding.message

@@ -9,50 +9,20 @@ import hashlib
 import math
 import re
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, overload
+from typing import Any
 
 from marin.speedrun.board.rows import Row
 from marin.speedrun.statistics.means import Spread, spread_of
-from marin.speedrun.tracks import COST_NAMES, Cost, Metric, Track
+from marin.speedrun.tracks import COST_NAMES, METRICS, Track, slug
 from marin.speedrun.verdict import RUNGS, Finding, Outcome, Rung, RungVerdict, Verdict
 
-METRIC_KEYS: tuple[Metric, ...] = ("bits_per_byte", "core", "loss")
-COST_KEYS: tuple[Cost, ...] = ("training_hardware_flops", "model_flops", "training_time", "total_tokens")
-_VALUES = (*METRIC_KEYS, *COST_KEYS, "mfu")
+_VALUES = (*METRICS, *COST_NAMES, "mfu")
 _OF_A_SET = ("bits_per_byte", "loss")
 
-__all__ = ["Entry", "Spread", "entries_of"]
-
 _KEY_DIGITS = 16  # hexadecimal: with half as many an author could find two entries of his own with one key
-_NO_SLUG = re.compile("[^a-z0-9]+")
 _NUMBER = re.compile(r"#\d+$")  # of a run in a file of several
 
-Evidence = dict[tuple[str, str], list[dict[str, Any]]]
-
-
-class StatedRuns(Sequence[dict[str, Any]]):
-    """What is stated about each run of an entry, parsed when somebody looks."""
-
-    def __init__(self, rows: tuple[Row, ...]) -> None:
-        self._rows = rows
-
-    @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
-        if isinstance(index, slice):
-            return [row.details for row in self._rows[index]]
-        return self._rows[index].details
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StatedRuns) and self._rows == other._rows
-
-    def __hash__(self) -> int:
-        return hash(tuple(row.digest for row in self._rows))
+Evidence = dict[tuple[str, str], tuple[dict[str, Any], ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,12 +49,16 @@ class Entry:
     on_frontier: bool = False
     is_record: bool = False
     came: str | None = None  # of a record, when it came: as git has it, or when its last run ended, whichever is later
-    details: dict[str, Any] = dataclasses.field(default_factory=dict)
+    not_ranked: tuple[str, ...] = ()  # gates that it misses, and what it does not state
+    evidence: tuple[dict[str, Any], ...] = ()  # what its family reaches at every depth
+    elsewhere: tuple[
+        tuple[str, int], ...
+    ] = ()  # entries of its configuration that stand apart, with their numbers of runs
 
     @property
     def counts(self) -> bool:
         """Whether it may be ranked: its verdict allows it, and it keeps the track's gates."""
-        return self.verdict.counts and not self.details.get("not_ranked")
+        return self.verdict.counts and not self.not_ranked
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -135,9 +109,7 @@ def _with_others(entries: list[Entry]) -> list[Entry]:
         for entry in found
     }
     return [
-        changed(entry, details=entry.details | {"elsewhere": sorted(others[entry.key])})
-        if entry.key in others
-        else entry
+        changed(entry, elsewhere=tuple(sorted(others[entry.key]))) if entry.key in others else entry
         for entry in entries
     ]
 
@@ -163,7 +135,7 @@ def _entry(track: Track, identity: tuple[str | None, ...], members: list[Row], e
     named = "\0".join(map(str, (name, *identity))).encode("utf-8", "surrogatepass")
     values = _values_of(rows)
     return _new_entry(
-        key=f"{slug(name)}-{hashlib.sha256(named).hexdigest()[:_KEY_DIGITS]}",
+        key=f"{slug(name, 'entry')}-{hashlib.sha256(named).hexdigest()[:_KEY_DIGITS]}",
         track=track.key,
         name=name,
         author=first.author,
@@ -179,13 +151,8 @@ def _entry(track: Track, identity: tuple[str | None, ...], members: list[Row], e
         values=values,
         spread=_spread(track, rows),
         verdict=merge_verdicts([row.verdict for row in rows]),
-        details={
-            "not_ranked": _why_not_ranked(track, rows, values),
-            "runs": StatedRuns(tuple(rows)),
-            "sources": [row.source for row in rows],
-            "digests": [row.digest for row in rows],
-            "evidence": evidence.get((first.author, family_of(first)), []) if evidence else [],
-        },
+        not_ranked=_why_not_ranked(track, rows, values),
+        evidence=evidence.get((first.author, family_of(first)), ()) if evidence else (),
     )
 
 
@@ -224,11 +191,6 @@ def _common_name(rows: list[Row]) -> str:
     return names[0].rpartition("/")[0] or names[0]
 
 
-def slug(text: str) -> str:
-    """Letters, digits and hyphens of a text, for an address."""
-    return _NO_SLUG.sub("-", text.lower()).strip("-")[:60].strip("-") or "entry"
-
-
 def _values_of(rows: list[Row]) -> dict[str, float | None]:
     if len(rows) > 1:
         return {key: _mean_of(key, rows) for key in _VALUES}
@@ -243,17 +205,10 @@ def _mean_of(key: str, rows: list[Row]) -> float | None:
     several evaluation sets, which say nothing about each other.
     """
     values = [getattr(row, key) for row in rows]
-    if len(rows) > 1 and (
-        (key in COST_KEYS and None in values)
-        or (key in _OF_A_SET and len({(row.evaluation_set, row.evaluation_digest) for row in rows}) > 1)
-    ):
+    if key in COST_NAMES and None in values:
         return None
-    return _mean(values)
-
-
-def _mean(values: list[float | None]) -> float | None:
-    if len(values) == 1:
-        return None if values[0] is None else float(values[0])
+    if key in _OF_A_SET and len({(row.evaluation_set, row.evaluation_digest) for row in rows}) > 1:
+        return None
     known = [float(value) for value in values if value is not None]
     try:
         return math.fsum(known) / len(known) if known else None
@@ -262,8 +217,7 @@ def _mean(values: list[float | None]) -> float | None:
 
 
 def _spread(track: Track, rows: list[Row]) -> Spread | None:
-    name = track.metric
-    known = [value for row in rows if (value := getattr(row, name)) is not None]
+    known = [value for row in rows if (value := row.value(track.metric)) is not None]
     if not known:
         return None
     try:
@@ -272,7 +226,7 @@ def _spread(track: Track, rows: list[Row]) -> Spread | None:
         return None
 
 
-def _why_not_ranked(track: Track, rows: list[Row], values: dict[str, float | None]) -> list[str]:
+def _why_not_ranked(track: Track, rows: list[Row], values: dict[str, float | None]) -> tuple[str, ...]:
     reasons = []
     for gate in track.gates:
         if gate.of == "mean":
@@ -290,7 +244,7 @@ def _why_not_ranked(track: Track, rows: list[Row], values: dict[str, float | Non
         unstated = sum(row.value(track.cost) is None for row in rows)
         of_runs = f" by {unstated} of {len(rows)} runs" if len(rows) > 1 else ""
         reasons.append(f"{COST_NAMES[track.cost]}: not stated{of_runs}, and quality is ranked by what it cost")
-    return reasons
+    return tuple(reasons)
 
 
 def merge_verdicts(verdicts: list[Verdict]) -> Verdict:
@@ -330,12 +284,12 @@ def evidence_at_depths(rows: Iterable[Row]) -> Evidence:
             groups.setdefault((row.author, family_of(row)), {}).setdefault(row.depth, []).append(row)
     evidence = {}
     for key, depths in groups.items():
-        evidence[key] = [
+        evidence[key] = tuple(
             {
                 "depth": depth, "runs": len({row.digest for row in found}), **{key: _mean_of(key, found) for key in _EVIDENCE},
             }
             for depth, found in sorted(depths.items())
-        ]  # fmt: skip
+        )  # fmt: skip
     return evidence
 
 

@@ -7,7 +7,7 @@ Every order is fixed by the content, never by the file system.
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from marin.garbage import without_collecting
 from marin.speedrun.board.arrivals import Arrivals
@@ -61,30 +61,19 @@ def collect(
         ResultsError: if a directory or list does not exist. Whatever is wrong inside them stands on the board instead.
     """
     store = None if cache is None else RowStore(cache, allowed_signers)
-    rows: list[Row] = []
-    unreadable: list[Unreadable] = []
+    found: list[Row | Unreadable] = []
     for number, directory in enumerate(results_dirs):
-        found = read_results_tree(directory, allowed_signers, store)
-        # Two directories may have files at the same relative place, which are two arrivals.
-        _sort_out(found if number == 0 else _of_directory(number, found), rows, unreadable)
+        for item in read_results_tree(directory, allowed_signers, store):
+            # Two directories may have files at the same relative place, which are two arrivals.
+            found.append(dataclasses.replace(item, searched=number) if number and isinstance(item, Row) else item)
     for path in rows_files:
-        _sort_out(read_list(path, store), rows, unreadable)
+        found += read_list(path, store)
     if store is not None:
         store.save()
+    rows = [item for item in found if isinstance(item, Row)]
+    unreadable = [item for item in found if isinstance(item, Unreadable)]
     arrivals = Arrivals(results_dirs)
     return build_board(rows, unreadable, arrival=arrivals, came=arrivals.time)
-
-
-def _of_directory(number: int, found: Iterable[Row | Unreadable]) -> Iterator[Row | Unreadable]:
-    return (dataclasses.replace(item, searched=number) if isinstance(item, Row) else item for item in found)
-
-
-def _sort_out(found: Iterable[Row | Unreadable], rows: list[Row], unreadable: list[Unreadable]) -> None:
-    for item in found:
-        if isinstance(item, Row):
-            rows.append(item)
-        else:
-            unreadable.append(item)
 
 
 def build_board(
@@ -131,7 +120,7 @@ def rank_track(
     entries = entries_of(track, rows, evidence)
     records, judged = timeline(track, entries, came)
     counts = {entry.key: entry.counts for entry in entries}
-    figures = {entry.key: _figures(track, entry) for entry in entries}
+    figures = {entry.key: track.standing(entry.values) for entry in entries}
     entries.sort(key=lambda entry: (not counts[entry.key], figures[entry.key], entry.name, entry.key))
     places = pareto_frontier([_point(track, entry) for entry in entries])
     ranked: list[Entry] = []
@@ -145,14 +134,6 @@ def rank_track(
         ranked.append(changed(made, came=records[entry.key]) if made.is_record else made)
     by_key = {entry.key: entry for entry in ranked}
     return TrackBoard(track, tuple(ranked), tuple(by_key[key] for key in records))
-
-
-def _figures(track: Track, entry: Entry) -> tuple[float, float]:
-    """What a track ranks by, and what decides between equals; less is better, and unknown last."""
-    cost, quality = entry.values[track.cost], entry.values[track.metric]
-    paid = float("inf") if cost is None else cost
-    missed = float("inf") if quality is None else -quality if track.higher_is_better else quality
-    return (paid, missed) if track.objective == "least cost" else (missed, paid)
 
 
 def _point(track: Track, entry: Entry) -> tuple[float | None, float | None]:

@@ -24,10 +24,8 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d UTC)?")
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """One thing that an entry's mean says, and whether its runs show it. `against` is an entry's key, or a gate."""
+    """One thing that an entry's mean says, and whether its runs show it."""
 
-    what: str
-    against: str
     p_value: float | None
     shown: bool
     text: str
@@ -66,7 +64,7 @@ def timeline(
             dated.append((_since(entry, came), entry))
         else:
             undated.append(entry)
-    dated.sort(key=lambda item: (item[0], item[1].date or "", *_standing(track, item[1]), item[1].key))
+    dated.sort(key=lambda item: (item[0], item[1].date or "", *track.standing(item[1].values), item[1].key))
     records: dict[str, str] = {}
     last: Entry | None = None
     judged: dict[str, Judged] = {}
@@ -92,13 +90,6 @@ def sortable_date(date: str | None) -> bool:
     return date is not None and _DATE.fullmatch(date) is not None
 
 
-def _standing(track: Track, entry: Entry) -> tuple[float, float]:
-    quality, cost = entry.values[track.metric], entry.values[track.cost]
-    better = float("inf") if quality is None else -quality if track.higher_is_better else quality
-    paid = float("inf") if cost is None else cost
-    return (paid, better) if track.objective == "least cost" else (better, paid)
-
-
 def judge(track: Track, entry: Entry, record: Entry | None) -> Judged:
     """What an entry claims against the gates and against the record of its day."""
     sample = entry.spread
@@ -113,7 +104,7 @@ def judge(track: Track, entry: Entry, record: Entry | None) -> Judged:
         ours, theirs = entry.values[track.cost], record.values[track.cost]
         ahead = ours is not None and theirs is not None and ours < theirs
     else:
-        ahead = _standing(track, entry)[0] < _standing(track, record)[0]
+        ahead = track.standing(entry.values)[0] < track.standing(record.values)[0]
         if ahead and record.spread is not None:
             claims.append(_record_claim(track, sample, record.spread, record))
     if not (ahead or claims):
@@ -126,17 +117,15 @@ def judge(track: Track, entry: Entry, record: Entry | None) -> Judged:
 
 def _gate_claim(track: Track, sample: Sample, gate: Gate) -> Claim:
     test = beats_bound(sample, gate.bound, higher_is_better=track.higher_is_better, noise=track.noise)
-    return _claim(track, test, str(gate), f"{gate.bound:g}", f"the bound {gate.bound:g}")
+    return _claim(track, test, f"the bound {gate.bound:g}")
 
 
 def _record_claim(track: Track, sample: Sample, theirs: Sample, record: Entry) -> Claim:
     test = beats(sample, theirs, higher_is_better=track.higher_is_better, noise=track.noise)
-    return _claim(
-        track, test, f"better {METRICS[track.metric].name} than the record", record.key, f"{record.name[:80]}"
-    )
+    return _claim(track, test, record.name[:80])
 
 
-def _claim(track: Track, test: Test, what: str, against: str, named: str) -> Claim:
+def _claim(track: Track, test: Test, named: str) -> Claim:
     shown = test.passes(track.p_value)
     head = f"the mean is {abs(test.difference):.3g} {'better' if test.difference > 0 else 'worse'} than {named}"
     if test.p_value is None:
@@ -144,7 +133,7 @@ def _claim(track: Track, test: Test, what: str, against: str, named: str) -> Cla
     else:
         errors = test.difference / test.standard_error if test.standard_error else float("inf")
         text = f"{head}, {errors:.2f} standard errors, {_p(test.p_value)}: {'shown' if shown else 'not shown'} at p < {track.p_value:g}"
-    return Claim(what, against, test.p_value, shown, text)
+    return Claim(test.p_value, shown, text)
 
 
 def _p(value: float) -> str:
@@ -156,14 +145,13 @@ def _p(value: float) -> str:
 
 
 def placed(track: Track, entry: Entry, judged: Judged, rank: int | None, on_frontier: bool) -> Entry:
-    """The entry with its rank, with its claims in `details`, and with the statistics rung in its verdict."""
+    """The entry with its rank, and with the statistics rung in its verdict."""
     return changed(
         entry,
         verdict=_with_rung(_Same(entry.verdict), _Same(statistics_rung(track, entry, judged))),
         rank=rank,
         on_frontier=on_frontier,
         is_record=judged.is_record,
-        details=entry.details | {"claims": [dataclasses.asdict(claim) for claim in judged.claims]},
     )
 
 
@@ -218,9 +206,11 @@ def statistics_rung(track: Track, entry: Entry, judged: Judged) -> RungVerdict:
             f"the {sample.n} runs lie closer together (sd {sample.sd:.2g}) than runs with different seeds do (sd {track.noise.sd:.2g}; "
             f"p = {probability:.1g}): copies, or chosen from more"
         )))  # fmt: skip
-    if elsewhere := entry.details.get("elsewhere"):
-        runs = sum(number for _, number in elsewhere)
-        named = ", ".join(name[:80] for name, _ in elsewhere[:3]) + (" and more" if len(elsewhere) > 3 else "")
+    if entry.elsewhere:
+        runs = sum(number for _, number in entry.elsewhere)
+        named = ", ".join(name[:80] for name, _ in entry.elsewhere[:3]) + (
+            " and more" if len(entry.elsewhere) > 3 else ""
+        )
         found.append(
             (
                 "warning",

@@ -44,7 +44,6 @@ class Row:
     run_link: str | None
     git_commit: str | None
     seed: int | None
-    resumed: bool | None
     compressors: dict[str, float]
     sample: str | None
     listed: bool  # from a list of rows, which says less than a results file
@@ -86,10 +85,6 @@ class Row:
             return "core"
         return "loss" if self.bits_per_byte is None and self.loss is not None else "bits_per_byte"
 
-    def metric(self, name: Metric) -> float | None:
-        value: float | None = getattr(self, name)
-        return value
-
     def value(self, name: Metric | Cost) -> float | None:
         """A metric or a cost by its name."""
         value: float | None = getattr(self, name)
@@ -100,13 +95,6 @@ class Row:
         """All that is stated about the run, under the results file's own keys; empty for a row of a list that says no more."""
         value: dict[str, Any] = {} if self.details_json == "{}" else json.loads(self.details_json)
         return value
-
-    def to_json(self) -> dict[str, object]:
-        named = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return named | {
-            "findings": [dataclasses.asdict(finding) for finding in self.findings],
-            "verdict": self.verdict.model_dump(mode="json"),
-        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +137,6 @@ def rows_of(
         run_link=info.wandb_run_link,
         git_commit=info.git_commit,
         seed=info.seed,
-        resumed=info.resumed,
         compressors={name: value for name, value in compressors.items() if isinstance(value, float)},
         sample=info.sample,
         listed=listed,
@@ -165,7 +152,7 @@ def rows_of(
         core_version=info.core_version,
         configuration=None if listed else configuration_digest(info),
         details_json="{}" if listed else json.dumps(info.to_json()),
-        log_digest=info.digests.metrics_log if info.digests else None,
+        log_digest=info.log_digest,
     )
     scored = []
     if info.c4_en_bpb is not None:
