@@ -19,8 +19,8 @@ from marin.data.pretokenized import PretokenizedCacheDownloadConfig, known_vocab
 from marin.data.tokenizer import TrainTokenizerConfig
 from marin.errors import ConfigError
 from marin.execution.step import ExecutorStep, InputName, VersionedValue
+from marin.speedrun.tracks import C4_EN
 
-C4_EN = "paloma/c4_en"
 TRAIN_FILE, HELDOUT_FILE = "train.jsonl.zst", "heldout.jsonl.zst"
 
 

@@ -8,6 +8,7 @@ never taken for zero. Reading executes nothing and believes nothing: whether the
 Fields that hold a whole config stay plain JSON objects, since the configs of other people's experiments have no schema.
 """
 
+import datetime
 import json
 import os
 import unicodedata
@@ -22,6 +23,7 @@ from marin.storage import files
 SCHEMA_VERSION = 1
 FILE_NAME = "speedrun_results.json"
 C4_EN_BPB = "eval/paloma/c4_en/bpb"
+TIMESTAMP = "%Y-%m-%d %H:%M:%S UTC"
 MAX_BYTES = 2 * 2**20
 MAX_RUNS = 500
 MAX_VALUES = 100_000
@@ -252,6 +254,11 @@ class SpeedrunResults(_Record):
     """The whole file."""
 
     runs: list[RunEntry] = Field(min_length=1)
+
+
+def timestamp(seconds: float) -> str:
+    """A time in seconds since 1970 as results write it."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime(TIMESTAMP)
 
 
 def plain_name(name: str) -> str:

@@ -5,7 +5,6 @@ be run again at any time and gives the same file.
 """
 
 import dataclasses
-import datetime
 import hashlib
 import json
 import math
@@ -14,12 +13,11 @@ from typing import Any
 
 from marin.errors import ResultsError
 from marin.speedrun.evaluation_record import EVALUATION_FILE, EvaluationRecord
-from marin.speedrun.results import Author, Digests, RunInfo
+from marin.speedrun.results import Author, Digests, RunInfo, timestamp
+from marin.speedrun.tracks import C4_EN
 from marin.tracking import log_chain
 from marin.tracking.goodput import wall_time
 from marin.tracking.run_record import METRICS_FILE, RUN_FILE, RunRecord
-
-C4_EN_SET = "paloma/c4_en"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +53,7 @@ def results_from_run(
         description=submission.description,
         tokenized_dataset=tokenized_dataset,
         counted_flops_per_token=submission.counted_flops_per_token,
-        c4_en_bpb=evaluation.levanter_bits_per_byte if evaluation.name == C4_EN_SET else None,
+        c4_en_bpb=evaluation.levanter_bits_per_byte if evaluation.name == C4_EN else None,
         evaluation=evaluation,
         validity=evaluated.validity,
         compressors=evaluated.compressors,
@@ -114,7 +112,7 @@ def figures_of_log(record: RunRecord, model_flops_per_token: float) -> dict[str,
         "traced_mfu": None if traced_flops is None else traced_flops / hardware_flops,
         "wall_time": wall_time(record.events).as_json(),
         "peak_memory_bytes": end["peak_memory_bytes"],
-        "run_completion_timestamp": _timestamp(end["time"]),
+        "run_completion_timestamp": timestamp(end["time"]),
         "wandb_run_link": next((entry["wandb_url"] for entry in record.of("mirror") if entry.get("wandb_url")), None),
         "seed": info["seeds"]["model"],
         "resumed": len(starts) > 1,
@@ -170,7 +168,3 @@ def _read_evaluation(path: Path) -> EvaluationRecord:
     except (OSError, ValueError) as error:
         raise ResultsError(f"{path} cannot be read ({error}): run the evaluation step again") from None
     return EvaluationRecord.parse(content, str(path))
-
-
-def _timestamp(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

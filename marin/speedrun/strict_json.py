@@ -42,8 +42,7 @@ def parse_json(data: bytes, path: str, max_bytes: int = MAX_BYTES, max_values: i
     """
     if len(data) > max_bytes:
         raise ResultsError(f"{path}: over {max_bytes / 2**20:g} MiB: {_EXPECTED}")
-    # Commas and brackets, those in texts too: many small values take far more time and memory than their bytes.
-    if sum(map(data.count, (b",", b"[", b"{"))) > max_values:
+    if most_values(data) > max_values:
         raise ResultsError(f"{path}: over {max_values:,} values: {_EXPECTED}")
     try:
         text = data.decode("utf-8")
@@ -74,6 +73,14 @@ def parse_json(data: bytes, path: str, max_bytes: int = MAX_BYTES, max_values: i
         raise ResultsError(f"{path}: values are nested more than {MAX_DEPTH} deep: {_EXPECTED}") from None
     _check_tree(value, text, path)
     return value
+
+
+def most_values(data: bytes) -> int:
+    """How many values JSON may hold at most, of which many small ones take far more time and memory than their bytes.
+
+    Counted are commas and brackets, those in texts too.
+    """
+    return sum(map(data.count, (b",", b"[", b"{")))
 
 
 _LINES = json.JSONDecoder(

@@ -15,7 +15,7 @@ from marin.speedrun.arithmetic import findings as arithmetic
 from marin.speedrun.arithmetic.findings import close, row_length, whole_number
 from marin.speedrun.arithmetic.known_models import likest_model
 from marin.speedrun.arithmetic.stated_device import PEAK_TOLERANCE, StatedDevice, check_name, described, device_of
-from marin.speedrun.results import RunInfo
+from marin.speedrun.results import C4_EN_BPB, RunInfo
 from marin.speedrun.verdict import Finding
 
 Status = Literal["arithmetic checked", "claimed", "does not add up"]
@@ -282,7 +282,7 @@ def _check_mfu(info: RunInfo, device: StatedDevice | None) -> list[Finding]:
 
 def _check_quality(info: RunInfo) -> list[Finding]:
     found: list[Finding] = []
-    figures = {"eval/paloma/c4_en/bpb": info.c4_en_bpb}
+    figures = {C4_EN_BPB: info.c4_en_bpb}
     if info.evaluation is not None:
         figures["evaluation.bits_per_byte"] = info.evaluation.bits_per_byte
         figures["evaluation.levanter_bits_per_byte"] = info.evaluation.levanter_bits_per_byte
@@ -300,7 +300,5 @@ def _check_quality(info: RunInfo) -> list[Finding]:
         elif value is not None and value > 8:
             found.append(arithmetic.warning(field, f"{value:.3g} bits per byte is worse than the plain text (8)"))
     if info.c4_en_bpb is not None and 0 < info.c4_en_bpb < 0.5:
-        found.append(
-            arithmetic.warning("eval/paloma/c4_en/bpb", f"{info.c4_en_bpb:.3g} is below any published model's on C4")
-        )
+        found.append(arithmetic.warning(C4_EN_BPB, f"{info.c4_en_bpb:.3g} is below any published model's on C4"))
     return found

@@ -1,6 +1,7 @@
 """Findings of the arithmetic rung, and how figures are compared there."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from marin.number_checks import is_whole
@@ -36,7 +37,7 @@ def close(a: float, b: float, tolerance: float = _EXACT) -> bool:
     return math.isclose(a, b, rel_tol=tolerance)
 
 
-def whole_number(config: dict[str, Any] | None, *names: str) -> int | None:
+def whole_number(config: Mapping[str, Any] | None, *names: str) -> int | None:
     """The first of `names` that holds a positive whole number."""
     for name in names:
         value = (config or {}).get(name)
@@ -45,6 +46,11 @@ def whole_number(config: dict[str, Any] | None, *names: str) -> int | None:
     return None
 
 
-def row_length(train: dict[str, Any] | None, model: dict[str, Any] | None) -> int | None:
+def row_length(train: Mapping[str, Any] | None, model: Mapping[str, Any] | None) -> int | None:
     """Tokens of a row in training, as the configs of every era state it."""
     return whole_number(train, "train_seq_len") or whole_number(model, "max_seq_len", "seq_len")
+
+
+def significant_digits(value: float) -> int:
+    """Decimal digits of a figure as it is written, without the zeros at its ends."""
+    return len(repr(float(value)).split("e")[0].replace(".", "").replace("-", "").strip("0"))

@@ -3,7 +3,7 @@
 import datetime
 import re
 
-from marin.speedrun.results import RunInfo
+from marin.speedrun.results import TIMESTAMP, RunInfo
 from marin.speedrun.verdict import Finding
 
 _PLACEHOLDERS = ("your name", "your affiliation", "(none given)")
@@ -11,7 +11,6 @@ _FLAGS = {
     "author.name": "--author", "author.affiliation": "--author and --affiliation", "author.url": "--author and --url",
     "description": "--description",
 }  # fmt: skip
-_TIMESTAMP = "%Y-%m-%d %H:%M:%S UTC"
 _USUAL_TIMESTAMP = re.compile(r"[0-9]{4}(-[0-9]{2}){2} ([01][0-9]|2[0-3])(:[0-9]{2}){2} UTC")
 
 
@@ -62,6 +61,6 @@ def parse_timestamp(text: str | None) -> datetime.datetime | None:
     try:
         if text is not None and _USUAL_TIMESTAMP.fullmatch(text):  # `strptime` takes ten times as long
             return datetime.datetime.fromisoformat(text.removesuffix(" UTC")).replace(tzinfo=datetime.UTC)
-        return datetime.datetime.strptime(text or "", _TIMESTAMP).replace(tzinfo=datetime.UTC)
+        return datetime.datetime.strptime(text or "", TIMESTAMP).replace(tzinfo=datetime.UTC)
     except ValueError:
         return None

@@ -6,6 +6,7 @@ or a search through what it has read. Neither is forbidden, and a run that does 
 
 from collections.abc import Iterator
 
+from marin.speedrun.arithmetic.findings import row_length, whole_number
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding
 from marin.tracking.run_record import MOST_HELD
@@ -18,11 +19,9 @@ def check(info: RunInfo) -> Iterator[Finding]:
     evaluation = info.evaluation
     if evaluation is None:
         return
-    model, train = info.model or {}, info.train_config or {}
-    context = model.get("max_seq_len") or model.get("seq_len")
-    scored = evaluation.context_length or context
-    trained = train.get("train_seq_len") or context
-    if isinstance(scored, int) and isinstance(trained, int) and scored > trained:
+    scored = evaluation.context_length or whole_number(info.model, "max_seq_len", "seq_len")
+    trained = row_length(info.train_config, info.model)
+    if scored and trained and scored > trained:
         message = f"scored on rows of {scored:,} tokens, trained on rows of {trained:,}: what the longer context gains is in no cost"
         yield Finding("arithmetic", "note", "evaluation.context_length", message)
     if (held := evaluation.held_bytes or 0) > MOST_HELD:

@@ -5,7 +5,6 @@ changes in is not: that of its merges, or of squashed commits. A file that was t
 no age: it came with the first version of its file that holds it.
 """
 
-import datetime
 import functools
 import os
 import re
@@ -14,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from marin.errors import ResultsError
 from marin.speedrun.board.rows import Row
-from marin.speedrun.results import FILE_NAME, MAX_BYTES, MAX_VALUES, RunInfo, parse_results
+from marin.speedrun.results import FILE_NAME, MAX_BYTES, MAX_VALUES, RunInfo, parse_results, timestamp
 from marin.speedrun.strict_json import parse_json
 
 _TIMEOUT = 120.0
@@ -89,7 +88,7 @@ class Arrivals:
         for token in os.fsdecode(log).split("\0"):
             if (head := _COMMIT.fullmatch(token)) is not None:
                 place, commit = place + 1, head[1]
-                self._times[commit] = _written(int(head[2])) if head[3] else None
+                self._times[commit] = timestamp(int(head[2])) if head[3] else None
             elif token:
                 versions.setdefault(token.removeprefix("\n"), []).append((place, commit))
         return versions
@@ -101,10 +100,6 @@ class Arrivals:
             return tuple(parse_results(parse_json(content or b"", path, MAX_BYTES, MAX_VALUES), path))
         except ResultsError:
             return ()
-
-
-def _written(seconds: int) -> str:
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _holds(runs: Iterable[RunInfo], row: Row) -> bool:

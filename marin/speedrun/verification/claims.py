@@ -8,11 +8,10 @@ import dataclasses
 import math
 from collections.abc import Iterator
 
-from marin.speedrun.results import RunInfo
-from marin.speedrun.tracks import FINEWEB_VALIDATION, FINEWEB_VALIDATION_TOKENS
+from marin.speedrun.results import C4_EN_BPB, RunInfo
+from marin.speedrun.tracks import C4_EN, FINEWEB_VALIDATION, FINEWEB_VALIDATION_TOKENS
 from marin.speedrun.verdict import Finding, Severity
 
-C4_EN = "paloma/c4_en"
 _USUAL_BYTES_A_TOKEN = 10.0  # 3 to 5 for published tokenizers, up to 7 for such whose tokens span words
 _BYTES_A_TOKEN_OF_GPT2 = (4.0, 5.5)  # on English web text, where it has about 4.3 to 4.6 (from memory)
 _BYTES_A_TOKEN = (0.4, 24.0)  # from a byte-level model with many documents' ends to the longest vocabularies
@@ -44,7 +43,7 @@ def _check_metric(info: RunInfo) -> Iterator[Finding]:
     if info.c4_en_bpb is not None and block.name != C4_EN:
         yield _found(
             "error",
-            "eval/paloma/c4_en/bpb",
+            C4_EN_BPB,
             f"bits per byte on C4-EN are stated, but the evaluation is of {block.name[:60]!r}",
         )
     elif (
@@ -58,7 +57,7 @@ def _check_metric(info: RunInfo) -> Iterator[Finding]:
             else "another figure"
         )
         yield _found(
-            "error", "eval/paloma/c4_en/bpb",
+            "error", C4_EN_BPB,
             f"{info.c4_en_bpb:.6g} is {what}, the published rows have the mean over batches, here {block.levanter_bits_per_byte:.6g}",
             block.levanter_bits_per_byte,
         )  # fmt: skip

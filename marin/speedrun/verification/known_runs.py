@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from marin.speedrun.arithmetic import core_counts
+from marin.speedrun.arithmetic.findings import significant_digits
 from marin.speedrun.board.copies import page_of
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding, Rung
@@ -72,7 +73,7 @@ def _signs(info: RunInfo, curves: Curves | None, other: KnownRun, has_log: bool)
     if info.wandb_run_link and page_of(info.wandb_run_link) == page_of(other.info.wandb_run_link):
         yield _error("arithmetic", "wandb_run_link", f"the run's page is that of {other.source}: one run counts once")
     time, their_time = info.training_time, other.info.training_time
-    if time and time == their_time and _digits(time) >= _ALL_DIGITS:
+    if time and time == their_time and significant_digits(time) >= _ALL_DIGITS:
         device = "" if _device(info) == _device(other.info) else ", with another device"
         yield _error(
             "arithmetic",
@@ -133,14 +134,9 @@ def _device(info: RunInfo) -> tuple[object, ...]:
     return tuple(str(name) for name in names)
 
 
-def _digits(value: float) -> int:
-    """Significant decimal digits of a figure as it is written."""
-    return len(repr(float(value)).split("e")[0].replace(".", "").replace("-", "").strip("0"))
-
-
 def _is_rounding(value: float | None, known: float | None) -> bool:
     """Whether `value` is `known` with fewer digits, at least three of them."""
     if not value or not known or value == known:
         return False
-    digits = _digits(value)
-    return 3 <= digits < _digits(known) - 2 and float(f"{known:.{digits - 1}e}") == value
+    digits = significant_digits(value)
+    return 3 <= digits < significant_digits(known) - 2 and float(f"{known:.{digits - 1}e}") == value

@@ -15,6 +15,7 @@ from typing import Any
 
 from marin.data.batch_schedule import BatchSchedule
 from marin.errors import ConfigError
+from marin.speedrun.arithmetic.findings import row_length, whole_number
 from marin.speedrun.verdict import Finding
 from marin.speedrun.verification.log_agreement import finding
 from marin.speedrun.verification.pause_plan import PausePlan
@@ -250,12 +251,8 @@ def _check_rows(log: RunLog) -> Iterator[Finding]:
         schedule = BatchSchedule.of(config.train.get("train_batch_size"))
     except ConfigError:
         schedule = None
-    length = (
-        _positive(config.train.get("train_seq_len"))
-        or _positive(config.model.get("max_seq_len"))
-        or _positive(config.model.get("seq_len"))
-    )
-    planned = _positive(config.train.get("num_train_steps"))
+    length = row_length(config.train, config.model)
+    planned = whole_number(config.train, "num_train_steps")
     end = log.lines_of("end")[-1]
     ends = end["steps"]
     cut = end.get("stopped_by") == "budget" and bool(config.train.get("budget"))
@@ -296,10 +293,6 @@ def _check_rows(log: RunLog) -> Iterator[Finding]:
                 f"step {step} took {seconds:.6g} s, of which its MFU is {stated}, but the line says {mfu:.5f}",
             )
             return
-
-
-def _positive(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _day(seconds: float) -> str:

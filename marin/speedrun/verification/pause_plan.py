@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from marin.speedrun.arithmetic.findings import whole_number
 from marin.tracking.run_record import measures_of
 
 # Of a run.json that leaves a field out; those of the engine's config, which needs JAX to be imported.
@@ -35,26 +36,26 @@ class PausePlan:
     @staticmethod
     def of(train: Mapping[str, Any], last: int) -> "PausePlan":
         """The plan of a `run.json`'s `config.train`."""
-        kept = _whole(train, "steps_per_export") or _STEPS_PER_EXPORT
-        planned = _whole(train, "num_train_steps") or last
+        kept = whole_number(train, "steps_per_export") or _STEPS_PER_EXPORT
+        planned = whole_number(train, "num_train_steps") or last
         asked = train.get("steps_per_hf_export")
         tasks = train.get("task_eval_names")
         at_end = ["task evaluation"] if tasks else []
         if asked is None:
             export = kept if kept <= planned else None
         else:
-            export = _whole(train, "steps_per_hf_export")
+            export = whole_number(train, "steps_per_hf_export")
             at_end += ["hf export"] if export else []
         trace = None
         if train.get("profiler") is True:
             start = train.get("profiler_start_step")
             begin = start if isinstance(start, int) and start >= 0 else _PROFILER_START
-            trace = (begin, _whole(train, "profiler_num_steps") or _PROFILER_STEPS)
+            trace = (begin, whole_number(train, "profiler_num_steps") or _PROFILER_STEPS)
         interval = train.get("checkpoint_interval", _CHECKPOINT_INTERVAL)
         return PausePlan(
             last,
-            _whole(train, "steps_per_eval"),
-            (_whole(train, "steps_per_task_eval") or _STEPS_PER_TASK_EVAL) if tasks else None,
+            whole_number(train, "steps_per_eval"),
+            (whole_number(train, "steps_per_task_eval") or _STEPS_PER_TASK_EVAL) if tasks else None,
             export,
             tuple(at_end),
             kept,
@@ -127,8 +128,3 @@ class PausePlan:
         )
         stated = [every for name, every in measures if name == reason and reason in _STATED]
         return [own, *stated] if own else stated
-
-
-def _whole(train: Mapping[str, Any], name: str) -> int | None:
-    value = train.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
