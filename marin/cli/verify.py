@@ -146,19 +146,20 @@ def _show(path: str, problem: str | None, verdicts: "list[tuple[RunInfo, Verdict
     from rich.text import Text
 
     from marin.speedrun.verdict import DOES_NOT_PROVE
+    from marin.speedrun.verification.texts import printable
 
     console = Console(highlight=False)
     if problem is not None:
         # The terminal wraps these: a path that we fold is one that cannot be copied.
-        console.print(Text.assemble((f"{_plain(path)}: not even parsed", "bold red")), soft_wrap=True)
-        console.print(Text(f"  x {_plain(problem)}"), soft_wrap=True)
+        console.print(Text.assemble((f"{printable(path)}: not even parsed", "bold red")), soft_wrap=True)
+        console.print(Text(f"  x {printable(problem)}"), soft_wrap=True)
         return
     for number, (info, verdict) in enumerate(verdicts):
         name = path if len(verdicts) == 1 else f"{path}, run {number}"
-        console.print(Text.assemble((_plain(name), "bold"), f"  by {_plain(info.author.name)}"), soft_wrap=True)
+        console.print(Text.assemble((printable(name), "bold"), f"  by {printable(info.author.name)}"), soft_wrap=True)
         for word, said in (("withdrawn", verdict.withdrawn), ("challenged", verdict.challenged)):
             if said is not None:
-                console.print(Text(f"  {word}: {_plain(said)}", "bold yellow"))
+                console.print(Text(f"  {word}: {printable(said)}", "bold yellow"))
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
         table.add_column(width=14)
         table.add_column(width=7)
@@ -170,7 +171,7 @@ def _show(path: str, problem: str | None, verdicts: "list[tuple[RunInfo, Verdict
                 sign, color = _SIGNS[finding.severity]
                 corrected = "" if finding.corrected is None else f" (corrected: {finding.corrected:.6g})"
                 lines.append(f"{sign} ", color)
-                lines.append(f"{_plain(finding.message)}{corrected}\n")
+                lines.append(f"{printable(finding.message)}{corrected}\n")
             if len(rung.findings) > _MOST_SHOWN:
                 lines.append(f"and {len(rung.findings) - _MOST_SHOWN} more: --json shows all\n")
             if rung.outcome == "passed":
@@ -188,8 +189,3 @@ def _show(path: str, problem: str | None, verdicts: "list[tuple[RunInfo, Verdict
         if passed_over := verdict.passed_over:
             reached += f", with {' and '.join(passed_over)} open"
         console.print(Text(f"  {reached}{'' if verdict.sound else '; not sound as it stands'}\n", "bold"))
-
-
-def _plain(text: str) -> str:
-    """Nothing that a terminal would obey."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)

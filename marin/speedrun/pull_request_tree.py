@@ -21,9 +21,10 @@ import subprocess
 import sys
 
 from marin.errors import ResultsError, clean_exit
-from marin.speedrun.results import FILE_NAME, RunInfo, load_results
+from marin.speedrun.results import FILE_NAME, RunInfo, load_results, plain_name
 from marin.speedrun.standing_rows import changed_figures, missing_runs
-from marin.speedrun.verification.texts import mixed_scripts, skeleton
+from marin.speedrun.verification.submission import MAX_TREE_BYTES, MAX_TREE_DEPTH, MAX_TREE_FILES
+from marin.speedrun.verification.texts import mixed_scripts, printable, skeleton
 from marin.tracking.run_record import METRICS_FILE, RUN_FILE
 
 ROOT = "experiments/speedrun"
@@ -32,7 +33,7 @@ _OBJECTIONS = ("challenge.json", "withdrawn.json")
 _EVIDENCE = (FILE_NAME, METRICS_FILE, RUN_FILE)  # all that a run is recognised by
 _MOST_NAMED = 5
 _AT_ONCE = 200  # files that are read from git together
-MAX_FILES, MAX_BYTES, MAX_FILE_BYTES, MAX_DEPTH = 2_000, 256 * 2**20, 32 * 2**20, 12
+MAX_FILE_BYTES = 32 * 2**20
 _PLAIN_FILES = ("100644", "100755")
 
 
@@ -129,11 +130,11 @@ def _runs_in(files: list[pathlib.Path]) -> list[RunInfo] | None:
 
 
 def _authors_in(known: pathlib.Path) -> dict[str, set[str]]:
-    """The directories of the board's submissions by their authors' names."""
+    """The directories of the board's submissions by their authors' plain names."""
     found: dict[str, set[str]] = {}
     for path in sorted(known.rglob(FILE_NAME)):
         for info in _runs_in([path]) or ():
-            found.setdefault(info.author.name, set()).add(path.relative_to(known).parts[0])
+            found.setdefault(plain_name(info.author.name), set()).add(path.relative_to(known).parts[0])
     return found
 
 
@@ -141,7 +142,7 @@ def _of_known_authors(name: str, runs: list[RunInfo], standing: dict[str, set[st
     """Authors of a submission who stand on the board with others alone: anybody can write a name into a file."""
     found = []
     for author in sorted({run.author.name for run in runs}):
-        others = standing.get(author, set())
+        others = standing.get(plain_name(author), set())
         if others and name not in others:
             found.append(
                 f"{shown(name)} is by {shown(author)}, as {shown(min(others))} of the board: does that author ask for this?"
@@ -184,8 +185,8 @@ def _choose(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
             continue
         size += entry.size
         taken.append(entry)
-    if len(taken) > MAX_FILES or size > MAX_BYTES:
-        limit = f"at most {MAX_FILES:,} and {MAX_BYTES // 2**20} MiB: leave checkpoints and data out"
+    if len(taken) > MAX_TREE_FILES or size > MAX_TREE_BYTES:
+        limit = f"at most {MAX_TREE_FILES:,} and {MAX_TREE_BYTES // 2**20} MiB: leave checkpoints and data out"
         return [], [*problems, f"{len(taken):,} files of {size / 2**20:,.1f} MiB in all, {limit}"]
     return taken, problems
 
@@ -196,8 +197,8 @@ def _problem(entry: Entry) -> str | None:
     if entry.mode not in _PLAIN_FILES:
         return "is no plain file (a submodule?): leave it out"
     parts = entry.path.split("/")
-    if len(parts) > MAX_DEPTH:
-        return f"lies more than {MAX_DEPTH} directories deep"
+    if len(parts) > MAX_TREE_DEPTH:
+        return f"lies more than {MAX_TREE_DEPTH} directories deep"
     if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
         return "has a path that leads elsewhere"
     if (
@@ -256,8 +257,7 @@ def _git(repository: pathlib.Path, *arguments: str) -> str:
 
 
 def shown(path: str) -> str:
-    """A path that a terminal and a log show as it is."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in path)[:200]
+    return printable(path)[:200]
 
 
 def main() -> int:

@@ -54,6 +54,21 @@ def _standing(board: Board) -> dict[str, bool]:
     return {entry.rows[0].source.removesuffix("/speedrun_results.json"): entry.rank is not None for track in board.tracks for entry in track.entries}  # fmt: skip
 
 
+@pytest.mark.parametrize("author", ["Ada Lovelace", "ADA  lovelace", "Ada\u00a0Lovelace"])
+def test_author_by_another_spelling_may_show_two_runs_on_one_page(author: str) -> None:
+    link = "https://wandb.ai/ada/speed/runs/abc"
+    infos = [run_info(author={"name": name, "affiliation": "", "url": None}, wandb_run_link=link, seed=seed, training_time=600.5 + seed)
+             for seed, name in enumerate(["Ada Lovelace", author])]  # fmt: skip
+    board = build_board(
+        [row for seed, info in enumerate(infos) for row in rows_of(info, f"mine/{seed}", f"mine/{seed}")]
+    )
+    assert not any(
+        finding.field == "wandb_run_link" and finding.severity == "error"
+        for row in board.rows
+        for finding in row.findings
+    )
+
+
 @pytest.mark.parametrize("name", ["copy", "victim/deeper", "zz/a/b"])
 @pytest.mark.parametrize("merged", [False, True])
 def test_backdated_copy_does_not_stand_before_the_run_it_copies(contest: pathlib.Path, name: str, merged: bool) -> None:

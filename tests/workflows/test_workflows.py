@@ -225,13 +225,18 @@ def test_extraction_names_what_a_person_has_to_look_at_and_keeps_what_was_said_o
     ]
 
 
-def test_submission_under_the_name_of_an_author_of_the_board_is_named(origin: Origin, tmp_path: pathlib.Path):
+@pytest.mark.parametrize("author", ["Ada Example", "ADA  example"])
+def test_submission_under_the_name_of_an_author_of_the_board_is_named(
+    origin: Origin, tmp_path: pathlib.Path, author: str
+):
     def taken(base: str, name: str) -> tuple[str, list[str]]:
         def add(head: pathlib.Path) -> None:
             if base != origin.base:
                 git(head, "fetch", "--quiet", "origin", base)
                 git(head, "reset", "--quiet", "--hard", base)
-            _good(head, name, steps=30)
+            directory = _good(head, name, steps=30)
+            if name == "ada_again":
+                edit_run(directory, lambda info: info["author"].update(name=author))
 
         commit = origin.pull_request(add)["github.event.pull_request.head.sha"]
         return commit, extract(base, commit, tmp_path / name, origin.path).to_look_at
@@ -239,7 +244,7 @@ def test_submission_under_the_name_of_an_author_of_the_board_is_named(origin: Or
     first, nothing = taken(origin.base, "ada_first")
     assert nothing == []
     _, again = taken(first, "ada_again")
-    assert again == ["ada_again is by Ada Example, as ada_first of the board: does that author ask for this?"]
+    assert again == [f"ada_again is by {author}, as ada_first of the board: does that author ask for this?"]
 
 
 def test_extraction_finds_results_at_any_depth(origin: Origin, tmp_path: pathlib.Path):

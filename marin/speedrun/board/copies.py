@@ -12,7 +12,9 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator
 
 from marin.speedrun.arithmetic.consistency import Status
+from marin.speedrun.arithmetic.findings import significant_digits
 from marin.speedrun.board.rows import Row
+from marin.speedrun.results import plain_name
 from marin.speedrun.verdict import LADDER, Finding, Outcome, Rung, RungVerdict
 
 Arrival = Callable[[Row], int | None]  # when a row's file came, as a number that grows; None where nobody knows
@@ -173,12 +175,12 @@ def _page_key(row: Row) -> Hashable | None:
 
 def _time_key(row: Row) -> Hashable | None:
     seconds = row.training_time
-    return seconds if seconds and len(repr(float(seconds)).replace(".", "").strip("0")) >= _ALL_DIGITS else None
+    return seconds if seconds and significant_digits(seconds) >= _ALL_DIGITS else None
 
 
 def _score_key(row: Row) -> Hashable | None:
     score = row.bits_per_byte
-    if not score or len(repr(float(score)).replace(".", "").strip("0")) < _ALL_DIGITS_OF_A_SCORE:
+    if not score or significant_digits(score) < _ALL_DIGITS_OF_A_SCORE:
         return None
     return (row.evaluation_set, row.evaluation_digest, score)
 
@@ -267,7 +269,7 @@ def _one_run(field: str, row: Row, other: Row) -> Finding:
 
 
 def _author(row: Row) -> str:
-    return row.author.casefold().strip()
+    return plain_name(row.author)
 
 
 def _owner(row: Row) -> tuple[str, str | None]:

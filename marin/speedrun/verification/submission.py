@@ -23,6 +23,7 @@ from marin.speedrun import results, strict_json
 from marin.speedrun.evaluation_record import EVALUATION_FILE
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding
+from marin.speedrun.verification.texts import printable
 from marin.tracking.run_record import METRICS_FILE, RUN_FILE
 
 LOGS, STATEMENTS = "logs", "statements"
@@ -128,10 +129,10 @@ def tree_problems(directory: str | os.PathLike[str]) -> list[Finding]:
             with os.scandir(parent) as listing:
                 entries = sorted(listing, key=lambda entry: entry.name)
         except OSError as error:
-            found.append(_problem(_shown(parent, root), f"the directory cannot be listed ({error.strerror})"))
+            found.append(_problem(os.path.relpath(parent, root), f"the directory cannot be listed ({error.strerror})"))
             continue
         for entry in entries:
-            name = _shown(pathlib.Path(entry.path), root)
+            name = os.path.relpath(entry.path, root)
             count += 1
             if count > MAX_TREE_FILES:
                 return [
@@ -170,14 +171,9 @@ def tree_problems(directory: str | os.PathLike[str]) -> list[Finding]:
     )
 
 
-def _problem(name: str, message: str) -> Finding:
+def _problem(path: str, message: str) -> Finding:
+    name = printable(path)[:200]
     return Finding("parsed", "error", name, f"{name}: {message}")
-
-
-def _shown(path: pathlib.Path, root: pathlib.Path) -> str:
-    """A name that a terminal shows as it is: control characters and lone surrogates are escaped."""
-    name = os.path.relpath(path, root)
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in name)[:200]
 
 
 def _inside(directory: pathlib.Path, name: str) -> pathlib.Path | None:

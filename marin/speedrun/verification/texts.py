@@ -60,6 +60,11 @@ def skeleton(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "", seen.replace("rn", "m").replace("vv", "w")) or "".join(seen.split())
 
 
+def printable(text: str) -> str:
+    """A text that a terminal and a log show as it is: control characters and lone surrogates are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
 def same_name(one: str, other: str) -> bool:
     """Whether two spellings are one name but for case, spaces and the composition of accents."""
     return plain_name(one) == plain_name(other)
