@@ -3,6 +3,7 @@
 The limits are those of `marin.evaluation.validity`, in its most lenient precision: a file that allows itself more is not believed.
 """
 
+from marin.speedrun.arithmetic import findings as arithmetic
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding
 
@@ -14,26 +15,22 @@ def check(info: RunInfo) -> list[Finding]:
     """Findings about the field `validity`."""
     validity = info.validity
     if validity is None:
-        return [Finding("arithmetic", "note", "validity", "not probed: nothing says that the scores are predictions")]
+        return [arithmetic.note("validity", "not probed: nothing says that the scores are predictions")]
     found = []
     for name, probe in validity.probes.items():
         field = f"validity.{name}"
         if not probe.passed:
             said = f": {probe.message[:300]}" if probe.message else ""
-            found.append(Finding("arithmetic", "error", field, f"the validity probe `{name}` failed{said}"))
+            found.append(arithmetic.error(field, f"the validity probe `{name}` failed{said}"))
         elif probe.measured is None or probe.limit is None:
-            found.append(
-                Finding(
-                    "arithmetic", "error", field, f"the validity probe `{name}` states no figure, so it shows nothing"
-                )
-            )
+            found.append(arithmetic.error(field, f"the validity probe `{name}` states no figure, so it shows nothing"))
         elif probe.limit > LIMITS[name] or not 0 <= probe.measured <= probe.limit:
             message = f"the validity probe `{name}` is said to have passed with {probe.measured:g}, at most {min(probe.limit, LIMITS[name]):g} is allowed"
-            found.append(Finding("arithmetic", "error", field, message))
+            found.append(arithmetic.error(field, message))
     # An engine that states `held_bytes` reads the training data too, unless it is not there.
     if validity.held_out is None and info.evaluation is not None and info.evaluation.held_bytes is not None:
         message = "the training data was not at hand when the run was scored, so the evaluation set may be in it: score it again where the data lies"
-        found.append(Finding("arithmetic", "unchecked", "validity.held_out", message))
+        found.append(arithmetic.unchecked("validity.held_out", message))
     if validity.passed == bool(validity.failed):
-        found.append(Finding("arithmetic", "error", "validity.passed", "`validity.passed` is not what its probes say"))
+        found.append(arithmetic.error("validity.passed", "`validity.passed` is not what its probes say"))
     return found

@@ -6,6 +6,7 @@ or a search through what it has read. Neither is forbidden, and a run that does 
 
 from collections.abc import Iterator
 
+from marin.speedrun.arithmetic import findings as arithmetic
 from marin.speedrun.arithmetic.findings import row_length, whole_number
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding
@@ -23,23 +24,23 @@ def check(info: RunInfo) -> Iterator[Finding]:
     trained = row_length(info.train_config, info.model)
     if scored and trained and scored > trained:
         message = f"scored on rows of {scored:,} tokens, trained on rows of {trained:,}: what the longer context gains is in no cost"
-        yield Finding("arithmetic", "note", "evaluation.context_length", message)
+        yield arithmetic.note("evaluation.context_length", message)
     if (held := evaluation.held_bytes or 0) > MOST_HELD:
         message = (
             f"the program that was scored holds {held:,} bytes that are no parameters, more than {MOST_HELD:,}: they may be of the evaluation"
             " set; compute tables inside `activations` from jnp.arange"
         )
-        yield Finding("arithmetic", "unchecked", "evaluation.held_bytes", message)
+        yield arithmetic.unchecked("evaluation.held_bytes", message)
     if evaluation.uncounted:
         message = (
             f"scoring has {', '.join(evaluation.uncounted)[:80]}, whose work is not counted, of a loop one turn: what it takes may be more than"
             " training took, and is in no cost"
         )
-        yield Finding("arithmetic", "warning", "evaluation.uncounted", message)
+        yield arithmetic.warning("evaluation.uncounted", message)
     flops, in_training = evaluation.flops_per_token, info.traced_flops_per_token
     if flops and in_training and in_training > 0 and flops > _MORE_FLOPS * in_training:
         message = (
             f"scoring takes {flops:.4g} FLOPs a token, the forward pass of training {in_training:.4g}: what is computed only when the"
             " model is scored is in no cost"
         )
-        yield Finding("arithmetic", "warning", "evaluation.flops_per_token", message)
+        yield arithmetic.warning("evaluation.flops_per_token", message)
