@@ -1,6 +1,7 @@
 """What a results file says that the run ran on: the device, its chips and its peak, held against the catalogue."""
 
 import dataclasses
+from typing import Any, Literal
 
 from marin import hardware
 from marin.errors import HardwareError
@@ -19,6 +20,43 @@ _UNKNOWN_DEVICE = (
 
 
 @dataclasses.dataclass(frozen=True)
+class StatedResources:
+    """What the field `resources` says in every era's spelling: the kind of machine, its name, and how many of it."""
+
+    kind: Literal["tpu", "gpu", "cpu"]
+    name: str = "cpu"
+    number: int = 1
+
+    def chips(self) -> int:
+        """Raises:
+        HardwareError: if nobody knows how many chips a TPU of this name has.
+        """
+        return self.number * (hardware.tpu_chips(self.name) if self.kind == "tpu" else 1)
+
+
+def stated_resources(info: RunInfo) -> StatedResources | None:
+    """None where the file does not say."""
+    resources, device = info.resources or {}, device_block(info)
+    kind = str(device.get("kind") or device.get("type") or "")
+    if "tpu_type" in resources or kind == "tpu":
+        name = str(resources.get("tpu_type") or device.get("variant") or device.get("topology") or "")
+        return StatedResources("tpu", name[:_LONGEST_NAME], whole_number(resources, "slice_count", "replicas") or 1)
+    if "gpu_count" in resources or kind == "gpu":
+        name = str(resources.get("accelerator_type") or device.get("variant") or "auto")
+        number = whole_number(resources, "gpu_count") or whole_number(device, "count") or 1
+        return StatedResources("gpu", name[:_LONGEST_NAME], number * (whole_number(resources, "replicas") or 1))
+    if "num_cpus" in resources or kind == "cpu" or info.platform == "cpu":
+        return StatedResources("cpu")
+    return None
+
+
+def device_block(info: RunInfo) -> dict[str, Any]:
+    """The block `device` of some eras' resources."""
+    device = (info.resources or {}).get("device")
+    return device if isinstance(device, dict) else {}
+
+
+@dataclasses.dataclass(frozen=True)
 class StatedDevice:
     """`chips` of all slices together; `peak` is FLOP/s of one chip, None where it is not known, and `source` says whose figure it is."""
 
@@ -29,25 +67,15 @@ class StatedDevice:
 
 
 def device_of(info: RunInfo) -> tuple[StatedDevice | None, list[Finding]]:
-    """What the run says it ran on, in every era's spelling of resources."""
-    resources = info.resources or {}
-    device = resources.get("device")
-    fray = device if isinstance(device, dict) else {}
-    kind = str(fray.get("kind") or fray.get("type") or "")
-    name, count = "", 0
-    if "tpu_type" in resources or kind == "tpu":
-        name = str(resources.get("tpu_type") or fray.get("variant") or fray.get("topology") or "")[:_LONGEST_NAME]
-        try:
-            count = hardware.tpu_chips(name)
-        except HardwareError as error:
-            return None, [arithmetic.unchecked("resources", f"chips not recomputable: {error}")]
-        count *= whole_number(resources, "slice_count", "replicas") or 1
-    elif "gpu_count" in resources or kind == "gpu":
-        name = str(resources.get("accelerator_type") or fray.get("variant") or "auto")[:_LONGEST_NAME]
-        count = (whole_number(resources, "gpu_count") or whole_number(fray, "count") or 1) * (
-            whole_number(resources, "replicas") or 1
-        )
-    elif "num_cpus" in resources or kind == "cpu" or info.platform == "cpu":
+    """What the run says it ran on."""
+    stated = stated_resources(info)
+    if stated is None:
+        said = "the hardware is not stated" + ("" if info.device_name is None else " but for a name")
+        if info.device_flops is None or info.training_hardware_flops is None:
+            return None, [arithmetic.unchecked("resources", said)]
+        message = f"{said}, so nothing says that its peak is {info.device_flops:.4g} FLOP/s"
+        return None, [arithmetic.error("resources", message)]
+    if stated.kind == "cpu":
         if info.platform not in (None, "cpu"):
             return None, [
                 arithmetic.error(
@@ -59,14 +87,11 @@ def device_of(info: RunInfo) -> tuple[StatedDevice | None, list[Finding]]:
             return None, [arithmetic.error("device_name", message, accelerator.peak_flops.get("bf16"))]
         note = "the peak of a processor is measured on the machine at hand, so it is taken as stated"
         return StatedDevice("cpu", 1, None, "measured"), [arithmetic.note("device_flops", note)]
-    else:
-        said = "the hardware is not stated" + ("" if info.device_name is None else " but for a name")
-        if info.device_flops is None or info.training_hardware_flops is None:
-            return None, [arithmetic.unchecked("resources", said)]
-        return None, [
-            arithmetic.error("resources", f"{said}, so nothing says that its peak is {info.device_flops:.4g} FLOP/s")
-        ]
-    override = resources.get("device_flops_override")
+    try:
+        name, count = stated.name, stated.chips()
+    except HardwareError as error:
+        return None, [arithmetic.unchecked("resources", f"chips not recomputable: {error}")]
+    override = (info.resources or {}).get("device_flops_override")
     if isinstance(override, int | float) and not isinstance(override, bool):
         return _typed_in(name, count, float(override))
     if name.lower() == "auto":

@@ -5,9 +5,9 @@ Labels are read from what the file says and never guessed: what it does not say 
 
 import re
 
-from marin import hardware
 from marin.errors import HardwareError
 from marin.speedrun.arithmetic.findings import whole_number
+from marin.speedrun.arithmetic.stated_device import device_block, stated_resources
 from marin.speedrun.results import RunInfo
 
 _OPTIMIZERS = (
@@ -47,36 +47,20 @@ def _optimizer_of(config: object) -> str | None:
 
 def platform_and_chips(info: RunInfo) -> tuple[str | None, int | None]:
     """Processor, GPU or TPU, and how many chips; `None` for what the file does not say."""
-    resources = info.resources or {}
-    device = resources.get("device")
-    device = device if isinstance(device, dict) else {}
-    kind = str(device.get("kind") or device.get("type") or "")
-    if "tpu_type" in resources or kind == "tpu":
-        platform = "tpu"
-        try:
-            name = str(resources.get("tpu_type") or device.get("variant") or device.get("topology") or "")[
-                :_LONGEST_NAME
-            ]
-            chips: int | None = hardware.tpu_chips(name) * (whole_number(resources, "slice_count", "replicas") or 1)
-        except HardwareError:
-            chips = None
-    elif "gpu_count" in resources or kind == "gpu":
-        platform = "gpu"
-        chips = (whole_number(resources | device, "gpu_count", "count") or 1) * (
-            whole_number(resources, "replicas") or 1
-        )
-    elif "num_cpus" in resources or kind == "cpu" or info.platform == "cpu":
-        platform, chips = "cpu", 1
-    else:
+    stated = stated_resources(info)
+    if stated is None:
         return info.platform, info.num_chips
-    return platform, info.num_chips if info.num_chips is not None else chips
+    if info.num_chips is not None:
+        return stated.kind, info.num_chips
+    try:
+        return stated.kind, stated.chips()
+    except HardwareError:
+        return stated.kind, None
 
 
 def describe_hardware(info: RunInfo) -> str | None:
     """Such as "4 x A100", "v5p-32", "2 x v4-128" or "CPU (AMD EPYC)"; None where the file does not say."""
-    resources = info.resources or {}
-    device = resources.get("device")
-    device = device if isinstance(device, dict) else {}
+    resources, device = info.resources or {}, device_block(info)
     count: object = None
     if isinstance(resources.get("tpu_type"), str):
         name, count = resources["tpu_type"], resources.get("slice_count")

@@ -10,7 +10,9 @@ import math
 from collections.abc import Iterable, Iterator
 
 from marin.speedrun.arithmetic import core_counts
+from marin.speedrun.arithmetic import findings as arithmetic
 from marin.speedrun.arithmetic.findings import significant_digits
+from marin.speedrun.arithmetic.stated_device import device_block
 from marin.speedrun.board.copies import page_of
 from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding, Rung
@@ -58,7 +60,7 @@ def _other_documents(info: RunInfo, known: Iterable[KnownRun]) -> Iterator[Findi
     if digests and block.digest not in digests:
         source = min(digests.values())
         message = f"the documents of {block.name[:60]!r} have another digest than in {source}: figures of two texts say nothing about each other"
-        yield Finding("arithmetic", "warning", "evaluation.digest", message)
+        yield arithmetic.warning("evaluation.digest", message)
 
 
 def _signs(info: RunInfo, curves: Curves | None, other: KnownRun, has_log: bool) -> Iterator[Finding]:
@@ -119,7 +121,7 @@ def _error(rung: Rung, field: str, message: str) -> Finding:
 
 
 def _held(message: str) -> Finding:
-    return Finding("arithmetic", "unchecked", "duplicate", f"{message}: hand in the log, or say how it came about")
+    return arithmetic.unchecked("duplicate", f"{message}: hand in the log, or say how it came about")
 
 
 def _near(one: float | None, other: float | None, tolerance: float) -> bool:
@@ -128,9 +130,8 @@ def _near(one: float | None, other: float | None, tolerance: float) -> bool:
 
 def _device(info: RunInfo) -> tuple[object, ...]:
     resources = info.resources or {}
-    device = resources.get("device")
-    fray = device if isinstance(device, dict) else {}
-    names = (resources.get("accelerator_type"), resources.get("tpu_type"), fray.get("variant"), info.device_name)
+    variant = device_block(info).get("variant")
+    names = (resources.get("accelerator_type"), resources.get("tpu_type"), variant, info.device_name)
     return tuple(str(name) for name in names)
 
 
