@@ -2,6 +2,8 @@
 
 import argparse
 
+from marin.errors import ConfigError
+
 HELP = (
     "Look at data, runs and where each file came from, in a local web app. It reads and never writes, and it listens on this "
     "machine only."
@@ -23,7 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from marin.errors import ConfigError
     from marin.site.browser.app import build_app
     from marin.site.browser.roots import make_roots
     from marin.storage import files

@@ -3,6 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING
 
+from marin.errors import ConfigError
+
 if TYPE_CHECKING:
     from marin.data.cache import TokenCache
 
@@ -36,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from marin.data.cache import TokenCache
-    from marin.errors import ConfigError
 
     if args.what != "head":
         for name, default in _OF_HEAD.items():
@@ -76,7 +77,6 @@ def _info(cache: "TokenCache") -> None:
 
 def _head(cache: "TokenCache", args: argparse.Namespace) -> None:
     from marin.data.tokenizer import Tokenizer
-    from marin.errors import ConfigError
 
     first, num_documents, num_tokens, tokenizer_path = args.first, args.documents, args.tokens, args.tokenizer
     if num_documents < 1 or num_tokens < 1:

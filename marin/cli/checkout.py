@@ -6,6 +6,7 @@ import subprocess
 import tomllib
 
 import marin
+from marin.errors import ConfigError
 
 
 def run_quietly(command: list[str], directory: pathlib.Path | None = None, seconds: float = 10) -> str | None:
@@ -40,6 +41,18 @@ def find_checkout() -> pathlib.Path | None:
     here = pathlib.Path.cwd()
     imported_from = pathlib.Path(marin.__file__).resolve().parents[1]
     return next((path for path in (here, *here.parents, imported_from) if _is_checkout(path)), None)
+
+
+def require_checkout() -> pathlib.Path:
+    """`find_checkout`.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    root = find_checkout()
+    if root is None:
+        raise ConfigError("this is not inside a clone of Marin: cd into one, or make one with `git clone`")
+    return root
 
 
 def git_config(key: str, directory: pathlib.Path | None = None) -> str | None:

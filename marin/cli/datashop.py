@@ -1,7 +1,13 @@
 """`marin datashop`: from a pool of documents and a wish to a filtered dataset."""
 
 import argparse
+import importlib
+import importlib.util
+import os
+import sys
 from typing import TYPE_CHECKING, Any
+
+from marin.errors import ConfigError, MarinError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,9 +65,6 @@ def run(args: argparse.Namespace) -> int:
 
         serve(args.prefix, DEFAULT_PORT if args.port is None else args.port, args.data)
         return 0
-    import sys
-
-    from marin.errors import ConfigError
     from marin.execution import provenance
     from marin.execution.executor import executor_main
 
@@ -89,7 +92,6 @@ def steps_of(name: str) -> "tuple[Sequence[ExecutorStep], str, str]":
         ConfigError: there is none, it fails, or it defines neither `config` nor `steps`.
     """
     from marin.datashop.config import DatashopRunnerConfig
-    from marin.errors import ConfigError, MarinError
     from marin.execution.experiment_file import what_failed
     from marin.execution.step import ExecutorStep
     from marin.site.datashop_report import run_steps
@@ -116,13 +118,6 @@ def steps_of(name: str) -> "tuple[Sequence[ExecutorStep], str, str]":
 
 def _imported(name: str) -> Any:
     """The module; a file in a package below the working directory is that package's module, as `python -m` would name it."""
-    import importlib
-    import importlib.util
-    import os
-    import sys
-
-    from marin.errors import ConfigError
-
     sys.path.insert(0, os.getcwd())
     if not name.endswith(".py"):
         refusal = ConfigError(f"{name!r} is no .py file and no module: give a file such as {_EXAMPLE}")

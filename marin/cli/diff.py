@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from marin.errors import ConfigError, ResultsError
+
 if TYPE_CHECKING:
     from marin.execution.versions import Change, Comparison
 
@@ -73,7 +75,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _output_path(path: str, prefix: str) -> str:
     """The output directory that `path` names: itself, below the prefix, or the directory that the file lies in."""
-    from marin.errors import ConfigError
     from marin.execution.status import INFO_NAME
     from marin.execution.versions import recorded_names
     from marin.storage import files
@@ -152,7 +153,6 @@ def _dependencies(comparison: "Comparison") -> Iterator[Line]:
 
 def _figures(directory: str) -> dict[str, Any]:
     """The last metrics of a training output, as far as it has got."""
-    from marin.errors import ResultsError
     from marin.storage import files
     from marin.tracking.run_record import METRICS_FILE, RUN_FILE, RunRecord
 

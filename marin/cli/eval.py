@@ -1,6 +1,11 @@
 """`marin eval`: EleutherAI's evaluation harness on one of our checkpoints."""
 
 import argparse
+import json
+from pathlib import Path
+
+from marin.errors import ConfigError
+from marin.flags import check_at_least
 
 HELP = """\
 Evaluate a checkpoint on tasks of EleutherAI's lm-eval, which the extra `eval` installs.
@@ -31,12 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import json
-    from pathlib import Path
-
-    from marin.errors import ConfigError
-    from marin.flags import check_at_least
-
     check_at_least(0, args, "num_fewshot")
     check_at_least(1, args, "limit", "max_length")
     if args.include_path is not None and not Path(args.include_path).is_dir():

@@ -4,6 +4,7 @@ import argparse
 import math
 import pathlib
 import re
+import shlex
 import sys
 
 from marin.cli import checkout, experiment_skeleton
@@ -41,16 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     slug = check_slug(args.slug.strip().replace("-", "_"))
-    root = checkout.find_checkout()
-    if root is None:
-        raise ConfigError("this is not inside a clone of Marin: cd into one, or make one with `git clone`")
+    root = checkout.require_checkout()
     folder = root / "experiments"
     number = _number(args.number, folder)
     if not math.isfinite(args.effect) or args.effect < 0:
         raise ConfigError(f"--effect is {args.effect}: give a number of at least 0, in the unit of the metric")
     plan = experiment_skeleton.Plan(number=number, slug=slug, effect=args.effect, **_answers(args))
     module, issue = folder / f"{plan.name}.py", folder / f"{plan.name}.md"
-    _refuse_existing(module, issue, *_with_slug(folder, slug))
+    same_slug = (path for path in existing_numbers(folder).values() if path.stem.partition("_")[2] == slug)
+    for path in (module, issue, *same_slug):
+        if path.exists():
+            raise _there_already(path)
     _create(module, experiment_skeleton.module_text(plan))
     _create(issue, experiment_skeleton.issue_text(plan))
     print(
@@ -58,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         f"created experiments/{issue.name}\n\n"
         "next, from the repository's root:\n"
         "  # announce it before it runs\n"
-        f"  gh issue create --title {_quoted(f'exp{number}: {plan.question}')} --body-file experiments/{issue.name}\n"
+        f"  gh issue create --title {shlex.quote(f'exp{number}: {plan.question}')} --body-file experiments/{issue.name}\n"
         "  # what would run; trains nothing\n"
         f"  python -m experiments.{plan.name} --dry_run true --prefix local_store\n"
         "  # run it; the same command resumes after an interruption\n"
@@ -90,14 +92,8 @@ def _number(wanted: int | None, folder: pathlib.Path) -> int:
     return wanted
 
 
-def _with_slug(folder: pathlib.Path, slug: str) -> list[pathlib.Path]:
-    return [path for path in existing_numbers(folder).values() if path.stem.partition("_")[2] == slug]
-
-
-def _refuse_existing(*paths: pathlib.Path) -> None:
-    for path in paths:
-        if path.exists():
-            raise ConfigError(f"{path} is there already: choose another slug, or edit that experiment")
+def _there_already(path: pathlib.Path) -> ConfigError:
+    return ConfigError(f"{path} is there already: choose another slug, or edit that experiment")
 
 
 def _answers(args: argparse.Namespace) -> dict[str, str]:
@@ -136,10 +132,4 @@ def _ask(question: str) -> str:
 
 def _create(path: pathlib.Path, text: str) -> None:
     if not exclusive.create(str(path), text.encode()):
-        raise ConfigError(f"{path} is there already: choose another slug, or edit that experiment")
-
-
-def _quoted(text: str) -> str:
-    import shlex
-
-    return shlex.quote(text)
+        raise _there_already(path)

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from marin.errors import ConfigError
+
 if TYPE_CHECKING:
     from marin.execution.explain import Explanation
     from marin.execution.graph import Graph, Node
@@ -36,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from marin.errors import ConfigError
     from marin.execution.experiment_file import is_experiment
     from marin.execution.versions import recorded_versions
     from marin.storage.prefix import resolve_prefix
@@ -54,7 +55,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _explain_experiment(args: argparse.Namespace, prefix: str) -> int:
-    from marin.errors import ConfigError
     from marin.execution.experiment_file import is_experiment, with_steps_of
     from marin.execution.explain import explain
     from marin.execution.graph import Graph
@@ -83,8 +83,6 @@ def _explain_experiment(args: argparse.Namespace, prefix: str) -> int:
 
 def _matching(graph: "Graph", wanted: str) -> "list[Node]":
     """The nodes that `wanted` names: by name, by output path, or by the end of the name."""
-    from marin.errors import ConfigError
-
     path = wanted.rstrip("/")
     absolute = path if "://" in path else os.path.abspath(path)
     below = f"{graph.prefix}/{path}"
@@ -123,7 +121,6 @@ def _explanation_lines(one: "Explanation", show_all: bool) -> Iterator[str]:
 
 
 def _explain_records(args: argparse.Namespace, prefix: str) -> int:
-    from marin.errors import ConfigError
     from marin.execution.versions import compare, read_version, recorded_names, recorded_versions, records_under
     from marin.storage import files
 

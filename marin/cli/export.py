@@ -1,6 +1,7 @@
 """`marin export`: a run's model as a folder that transformers and other programs load."""
 
 import argparse
+from pathlib import Path
 
 HELP = """\
 Write a run's model in Hugging Face's layout: config.json, safetensors and the tokenizer.
@@ -22,8 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from pathlib import Path
-
     from marin.models.hf_config import config_from_json
     from marin.models.hf_export import export_parameters
     from marin.models.hf_files import refuse_occupied

@@ -186,11 +186,7 @@ def _report(name: str, text: str, answers: dict[str, Answer], out: TextIO) -> No
 
 def run(args: argparse.Namespace) -> int:
     name = submission_name(args.name)
-    root = checkout.find_checkout()
-    if root is None:
-        raise ConfigError(
-            "this is not inside a clone of Marin: cd into one, or make one with `git clone`, then try again"
-        )
+    root = checkout.require_checkout()
     if name != args.name:
         print(f"NAME {args.name!r} becomes {name!r}, so that Python can import it", file=sys.stderr)
     directory = root / "experiments" / "speedrun" / name

@@ -4,6 +4,8 @@ import argparse
 import pathlib
 import socket
 
+from marin.errors import ConfigError
+
 HELP = (
     "Build the leaderboard's site from the speedrun_results.json files below a directory (`build`, which is also what happens "
     "without a verb), or show a built one on this machine (`serve`)."
@@ -32,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keeps what was verified and fitted here, so that the next build is faster (default: nothing is kept)",
     )
     parser.add_argument(
-        "--allowed-signers", type=pathlib.Path, metavar="FILE",
+        "--allowed-signers", metavar="FILE",
         help="whose signed statements count (default: experiments/speedrun/allowed_signers, if it is there)",
     )  # fmt: skip
     parser.add_argument(
@@ -45,8 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from marin.errors import ConfigError
-
     has_sources = bool(args.results_dir or args.rows)
     if args.verb == "build" and not has_sources:
         raise ConfigError("nothing to show: give --results-dir DIR, such as the prefix of your runs, or --rows FILE")
@@ -62,14 +62,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _build(args: argparse.Namespace) -> None:
-    from marin.errors import ConfigError
     from marin.site.leaderboard.build import build_site
-    from marin.speedrun.signers import ALLOWED_SIGNERS
+    from marin.speedrun.signers import chosen_signers
     from marin.storage import files
 
-    signers = args.allowed_signers or ALLOWED_SIGNERS
-    if args.allowed_signers and not signers.is_file():
-        raise ConfigError(f"{signers}: no such file: give an ALLOWED SIGNERS file as ssh-keygen(1) describes it")
+    signers = chosen_signers(args.allowed_signers)
     with files.placed_by("--output"):
         summary = build_site(args.results_dir, args.rows, args.output, cache=args.cache, allowed_signers=signers)
     tracks = f" on {', '.join(summary.tracks)}" if summary.tracks else ""

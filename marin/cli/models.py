@@ -2,8 +2,9 @@
 
 import argparse
 import pathlib
-import sys
 from typing import cast
+
+from marin.errors import ConfigError, StorageError
 
 HELP = """\
 List the models of finished runs, or publish one.
@@ -38,7 +39,6 @@ def _list(prefix: str | None) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from marin.errors import ConfigError
     from marin.site.model_card import catalogue
     from marin.storage import files
     from marin.storage.prefix import resolve_prefix
@@ -68,7 +68,6 @@ def _list(prefix: str | None) -> int:
 
 
 def _publish(args: argparse.Namespace) -> int:
-    from marin.errors import ConfigError
     from marin.site.model_card import card_text, read_model
     from marin.storage import files
 
@@ -100,8 +99,6 @@ def _check_name(name: str) -> None:
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
-    from marin.errors import ConfigError
-
     if name.count("/") != 1:
         raise ConfigError(f"{name!r} is no repository of the hub: give OWNER/NAME")
     try:
@@ -113,8 +110,6 @@ def _check_name(name: str) -> None:
 def _upload(args: argparse.Namespace, names: list[str]) -> int:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
-
-    from marin.errors import StorageError
 
     # The bases of its own error: OSError, and what the network library raises that this version of the client uses.
     network_errors = cast(tuple[type[Exception], ...], HfHubHTTPError.__bases__)
@@ -132,5 +127,5 @@ def _upload(args: argparse.Namespace, names: list[str]) -> int:
         raise StorageError(
             f"{args.name} was not uploaded ({first}): see that HF_TOKEN may write there, and run the same command again"
         ) from None
-    sys.stdout.write(f"published {args.name}: commit {done.oid}\n")
+    print(f"published {args.name}: commit {done.oid}")
     return 0

@@ -3,6 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING
 
+from marin.errors import ConfigError
+
 if TYPE_CHECKING:
     from marin.speedrun.statistics.means import Noise
     from marin.speedrun.statistics.power import Plan
@@ -34,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from marin.errors import ConfigError
     from marin.speedrun.statistics.means import Noise
     from marin.speedrun.statistics.power import plan_runs
     from marin.speedrun.tracks import TRACKS

@@ -1,11 +1,14 @@
 """`marin verify --evaluate` and `--rerun`: what executes submitted code, and writes down what came out to be signed."""
 
 import argparse
+import datetime
 import json
 import pathlib
 import sys
 import tempfile
 from typing import TYPE_CHECKING
+
+from marin.errors import ConfigError
 
 if TYPE_CHECKING:
     from marin.speedrun.verification import Submission
@@ -47,7 +50,6 @@ def asked_for(args: argparse.Namespace) -> bool:
 def run(args: argparse.Namespace) -> int:
     """Returns 0 where the figures found confirm the claim, 1 where they do not, or do not decide."""
     from marin.cli import checkout
-    from marin.errors import ConfigError
     from marin.speedrun import sandbox
     from marin.speedrun.verification import Submission
 
@@ -76,8 +78,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    from marin.errors import ConfigError
-
     if not args.trust_code:
         raise ConfigError("this runs the submission's code: read it, then add --trust-code")
     if len(args.path) != 1 or (args.evaluate is not None and args.rerun is not None):
@@ -121,8 +121,6 @@ def _write(
     submission: "Submission", measured: "list[Measured]", kind: "Kind", confirmed: bool, statement: str | None
 ) -> tuple[pathlib.Path, pathlib.Path]:
     """Writes the unsigned statement and the figures beside it, and says where."""
-    import datetime
-
     from marin.speedrun.verification.statements import Predicate, make_statement
     from marin.storage import files
 

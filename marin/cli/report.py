@@ -4,6 +4,8 @@ import argparse
 import pathlib
 from collections.abc import Sequence
 
+from marin.errors import ConfigError
+
 HELP = """\
 Write the report of an experiment into docs/reports: the verdict on its hypothesis by the rule that was written down before,
 curves with seeds and intervals, cost, and links to every step. Runs that are not done are shown as that, so it can be made at
@@ -18,7 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from marin.cli import checkout
-    from marin.errors import ConfigError
     from marin.execution import experiment_file
     from marin.execution.step import ExecutorStep
     from marin.site.experiment_report import write_report
@@ -26,9 +27,7 @@ def run(args: argparse.Namespace) -> int:
     from marin.storage import files
     from marin.storage.prefix import resolve_prefix
 
-    root = checkout.find_checkout()
-    if root is None:
-        raise ConfigError("this is not inside a clone of Marin: cd into one, or make one with `git clone`")
+    root = checkout.require_checkout()
     script = find_script(args.experiment, root)
     prefix = resolve_prefix(args.prefix)
     found: list[Findings] = []
@@ -54,8 +53,6 @@ def find_script(name: str, root: pathlib.Path) -> pathlib.Path:
     Raises:
         ConfigError: there is none, or several.
     """
-    from marin.errors import ConfigError
-
     if name.endswith(".py"):
         path = pathlib.Path(name).resolve()
         if not path.is_file():

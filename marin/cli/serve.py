@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import time
 
 from marin.errors import ConfigError
 from marin.flags import check_at_least
@@ -110,8 +111,6 @@ def serve(
         name: the model's for clients; None for the run's, with the step.
         tools: whether the calculator answers.
     """
-    import time
-
     from marin.inference import Engine
     from marin.inference.context import note_beyond_context
     from marin.inference.server import Limits, Worker, build_app

@@ -4,6 +4,8 @@ import argparse
 import math
 from typing import TYPE_CHECKING, Any
 
+from marin.errors import ResultsError
+
 if TYPE_CHECKING:
     from marin.tracking import RunRecord
 
@@ -51,7 +53,6 @@ def _check_events(record: "RunRecord") -> None:
     """Raises:
     ResultsError: naming the line that has not what is read of it here.
     """
-    from marin.errors import ResultsError
     from marin.tracking.run_record import METRICS_FILE
 
     for number, event in enumerate(record.events, start=1):

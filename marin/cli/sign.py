@@ -1,7 +1,11 @@
 """`marin sign`: a signed statement about a submission, which anybody can check without a network."""
 
 import argparse
+import datetime
+import hashlib
 import pathlib
+
+from marin.errors import ConfigError, ResultsError
 
 HELP = """\
 Sign a submission with an SSH key: writes DIR/statements/claim-....json, an in-toto statement that names the results and logs by digest.
@@ -31,12 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import datetime
-    import hashlib
-
     from pydantic import ValidationError
 
-    from marin.errors import ConfigError, ResultsError
     from marin.speedrun import results, strict_json
     from marin.speedrun.verification import Submission, statements
     from marin.speedrun.verification.submission import STATEMENTS

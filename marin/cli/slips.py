@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from marin.cli import checkout
+from marin.errors import ResultsError
 
 if TYPE_CHECKING:
     from marin.speedrun.results import RunInfo
@@ -39,7 +40,6 @@ def _of_another_directory(directory: pathlib.Path, run_names: Iterable[str]) -> 
 
 def _of_another_author(root: pathlib.Path, directory: pathlib.Path, infos: "Sequence[RunInfo]") -> Iterator[str]:
     """Authors who have another submission here and are not who git says is at work: a file that was copied with its author."""
-    from marin.errors import ResultsError
     from marin.speedrun.results import FILE_NAME, load_results
 
     git_name = checkout.git_config("user.name", root)

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from marin.errors import ConfigError, ResultsError
+
 if TYPE_CHECKING:
     from marin.speedrun.results import Author, RunInfo
     from marin.speedrun.submitting import Gathered, Placed
@@ -52,13 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from marin.cli import checkout, slips
-    from marin.errors import ConfigError
     from marin.speedrun import pull_request, submitting
     from marin.storage.prefix import resolve_prefix
 
-    root = checkout.find_checkout()
-    if root is None:
-        raise ConfigError("this is not inside a clone of Marin: cd into yours, then try again")
+    root = checkout.require_checkout()
     directory = pathlib.Path(args.directory).resolve()
     submissions = root / "experiments" / "speedrun"
     if not directory.is_dir() or directory.parent != submissions.resolve():
@@ -114,7 +113,6 @@ def _flags_of(names: Iterable[str]) -> str:
 
 
 def _gather(args: argparse.Namespace, prefix: str, directory: pathlib.Path) -> "Gathered":
-    from marin.errors import ConfigError
     from marin.speedrun import submitting
     from marin.speedrun.results import FILE_NAME
     from marin.speedrun.standing_rows import missing_runs
@@ -162,7 +160,6 @@ def _gather(args: argparse.Namespace, prefix: str, directory: pathlib.Path) -> "
 
 
 def _results_in(directory: pathlib.Path) -> "list[RunInfo]":
-    from marin.errors import ResultsError
     from marin.speedrun.results import FILE_NAME, load_results
 
     with contextlib.suppress(ResultsError):  # what cannot be read is no row
@@ -172,7 +169,6 @@ def _results_in(directory: pathlib.Path) -> "list[RunInfo]":
 
 
 def _author(args: argparse.Namespace) -> "Author | None":
-    from marin.errors import ConfigError
     from marin.speedrun.results import Author
 
     if args.author is None:
@@ -195,7 +191,6 @@ def _report_gathered(gathered: "Gathered", directory: pathlib.Path) -> None:
 
 def _verify(directory: pathlib.Path, submissions: pathlib.Path) -> "tuple[list[tuple[RunInfo, Verdict]], list[str]]":
     """The verdict on each run, and what stands in the way."""
-    from marin.errors import ResultsError
     from marin.speedrun import signers
     from marin.speedrun.results import FILE_NAME
     from marin.speedrun.verification import Context, Submission, known_runs_of, verify_read
@@ -224,7 +219,7 @@ def _show_places(placed: "list[Placed]") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from marin.speedrun.pull_request import cost_text, one_line, statistics_of, why_unranked
+    from marin.speedrun.pull_request import entry_cells, one_line, statistics_of, why_unranked
 
     console = Console(highlight=False)
     for item in placed:
@@ -240,12 +235,8 @@ def _show_places(placed: "list[Placed]") -> None:
         ):
             table.add_column(column)
         for entry in item.neighbours:
-            quality, cost = entry.values[track.metric], entry.values[track.cost]
-            cells = [
-                "" if entry.rank is None else str(entry.rank), one_line(entry.name), one_line(entry.author),
-                "unknown" if quality is None else f"{quality:.4f}", cost_text(track, cost),
-                "yes" if entry.on_frontier else "",
-            ]  # fmt: skip
+            cells = entry_cells(item, entry)
+            cells.insert(2, one_line(entry.author))
             style = "bold" if entry is item.entry else ""
             table.add_row(*(Text(cell, style) for cell in cells))
         console.print(table)

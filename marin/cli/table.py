@@ -2,6 +2,8 @@
 
 import argparse
 
+from marin.errors import ConfigError
+
 HELP = """\
 Print the table of a sweep as it is now: also while its runs go on, and when some of them have failed.
 
@@ -16,7 +18,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from marin.errors import ConfigError
     from marin.execution import experiment_file
     from marin.execution.sweep import tables_now
     from marin.storage import files

@@ -2,10 +2,12 @@
 
 import argparse
 import contextlib
+import json
 import pathlib
 from typing import TYPE_CHECKING, Any
 
 from marin.cli import recheck
+from marin.errors import ConfigError, ResultsError
 
 if TYPE_CHECKING:
     from marin.speedrun.results import RunInfo
@@ -47,10 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import json
-
-    from marin.errors import ConfigError, ResultsError
-    from marin.speedrun.signers import ALLOWED_SIGNERS
+    from marin.speedrun.signers import chosen_signers
     from marin.speedrun.verification import Context, Submission, commits, verify_read
 
     for path in args.path:
@@ -62,11 +61,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"{args.repository}: no git repository: give the clone that has the commits of the runs")
     if recheck.asked_for(args):
         return recheck.run(args)
-    if args.allowed_signers and not pathlib.Path(args.allowed_signers).is_file():
-        raise ConfigError(
-            f"{args.allowed_signers}: no such file: give an ALLOWED SIGNERS file as ssh-keygen(1) describes it"
-        )
-    allowed = args.allowed_signers or ALLOWED_SIGNERS
+    allowed = chosen_signers(args.allowed_signers)
     commit_time = commits.commit_times(args.repository) if args.repository else None
     reports: list[tuple[str, str | None, list[tuple[RunInfo, Verdict]]]] = []
     runs = _Known(args.known, args.tree, args.path)
@@ -94,7 +89,6 @@ class _Known:
     """
 
     def __init__(self, directories: list[str], tree: str | None, paths: list[str]) -> None:
-        from marin.errors import ConfigError
         from marin.speedrun.results import FILE_NAME
 
         self._tree = None if tree is None else pathlib.Path(tree).resolve()
@@ -110,7 +104,6 @@ class _Known:
                 self._add(place, place.parent.relative_to(root).as_posix())
 
     def _add(self, place: pathlib.Path, name: str) -> None:
-        from marin.errors import ResultsError
         from marin.speedrun.verification import known_runs_of
 
         with contextlib.suppress(ResultsError):

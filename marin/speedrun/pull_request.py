@@ -76,6 +76,7 @@ def neighbours_table(item: Placed) -> str:
     lines = [f"| rank | run | {track.metric} | {track.cost} | frontier |", "|---|---|---|---|---|"]
     for entry in item.neighbours:
         cells = entry_cells(item, entry)
+        cells[1] = markdown_text(cells[1])
         if entry is item.entry:
             cells = [f"**{cell}**" if cell else "" for cell in cells]
         lines.append("| " + " | ".join(cells) + " |")
@@ -103,12 +104,12 @@ def why_unranked(item: Placed) -> str | None:
 
 
 def entry_cells(item: Placed, entry: Entry) -> list[str]:
-    """Rank, name, quality, cost and frontier of an entry, as text for Markdown."""
+    """Rank, name, quality, cost and frontier of an entry, each a line of plain text."""
     track = item.board.track
     quality, cost = entry.values[track.metric], entry.values[track.cost]
     return [
         "" if entry.rank is None else str(entry.rank),
-        markdown_text(one_line(entry.name)),
+        one_line(entry.name),
         "unknown" if quality is None else f"{quality:.4f}",
         cost_text(track, cost),
         "yes" if entry.on_frontier else "",
