@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from marin.site.leaderboard.drawing import LIGHT, Shape, finish, render
+from marin.site.leaderboard.drawing import LIGHT, Shape, finish, in_every_shape
 
 _SHAPES = (Shape("wide", 500, 250, 0, (), 40), Shape("narrow", 270, 210, 0, (), 30))
 
@@ -163,8 +163,4 @@ def ablation(arms: Mapping[str, Sequence[float]], names: Mapping[str, str]) -> P
 
 
 def _picture(name: str, title: str, text: str, specify: Any) -> Picture:
-    drawn: dict[str, str] = {}
-    for shape in _SHAPES:
-        for scheme, svg in render(finish(specify(shape), shape)).items():
-            drawn[f"{shape.name}-{scheme}"] = svg
-    return Picture(name, title, text, drawn)
+    return Picture(name, title, text, in_every_shape(lambda shape: finish(specify(shape), shape), _SHAPES))

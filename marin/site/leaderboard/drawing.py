@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import json
 import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from marin.site import wording
@@ -79,6 +80,12 @@ def render(specification: dict[str, Any]) -> dict[str, str]:
     """The chart as SVG text for each scheme. Figures of the layout keep two decimals, which is a fiftieth of a pixel."""
     light = _drawn(json.dumps(specification, sort_keys=True))
     return {LIGHT.name: light, DARK.name: _recoloured(light)}
+
+
+def in_every_shape(specify: Callable[[Shape], dict[str, Any]], shapes: Sequence[Shape] = SHAPES) -> dict[str, str]:
+    """SVG text of a chart by shape and scheme, such as "wide-light"."""
+    drawn = {shape.name: render(specify(shape)) for shape in shapes}
+    return {f"{shape}-{scheme}": svg for shape, schemes in drawn.items() for scheme, svg in schemes.items()}
 
 
 def start() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from marin.site import wording
 from marin.site.leaderboard import labels
-from marin.site.leaderboard.drawing import CHARACTER_WIDTH, LABEL_SIZE, LIGHT, SHAPES, Shape, finish, render
+from marin.site.leaderboard.drawing import CHARACTER_WIDTH, LABEL_SIZE, LIGHT, Shape, finish, in_every_shape
 from marin.site.leaderboard.frame import Frame, cost_axis, make_frame, quality_axis
 from marin.site.leaderboard.measures import Measure
 from marin.speedrun.board.pareto import frontier_history
@@ -38,12 +38,8 @@ class Axes:
 
 def draw(points: Sequence[Point], axes: Axes, references: Mapping[str, float] | None = None) -> dict[str, str]:
     """SVG text by shape and scheme, such as "wide-light"; `references` are named levels of quality, such as a compressor's."""
-    drawn: dict[str, str] = {}
     earlier = [line for _, line in earlier_frontiers(points, axes.quality)]
-    for shape in SHAPES:
-        for scheme, svg in render(_specification(points, axes, shape, dict(references or {}), earlier)).items():
-            drawn[f"{shape.name}-{scheme}"] = svg
-    return drawn
+    return in_every_shape(lambda shape: _specification(points, axes, shape, dict(references or {}), earlier))
 
 
 def describe(points: Sequence[Point], axes: Axes) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from marin.site import wording
 from marin.site.leaderboard.api import FamilyScaling
-from marin.site.leaderboard.drawing import LIGHT, SHAPES, WIDE, Shape, finish, render, says
+from marin.site.leaderboard.drawing import LIGHT, WIDE, Shape, finish, in_every_shape, says
 from marin.site.leaderboard.frame import cost_axis, make_frame, quality_axis
 from marin.site.leaderboard.measures import MEASURES, Measure
 from marin.site.leaderboard.summary import EntrySummary
@@ -106,11 +106,7 @@ def describe(track: Track, fits: Sequence[ScalingFit]) -> str:
 
 def draw(cost: str, metric: str, fits: Sequence[ScalingFit]) -> dict[str, str]:
     """SVG text by shape and scheme; `cost` and `metric` are the track's."""
-    drawn: dict[str, str] = {}
-    for shape in SHAPES:
-        for scheme, svg in render(_specification(MEASURES[cost], MEASURES[metric], shown_fits(fits), shape)).items():
-            drawn[f"{shape.name}-{scheme}"] = svg
-    return drawn
+    return in_every_shape(lambda shape: _specification(MEASURES[cost], MEASURES[metric], shown_fits(fits), shape))
 
 
 def _specification(cost: Measure, quality: Measure, fits: Sequence[ScalingFit], shape: Shape) -> dict[str, Any]:

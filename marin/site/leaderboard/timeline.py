@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from marin.site import wording
-from marin.site.leaderboard.drawing import LABEL_SIZE, LIGHT, SHAPES, WIDE, Shape, finish, render, says
+from marin.site.leaderboard.drawing import LABEL_SIZE, LIGHT, WIDE, Shape, finish, in_every_shape, says
 from marin.site.leaderboard.measures import Measure
 
 
@@ -37,11 +37,7 @@ def best_so_far(records: Sequence[Record], measure: Measure) -> list[Record]:
 
 def draw(records: Sequence[Record], measure: Measure, until: str) -> dict[str, str]:
     """SVG text by shape and scheme; the records' dates are days, and so is the last day of which anything is known."""
-    drawn: dict[str, str] = {}
-    for shape in SHAPES:
-        for scheme, svg in render(_specification(records, measure, until, shape)).items():
-            drawn[f"{shape.name}-{scheme}"] = svg
-    return drawn
+    return in_every_shape(lambda shape: _specification(records, measure, until, shape))
 
 
 def describe(records: Sequence[Record], measure: Measure, until: str) -> str:
