@@ -145,22 +145,15 @@ def read_stage(name: str, path: str) -> Stage:
 
 def render(title: str, stages: list[Stage], components: list[Component]) -> str:
     """The page; it opens from disk."""
-    names = ("clean", "count", "percent")
-    filters = {name: getattr(wording, name) for name in names} | {"megabytes": _megabytes, "whole": "{:,}".format}
     return pages.static_page(
         "data_report.html.j2",
-        filters,
-        styles=("sheet.css", "data_report.css"),
+        style="data_report.css",
         title=title,
         stages=stages,
         components=components,
         most=max((stage.bytes_in for stage in stages), default=1) or 1,
         tokens=sum(component.tokens for component in components),
     )
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"
 
 
 def _print_table(stages: list[Stage], components: list[Component]) -> None:
@@ -172,7 +165,7 @@ def _print_table(stages: list[Stage], components: list[Component]) -> None:
     for stage in stages:
         reasons = ", ".join(f"{reason} {number:,}" for reason, number, _ in stage.dropped[:3])
         counts = (stage.documents_in, stage.documents_kept, stage.documents_dropped)
-        table.add_row(stage.name, *(f"{count:,}" for count in counts), _megabytes(stage.bytes_kept), reasons)
+        table.add_row(stage.name, *(f"{count:,}" for count in counts), wording.megabytes(stage.bytes_kept), reasons)
     for column in table.columns[1:5]:
         column.justify = "right"
     console.print(table)

@@ -106,8 +106,7 @@ def write_report(config: DatashopReportConfig) -> None:
     ablation = files.read_json(files.join(str(config.ablation), ABLATION_FILE)) if config.ablation else None
     agreement = files.read_json(files.join(str(config.agreement), AGREEMENT)) if config.agreement else None
     samples = _read_samples(files.join(str(config.selection), SAMPLES))
-    found = {"title": config.title, "card": card, "selection": selection, "ablation": ablation}
-    found["agreement"] = agreement
+    found = {"title": config.title, "card": card, "selection": selection, "ablation": ablation, "agreement": agreement}
     pictures = _pictures(card, selection, ablation)
     for picture in pictures:
         for variant, svg in picture.drawn.items():
@@ -260,11 +259,9 @@ def _page(found: Mapping[str, Any], pictures: Sequence[Picture], samples: Sequen
     quality = card["quality"]
     classes = list(quality["histogram"])
     most = max((max(row) for row in quality["confusion"]), default=0) or 1
-    filters = {"clean": wording.clean, "whole": "{:,}".format, "megabytes": lambda size: f"{size / 1e6:,.1f} MB"}
     return pages.static_page(
         "datashop_report.html.j2",
-        filters,
-        styles=("sheet.css", "datashop_report.css"),
+        style="datashop_report.css",
         title=found["title"],
         stats=_stats(found),
         warnings=_warnings(card),

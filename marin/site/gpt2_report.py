@@ -6,7 +6,7 @@ from typing import Any
 from marin.gpt2.places import Places
 from marin.gpt2.report import Report, closing, environment_figures, limit_of_core, verdict
 from marin.gpt2.sections import shown
-from marin.site import pages, wording
+from marin.site import pages
 from marin.site.leaderboard.curves import Curve, draw_curve, figure_of, read_curves
 from marin.storage import files
 from marin.tracking.run_record import RunRecord
@@ -24,8 +24,8 @@ def write_page(places: Places, report: Report) -> Path:
     """Writes `report/report.html`, and returns its path."""
     page = pages.static_page(
         "gpt2_report.html.j2",
-        {"clean": wording.clean},
-        styles=("sheet.css", "gpt2_report.css"),
+        style="gpt2_report.css",
+        title="Time-to-GPT-2 report",
         stats=_stats(report),
         verdict=verdict(report.record) if report.record else "",
         conditions=report.record,

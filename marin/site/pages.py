@@ -13,6 +13,8 @@ from typing import Any
 
 import jinja2
 
+from marin.site import wording
+
 _HERE = pathlib.Path(__file__).parent
 
 
@@ -38,17 +40,23 @@ def static_text(name: str) -> str:
     return (_HERE / "static" / name).read_text(encoding="utf-8")
 
 
-def static_page(
-    template: str, filters: Mapping[str, Callable[..., Any]], *, styles: Sequence[str], **values: Any
-) -> str:
-    """A page of this package that opens from disk; its template shows `style` and `policy`.
+_FILTERS: Mapping[str, Callable[..., Any]] = {
+    "clean": wording.clean,
+    "count": wording.count,
+    "megabytes": wording.megabytes,
+    "whole": "{:,}".format,
+}
+
+
+def static_page(template: str, *, style: str, **values: Any) -> str:
+    """A report that opens from disk; its template extends `report.html.j2`.
 
     Args:
-        styles: names of files that follow `base.css`.
+        style: name of the file that follows those that all reports have.
     """
-    style_text = "".join(static_text(name) for name in ("base.css", *styles))
+    style_text = "".join(static_text(name) for name in ("base.css", "sheet.css", style))
     policy = f"default-src 'none'; style-src '{_hash(style_text)}'; img-src 'self' file:; base-uri 'none'; form-action 'none'"
-    template_file = environment(_HERE / "templates", filters).get_template(template)
+    template_file = environment(_HERE / "templates", _FILTERS).get_template(template)
     return template_file.render(style=style_text, policy=policy, **values)
 
 

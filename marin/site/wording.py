@@ -102,6 +102,10 @@ def count(value: float | None) -> str | None:
     return f"{value:g}"
 
 
+def megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
+
+
 def flops(value: float | None) -> str | None:
     """Such as "8.26×10¹⁸"."""
     if value is None or value == 0 or not math.isfinite(value):
