@@ -67,12 +67,12 @@ def extract(base: str, head: str, into: pathlib.Path, repository: pathlib.Path) 
         for path in _git(repository, "diff", "--name-only", "-z", "--no-renames", f"{base}...{head}").split("\0")
         if path
     ]
-    names = sorted({path.split("/")[2] for path in changed if path.startswith(f"{ROOT}/") and path.count("/") > 2})
+    names = sorted({name for path in changed if (name := _submission_of(path))})
     in_base = {entry.path: entry for entry in _tree(repository, base, ROOT)}
     in_head = {entry.path: entry for entry in _tree(repository, head, ROOT)}
     removed = [path for path in sorted(in_base) if path in changed and path not in in_head]
     problems = [f"{shown(path)} is removed: {why}" for path in removed if (why := _why_it_stays(path))]
-    wanted = [entry for entry in in_head.values() if entry.path.split("/")[2] in names and entry.path.count("/") > 2]
+    wanted = [entry for entry in in_head.values() if _submission_of(entry.path) in names]
     taken, refused = _choose(wanted)
     problems += refused
     _write(repository, taken, into / "tree")
@@ -100,6 +100,12 @@ def extract(base: str, head: str, into: pathlib.Path, repository: pathlib.Path) 
     listing = b"".join(os.fsencode(path) + b"\0" for path in with_results)
     (into / "submissions").write_bytes(listing)
     return Extracted(names, problems, [*_to_look_at(changed, set(in_base)), *changes])
+
+
+def _submission_of(path: str) -> str | None:
+    """The name of the submission in whose directory a path of the repository lies."""
+    parts = path.split("/")
+    return parts[2] if path.startswith(f"{ROOT}/") and len(parts) > 3 else None
 
 
 def _why_it_stays(path: str) -> str | None:
@@ -152,18 +158,23 @@ def _of_known_authors(name: str, runs: list[RunInfo], standing: dict[str, set[st
 
 def _to_look_at(changed: list[str], in_base: set[str]) -> list[str]:
     found = []
-    inside = [path for path in changed if path.startswith(f"{ROOT}/") and path.count("/") > 2]
-    standing = {path.split("/")[2] for path in in_base if path.endswith(f"/{FILE_NAME}")}
-    for name in sorted({path.split("/")[2] for path in inside} & standing):
-        files = [path.split("/", 3)[3] for path in inside if path.split("/")[2] == name]
-        found.append(f"{shown(name)} stands on the board already: does its author ask for this? {_named(files)}")
+    inside: dict[str, list[str]] = {}
+    others = []
+    for path in changed:
+        if name := _submission_of(path):
+            inside.setdefault(name, []).append(path.split("/", 3)[3])
+        elif path != _SIGNERS:
+            others.append(path)
+    standing = {name for path in in_base if path.endswith(f"/{FILE_NAME}") and (name := _submission_of(path))}
+    for name in sorted(inside.keys() & standing):
+        said = f"{shown(name)} stands on the board already: does its author ask for this? {_named(inside[name])}"
+        found.append(said)
     looks = {skeleton(name): name for name in standing}
-    for name in sorted({path.split("/")[2] for path in inside} - standing):
+    for name in sorted(inside.keys() - standing):
         if skeleton(name) in looks:
             found.append(f"{shown(name)} looks like {shown(looks[skeleton(name)])}, which stands on the board already")
     if _SIGNERS in changed:
         found.append(f"{_SIGNERS} says whose word counts")
-    others = [path for path in changed if path not in inside and path != _SIGNERS]
     if others:
         found.append(f"files that belong to no submission: {_named(others)}")
     return found
