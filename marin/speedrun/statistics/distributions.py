@@ -77,14 +77,19 @@ def t_power(shift: float, df: float, p_value: float) -> float:
     parts = 400 + 2 * int(10 * critical * (high - low))  # the normal distribution turns within 1 / critical
     # Over the cube root of s: with fewer than two degrees of freedom the density is not smooth at 0.
     start, end = low ** (1 / 3), high ** (1 / 3)
-    step = (end - start) / parts
-    total = 0.0
-    for i in range(parts + 1):
-        root = start + i * step
+
+    def passing(root: float) -> float:
         s = root**3
-        weight = 1 if i in (0, parts) else 4 if i % 2 else 2
-        total += weight * 3 * root * root * density(s) * normal_cdf(shift - critical * s)
-    return min(1.0, total * step / 3)
+        return 3 * root * root * density(s) * normal_cdf(shift - critical * s)
+
+    return min(1.0, _simpson(passing, start, end, parts))
+
+
+def _simpson(function: Callable[[float], float], low: float, high: float, parts: int) -> float:
+    """The integral by Simpson's rule over an even number of parts."""
+    step = (high - low) / parts
+    weights = (1 if i in (0, parts) else 4 if i % 2 else 2 for i in range(parts + 1))
+    return math.fsum(weight * function(low + i * step) for i, weight in enumerate(weights)) * step / 3
 
 
 def _deviation_density(df: float) -> Callable[[float], float]:
@@ -115,14 +120,7 @@ def expected_best_of(k: int) -> float:
     """How many standard deviations the best of `k` equal runs lies beyond their mean, on average."""
     if k < 2:
         return 0.0
-    parts, low, high = 4000, -9.0, 9.0
-    step = (high - low) / parts
-    total = 0.0
-    for i in range(parts + 1):
-        x = low + i * step
-        weight = 1 if i in (0, parts) else 4 if i % 2 else 2
-        total += weight * x * k * _NORMAL.pdf(x) * normal_cdf(x) ** (k - 1)
-    return total * step / 3
+    return _simpson(lambda x: x * k * _NORMAL.pdf(x) * normal_cdf(x) ** (k - 1), -9.0, 9.0, 4000)
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:
