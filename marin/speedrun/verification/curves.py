@@ -9,6 +9,7 @@ steps that were made one. One who invents times and losses anew is not found her
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 import math
 import statistics
@@ -45,10 +46,10 @@ class Curves:
     step_times: tuple[float, ...]
 
     @staticmethod
-    def of(log: RunLog, log_digest: str) -> "Curves":
+    def of(log: RunLog) -> "Curves":
         steps = log.record.steps()
         return Curves(
-            log_digest,
+            hashlib.sha256(log.files.metrics).hexdigest(),
             log.run.digests.config,
             (log.run.seeds.model, log.run.seeds.data),
             tuple(step["loss"] for step in steps),

@@ -142,7 +142,7 @@ def _check_processor(log: RunLog) -> Iterator[Finding]:
 
 def _check_calls_out(log: RunLog) -> Iterator[Finding]:
     """Whether the training step did all of its work itself: what it asks the host for may have been computed anywhere, by anything."""
-    starts = ", ".join(dict.fromkeys(start["calls_out"] for start in log.lines_of("start") if start.get("calls_out")))
+    starts = ", ".join(dict.fromkeys(start["calls_out"] for start in log.record.of("start") if start.get("calls_out")))
     if log.run.calls_out or starts:
         names = (", ".join(log.run.calls_out) or starts)[:80]
         message = f"the training step calls out of itself ({names}): what is computed there is in no count of FLOPs, and by whom in no cost"
@@ -151,7 +151,7 @@ def _check_calls_out(log: RunLog) -> Iterator[Finding]:
 
 def _check_held(log: RunLog) -> Iterator[Finding]:
     """Whether parameters come from a seed and the training data alone, as far as programs show it."""
-    held = max((start.get("held_bytes", 0) for start in log.lines_of("start")), default=0)
+    held = max((start.get("held_bytes", 0) for start in log.record.of("start")), default=0)
     if held > MOST_HELD:
         message = (
             f"what makes the model or trains it holds {held:,} bytes of its own, more than {MOST_HELD:,}: parameters may be made of the"

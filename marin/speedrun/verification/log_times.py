@@ -59,7 +59,7 @@ def _processes(log: RunLog) -> list[list[dict[str, Any]]]:
 
 def _check_order(log: RunLog, now: datetime.datetime, committed: float | None) -> Iterator[Finding]:
     events = log.record.events
-    starts = log.lines_of("start")
+    starts = log.record.of("start")
     if events[0]["event"] != "start":
         yield finding(
             "error", "start", f"the log begins with {events[0]['event']!r}, a run begins with the start of a process"
@@ -139,7 +139,7 @@ def _check_replay(events: list[dict[str, Any]], losses: dict[int, float], number
 def _check_machines(log: RunLog) -> Iterator[Finding]:
     run = log.run
     machine = {"platform": run.platform, "num_chips": run.num_chips, "device_flops": run.device_flops}
-    for number, start in larger_processes(machine, log.lines_of("start")):
+    for number, start in larger_processes(machine, log.record.of("start")):
         yield finding(
             "error",
             "device_flops",
@@ -191,7 +191,7 @@ def _check_clock(events: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def _check_pauses(log: RunLog) -> Iterator[Finding]:
-    for pause in log.lines_of("pause"):
+    for pause in log.record.of("pause"):
         if pause["reason"] not in PAUSES:
             yield finding(
                 "error",
@@ -199,7 +199,7 @@ def _check_pauses(log: RunLog) -> Iterator[Finding]:
                 f"a pause of {pause['seconds']:.3g} s for {pause['reason'][:60]!r}: the clock stops for {', '.join(PAUSES)} alone",
             )
             return
-    plan = PausePlan.of(log.run.config.train, log.lines_of("end")[-1]["steps"])
+    plan = PausePlan.of(log.run.config.train, log.record.of("end")[-1]["steps"])
     for events in _processes(log):
         unplanned = plan.first_unplanned(events, strict=log.run.evaluation_link is not None)
         if unplanned is not None:
@@ -211,9 +211,9 @@ def _check_pauses(log: RunLog) -> Iterator[Finding]:
 
 def _check_standing(log: RunLog) -> Iterator[Finding]:
     """Whether the clock stood still to write files for longer than it ran; what a run measures may well take so long."""
-    pauses = [pause for pause in log.lines_of("pause") if pause["reason"] not in MEASURES]
+    pauses = [pause for pause in log.record.of("pause") if pause["reason"] not in MEASURES]
     stood, ran = (
-        math.fsum(found) for found in ([p["seconds"] for p in pauses], [s["step_time"] for s in log.lines_of("step")])
+        math.fsum(found) for found in ([p["seconds"] for p in pauses], [s["step_time"] for s in log.record.of("step")])
     )
     if stood > max(ran, _MOST_STANDING):
         reasons = " and ".join(dict.fromkeys(pause["reason"] for pause in pauses))
@@ -225,9 +225,9 @@ def _check_standing(log: RunLog) -> Iterator[Finding]:
 
 
 def _check_counts(log: RunLog) -> Iterator[Finding]:
-    counts = collections.Counter(pause["reason"] for pause in log.lines_of("pause"))
-    processes = len(log.lines_of("start"))
-    events = {reason: len(log.lines_of(reason)) for reason in ("evaluation", "checkpoint")}
+    counts = collections.Counter(pause["reason"] for pause in log.record.of("pause"))
+    processes = len(log.record.of("start"))
+    events = {reason: len(log.record.of(reason)) for reason in ("evaluation", "checkpoint")}
     for reason, allowed in (("evaluation", 1), ("checkpoint", 2)):  # a kill may come between a pause and its event
         if counts[reason] <= events[reason] + allowed * processes:
             continue
@@ -253,7 +253,7 @@ def _check_rows(log: RunLog) -> Iterator[Finding]:
         schedule = None
     length = row_length(config.train, config.model)
     planned = whole_number(config.train, "num_train_steps")
-    end = log.lines_of("end")[-1]
+    end = log.record.of("end")[-1]
     ends = end["steps"]
     cut = end.get("stopped_by") == "budget" and bool(config.train.get("budget"))
     if planned is not None and ends != planned and not (cut and ends < planned):
@@ -268,7 +268,7 @@ def _check_rows(log: RunLog) -> Iterator[Finding]:
         )
     per_second = run.num_chips * run.device_flops
     skips = bool(config.train.get("skip_bad_steps"))
-    for event in log.lines_of("step"):
+    for event in log.record.of("step"):
         step, tokens, seconds = event["step"], event["tokens"], event["step_time"]
         if schedule and length and tokens != (want := schedule.size_at(step) * length):
             yield finding(

@@ -123,9 +123,6 @@ class RunLog:
     links: log_chain.Links
     files: LogFiles
 
-    def lines_of(self, event: str) -> list[dict[str, Any]]:
-        return self.record.of(event)
-
 
 def parse_log(files: LogFiles) -> RunLog:
     """Raises:

@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from marin.errors import ConfigError, ResultsError
 from marin.speedrun import results, strict_json
 from marin.speedrun.results import Author, Number
-from marin.speedrun.verification.submission import LogFiles, Statement, Submission
+from marin.speedrun.verification.submission import Statement, Submission
 from marin.speedrun.verification.texts import skeleton
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -109,7 +109,7 @@ def subjects(submission: Submission) -> dict[str, str]:
     """SHA-256 of what a statement is about, by name."""
     found = {results.FILE_NAME: submission.results_digest}
     for log in submission.logs:
-        if isinstance(log, LogFiles):
+        if log is not None:
             for part, content in (("run.json", log.run), ("metrics.jsonl", log.metrics)):
                 found[f"{log.name}/{part}".removeprefix("./")] = hashlib.sha256(content).hexdigest()
     return found

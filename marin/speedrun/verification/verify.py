@@ -6,7 +6,6 @@ statements of others alone. `marin verify --evaluate` and `--rerun` make such st
 
 import dataclasses
 import datetime
-import hashlib
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
@@ -62,7 +61,7 @@ def verify_read(submission: Submission, context: Context | None = None) -> list[
     context = context or Context()
     now = context.now or datetime.datetime.now(datetime.UTC)
     logs = [_parsed(files) for files in submission.logs]
-    curves = [_curves_of(log) if isinstance(log, RunLog) else None for log in logs]
+    curves = [Curves.of(log) if isinstance(log, RunLog) else None for log in logs]
     seeds = check_seeds(submission.runs)
     authors = known_authors(context.known)
     checked = statements.check_statements(submission, context.allowed_signers) if submission.statements else []
@@ -99,7 +98,7 @@ def known_runs_of(path: str | os.PathLike[str], source: str | None = None) -> li
     for number, (run, files) in enumerate(zip(submission.runs, submission.logs, strict=True)):
         log = _parsed(files)
         called = name if len(submission.runs) == 1 else f"{name}#{number}"
-        found.append(KnownRun(called, run, _curves_of(log) if isinstance(log, RunLog) else None))
+        found.append(KnownRun(called, run, Curves.of(log) if isinstance(log, RunLog) else None))
     return found
 
 
@@ -115,13 +114,9 @@ def _parsed(files: LogFiles | None) -> RunLog | Finding | None:
     return log
 
 
-def _curves_of(log: RunLog) -> Curves:
-    return Curves.of(log, hashlib.sha256(log.files.metrics).hexdigest())
-
-
 def _check_log(run: RunInfo, log: RunLog, now: datetime.datetime, committed: float | None) -> list[Finding]:
     found = [*check_agreement(run, log), *architecture.check_architecture(log)]
-    return found if not log.lines_of("end") else [*found, *check_times(log, now, committed)]
+    return found if not log.record.of("end") else [*found, *check_times(log, now, committed)]
 
 
 def _check_kin(runs: Sequence[RunInfo], curves: Sequence[Curves | None], number: int) -> Iterable[Finding]:
