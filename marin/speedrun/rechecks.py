@@ -16,7 +16,6 @@ import pathlib
 import re
 import secrets
 import shutil
-import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterable, Sequence
@@ -25,15 +24,16 @@ from typing import Any
 from marin.errors import ConfigError, ResultsError
 from marin.speedrun import sandbox, strict_json, submitting
 from marin.speedrun.evaluation_record import EVALUATION_FILE
+from marin.speedrun.git import git_output
 from marin.speedrun.results import RunInfo, Validity
 from marin.speedrun.verification import Submission
 from marin.speedrun.verification.seeds import experiment_of
 from marin.speedrun.verification.statements import Measured
-from marin.speedrun.verification.submission import LogFiles
 from marin.tracking.run_record import RUN_FILE
 
 _DATA = ("corpora", "raw", "tokenizers", "tokenized", "documents")
 _MAX_EVALUATION_BYTES = 2**20
+_ARCHIVING = 600.0  # seconds
 _SHOWN = 3_000
 _MOST_NAMED = 5
 
@@ -117,14 +117,7 @@ def prepare(
         raise ConfigError("the results name no commit, so there is no code to run again")
     workspace = Workspace(scratch, name, seconds)
     archive = scratch / "code.tar"
-    done = subprocess.run(
-        ["git", "archive", "--format=tar", "-o", str(archive), commit],
-        cwd=repository,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
+    if git_output(repository, "archive", "--format=tar", "-o", str(archive), commit, seconds=_ARCHIVING) is None:
         raise ConfigError(
             f"commit {commit} is not in {repository}: fetch the author's branch (git fetch URL BRANCH), then try again"
         )
@@ -151,8 +144,7 @@ def warning_of_own_framework(repository: pathlib.Path, commit: str | None) -> st
     """
 
     def git(*arguments: str) -> list[str]:
-        done = subprocess.run(["git", *arguments], cwd=repository, capture_output=True, text=True, check=False)
-        return done.stdout.splitlines() if done.returncode == 0 else []
+        return (git_output(repository, *arguments) or b"").decode("utf-8", "replace").splitlines()
 
     base = (git("merge-base", "HEAD", str(commit)) or ["HEAD"])[0]
     changed = git("diff", "--name-only", base, str(commit), "--", "marin", "scripts")
@@ -182,7 +174,7 @@ def reevaluate(
     ignored = _all_but(_last_checkpoint(submission.runs[number], run_directory))
     if submission.runs[number].core is not None:
         return [_core_again(submission.runs[number], number, run_directory, workspace, bundle, ignored)]
-    run_name = str(json.loads(content)["run_name"])
+    run_name = submitting.run_name_of(content) or ""
     shutil.copytree(
         run_directory,
         workspace.store / "checkpoints" / "speedrun" / run_directory.resolve().name,
@@ -205,7 +197,7 @@ def reevaluate(
     found = sorted(workspace.store.glob(f"{step}-*/{EVALUATION_FILE}"))
     if len(found) != 1:
         raise ResultsError(f"the evaluation step left {len(found)} files {EVALUATION_FILE}, expected 1")
-    said = strict_json.parse_json(strict_json.read_limited(str(found[0]), _MAX_EVALUATION_BYTES), EVALUATION_FILE)
+    said = strict_json.read_json(found[0], _MAX_EVALUATION_BYTES)
     try:
         evaluation, validity = said["evaluation"], said.get("validity")
         key = "levanter_bits_per_byte" if submission.runs[number].c4_en_bpb is not None else "bits_per_byte"
@@ -254,7 +246,7 @@ def _core_again(
     (place,) = sorted(workspace.store.glob(f"base_eval/{tag}_*/core.json")) or (None,)
     if place is None:
         raise ResultsError("scripts.base_eval left no core.json")
-    said = strict_json.parse_json(strict_json.read_limited(str(place), _MAX_EVALUATION_BYTES), place.name)
+    said = strict_json.read_json(place, _MAX_EVALUATION_BYTES)
     try:
         if said["core_metric"] is None:
             raise ConfigError(f"{bundle} is not all of CORE: " + "; ".join(map(str, said["incomplete"]))[:_SHOWN])
@@ -302,7 +294,7 @@ def rerun(submission: Submission, num_seeds: int, workspace: Workspace) -> list[
     claimed = [run.seed or 0 for run in submission.runs]
     first = claimed[0] if num_seeds == 1 else max(claimed) + 1
     seeds = range(first, first + num_seeds)
-    names = ["" if log is None else _run_name(log) for log in submission.logs]
+    names = ["" if log is None else submitting.run_name_of(log.run) or "" for log in submission.logs]
     variables = workspace.variables(filter(None, names), seeds)
     if num_seeds > 1 and "SR_SEEDS" not in variables:
         raise ConfigError(
@@ -329,15 +321,6 @@ def _leaving_out(names: Sequence[str], seeds: Sequence[int], seed: int) -> list[
     if len(wanted) == len(names) or not all(wanted):
         return []
     return ["--run_only", f"^speedrun/({'|'.join(map(re.escape, wanted))})-speedrun_results$"]
-
-
-def _run_name(log: LogFiles) -> str:
-    """As `run.json` has it; the rung `log` says what is wrong with one that cannot be read."""
-    try:
-        said = strict_json.parse_json(log.run, RUN_FILE)
-    except ResultsError:
-        return ""
-    return str(said.get("run_name")) if isinstance(said, dict) else ""
 
 
 def _measured(run: submitting.FoundRun, claimed: Sequence[RunInfo]) -> Measured:

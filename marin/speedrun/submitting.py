@@ -66,9 +66,8 @@ def find_runs(prefix: str | os.PathLike[str], name: str, other_names: Iterable[s
     for directory in sorted(root.glob("*/")):
         if not (directory / FILE_NAME).is_file() or not (directory / RUN_FILE).is_file():
             continue
-        try:
-            run_name = str(json.loads((directory / RUN_FILE).read_text()).get("run_name") or "")
-        except (ValueError, AttributeError):  # another's run, perhaps: this submission does not depend on it
+        run_name = run_name_of((directory / RUN_FILE).read_bytes())
+        if run_name is None:  # another's run, perhaps: this submission does not depend on it
             print(f"warning: {directory / RUN_FILE} is damaged, so its run is left out", file=sys.stderr)
             continue
         theirs = any(run_name == other or run_name.startswith(f"{other}_") for other in longer)
@@ -100,11 +99,18 @@ def read_run(directory: pathlib.Path, prefix: str | os.PathLike[str] | None) -> 
     infos = results.load_results(directory / FILE_NAME)
     if len(infos) != 1:
         raise ResultsError(f"{directory / FILE_NAME} holds {len(infos)} runs, expected 1")
+    name = run_name_of((directory / RUN_FILE).read_bytes())
+    if name is None:
+        raise ResultsError(f"{directory / RUN_FILE} is damaged: copy it again from where the run trained")
+    return FoundRun(name, directory, infos[0], None if prefix is None else _evaluation_of(infos[0], prefix))
+
+
+def run_name_of(content: bytes) -> str | None:
+    """The name that a `run.json` gives its run, "" where it gives none; None where it cannot be read."""
     try:
-        name = json.loads((directory / RUN_FILE).read_text()).get("run_name")
-    except (ValueError, AttributeError):
-        raise ResultsError(f"{directory / RUN_FILE} is damaged: copy it again from where the run trained") from None
-    return FoundRun(str(name), directory, infos[0], None if prefix is None else _evaluation_of(infos[0], prefix))
+        return str(json.loads(content).get("run_name") or "")
+    except (ValueError, AttributeError, RecursionError):
+        return None
 
 
 def _no_run(directory: pathlib.Path, missing: str) -> ResultsError:
@@ -214,11 +220,8 @@ def gathered_names(directory: pathlib.Path) -> set[str]:
 
 
 def _names_in(run_files: Iterable[pathlib.Path]) -> set[str]:
-    names = set()
-    for path in run_files:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            names.add(str(json.loads(path.read_text()).get("run_name")))
-    return names
+    names = (run_name_of(path.read_bytes()) for path in run_files if path.is_file())
+    return {name for name in names if name}
 
 
 def secrets_below(directory: pathlib.Path) -> list[str]:

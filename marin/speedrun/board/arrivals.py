@@ -8,15 +8,14 @@ no age: it came with the first version of its file that holds it.
 import functools
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Sequence
 
 from marin.errors import ResultsError
 from marin.speedrun.board.rows import Row
+from marin.speedrun.git import git_output
 from marin.speedrun.results import FILE_NAME, MAX_BYTES, MAX_VALUES, RunInfo, parse_results, timestamp
 from marin.speedrun.strict_json import parse_json
 
-_TIMEOUT = 120.0
 _COMMIT = re.compile(r"\x01([0-9a-f]{40,64}) (\d+) ([0-9a-f ]*)")  # its name, time and parents
 _NOT_YET = 1 << 62  # of a run that no commit has: after all that have one
 
@@ -70,18 +69,18 @@ class Arrivals:
 
     def _read(self) -> dict[str, list[tuple[int, str]]]:
         """The places and commits that added or changed each results file of the branch, oldest first, by its path in the repository."""
-        tops = {_git(directory, "rev-parse", "--show-toplevel") for directory in self._directories}
+        tops = {git_output(directory, "rev-parse", "--show-toplevel") for directory in self._directories}
         top = tops.pop() if len(tops) == 1 else None
         if top is None:
             return {}
         self._top = os.fsdecode(top).removesuffix("\n")
-        log = _git(
+        log = git_output(
             self._top, "log", "--first-parent", "-m", "--reverse", "--format=%x01%H %ct %p", "--diff-filter=AMT", "--no-renames",
             "--name-only", "-z", "--", f":(glob)**/{FILE_NAME}",
         )  # fmt: skip
         if log is None:  # no commit yet
             return {}
-        prefixes = (_git(directory, "rev-parse", "--show-prefix") for directory in self._directories)
+        prefixes = (git_output(directory, "rev-parse", "--show-prefix") for directory in self._directories)
         self._prefixes = tuple(os.fsdecode(prefix or b"").removesuffix("\n") for prefix in prefixes)
         versions: dict[str, list[tuple[int, str]]] = {}
         place, commit = 0, ""
@@ -95,7 +94,7 @@ class Arrivals:
 
     def _runs_of(self, commit: str, path: str) -> tuple[RunInfo, ...]:
         """The runs of a version of a file; none where it is not readable as results."""
-        content = _git(self._top, "cat-file", "blob", f"{commit}:{path}")
+        content = git_output(self._top, "cat-file", "blob", f"{commit}:{path}")
         try:
             return tuple(parse_results(parse_json(content or b"", path, MAX_BYTES, MAX_VALUES), path))
         except ResultsError:
@@ -113,12 +112,3 @@ def _holds(runs: Iterable[RunInfo], row: Row) -> bool:
         if info.training_time == row.training_time and row.bits_per_byte in scores and info.core_metric == row.core:
             return True
     return False
-
-
-def _git(directory: str, *arguments: str) -> bytes | None:
-    """What git prints; None where it cannot be asked, or there is no repository."""
-    try:
-        done = subprocess.run(["git", "-C", directory, *arguments], capture_output=True, timeout=_TIMEOUT, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout if done.returncode == 0 else None

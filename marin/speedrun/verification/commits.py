@@ -2,19 +2,14 @@
 
 import os
 import re
-import subprocess
 from collections.abc import Callable
+
+from marin.speedrun.git import git_output
 
 
 def is_clone(directory: str | os.PathLike[str]) -> bool:
     """Whether git knows commits at a directory."""
-    try:
-        done = subprocess.run(
-            ["git", "-C", os.fspath(directory), "rev-parse", "--git-dir"], capture_output=True, timeout=20, check=False
-        )
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return done.returncode == 0
+    return git_output(directory, "rev-parse", "--git-dir") is not None
 
 
 def commit_times(repository: str | os.PathLike[str]) -> Callable[[str], float | None]:
@@ -23,15 +18,10 @@ def commit_times(repository: str | os.PathLike[str]) -> Callable[[str], float | 
     def found(commit: str) -> float | None:
         if not re.fullmatch(r"[0-9a-f]{40}([0-9a-f]{24})?", commit):
             return None
+        said = git_output(repository, "show", "--no-patch", "--format=%ct", commit, "--")
         try:
-            done = subprocess.run(
-                ["git", "-C", os.fspath(repository), "show", "--no-patch", "--format=%ct", commit, "--"],
-                capture_output=True,
-                timeout=20,
-                check=False,
-            )
-            return float(done.stdout) if done.returncode == 0 else None
-        except (OSError, ValueError, subprocess.SubprocessError):
+            return None if said is None else float(said)
+        except ValueError:
             return None
 
     return found

@@ -1,0 +1,15 @@
+"""What git says of a repository at hand, whose objects are data: nothing of it is checked out, and none of its hooks run."""
+
+import os
+import subprocess
+
+
+def git_output(directory: str | os.PathLike[str], *arguments: str, seconds: float = 120.0) -> bytes | None:
+    """What git prints; None where it cannot be asked, does not answer in time, or says no."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", os.fspath(directory), *arguments], capture_output=True, timeout=seconds, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout if done.returncode == 0 else None
