@@ -109,9 +109,8 @@ def _figures(directory: Path, record: RunRecord) -> dict[str, float]:
     last = record.of("evaluation")[-1:] or [{}]
     figures: dict[str, Any] = dict(last[0])
     if (directory / FILE_NAME).is_file():  # of a speedrun, whose evaluation is a step of its own
-        with contextlib.suppress(
-            ResultsError
-        ):  # the model is there all the same, with no figure of a file that is broken
+        # The model is there all the same, with no figure of a file that is broken.
+        with contextlib.suppress(ResultsError):
             measured = load_results(directory / FILE_NAME)[-1].evaluation
             if measured is not None and measured.bits_per_byte is not None:
                 figures["bits_per_byte"] = measured.bits_per_byte

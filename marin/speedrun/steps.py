@@ -43,7 +43,7 @@ from marin.training.config import STEPS_PER_TASK_EVAL, TrainLmConfig
 from marin.training.loop import Evaluate, Measurement, train_lm
 from marin.training.traced_flops import scoring_flops
 
-_SAMPLE_TOKENS = 160
+_PROMPT, _SAMPLE_TOKENS = "Return the ", 160  # of the text that a trained model writes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +180,7 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
         tokenizer,
         context_length=min(context, 512),
         precision=precision,
-        prompt="Return the ",
+        prompt=_PROMPT,
         num_tokens=_SAMPLE_TOKENS,
     )
     content = {
@@ -199,7 +199,7 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
         },
         "validity": validity.as_json(),
         "compressors": compressors,
-        "sample": "Return the " + sample,
+        "sample": _PROMPT + sample,
     }
     files.write_json(files.join(config.output_path, EVALUATION_FILE), content)
     print(

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from marin.site import wording
 from marin.speedrun.board.rows import Row
+from marin.tracking.run_record import METRICS_FILE
 
-_LOG = "metrics.jsonl"
 _MAX_BYTES = 64 << 20
 _MAX_LINE = 1 << 20
 _MAX_POINTS = 300
@@ -58,7 +58,7 @@ def find_log(roots: Sequence[pathlib.Path], row: Row) -> pathlib.Path | None:
     homes = roots if len(roots) < 2 else [base for base in roots if (base / row.source).is_file()]
     for base in homes:
         folder = os.path.dirname(os.path.join(base, row.source))
-        for name in (os.path.join(folder, "logs", str(index), _LOG), os.path.join(folder, _LOG)):
+        for name in (os.path.join(folder, "logs", str(index), METRICS_FILE), os.path.join(folder, METRICS_FILE)):
             if os.path.isfile(name) and (path := pathlib.Path(name)).resolve().is_relative_to(base):
                 if len(homes) == 1 or _digest(path) == row.log_digest:
                     return path

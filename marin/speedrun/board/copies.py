@@ -205,10 +205,8 @@ def _hold(rows: list[Row], group: list[int], field: str, held: dict[int, Finding
     authors = {author for author, _ in owners}
     hardware = {name for _, name in owners if name is not None}
     if len(authors) < 2 and len(hardware) < 2:
-        if field not in (
-            "wandb_run_link",
-            _SCORE,
-        ):  # a page may show several runs of one author, and old rows name it for more
+        # A page may show several runs of one author, and old rows name it for more.
+        if field not in ("wandb_run_link", _SCORE):
             _hold_repeated(rows, group, field, held, arrival)
         return
     if field == _SCORE and len(authors) < 2:

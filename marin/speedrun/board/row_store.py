@@ -20,8 +20,10 @@ import marin
 from marin.speedrun import results
 from marin.speedrun.board.kept_lines import KeptLines, key_of
 from marin.speedrun.board.rows import Row, Unreadable
+from marin.speedrun.evaluation_record import EVALUATION_FILE
 from marin.speedrun.verdict import Finding, RungVerdict, Verdict
 from marin.storage import files
+from marin.tracking.run_record import METRICS_FILE, RUN_FILE
 
 FILE_NAME = "rows.jsonl"
 _PACKAGE = pathlib.Path(marin.__file__).parent
@@ -35,7 +37,7 @@ _DECIDING = (
     "data/core_tasks.py",
     "tracking/*.py",
 )
-_EVIDENCE = (results.FILE_NAME, "run.json", "metrics.jsonl", "evaluation.json", "challenge.json", "withdrawn.json")
+_EVIDENCE = (results.FILE_NAME, RUN_FILE, METRICS_FILE, EVALUATION_FILE, "challenge.json", "withdrawn.json")
 _MOST_FILES = 2_000
 _SMALL_FILE = 1 << 16  # bytes; read at once
 _FIELDS = tuple(field.name for field in dataclasses.fields(Row))
@@ -221,16 +223,14 @@ def _signers_of(allowed_signers: str | os.PathLike[str] | None) -> bytes:
 
 def program_files() -> list[pathlib.Path]:
     """The source of everything that decides what a row or a fit says."""
-    root = _PACKAGE
-    found = [path for part in _DECIDING for path in root.glob(part)]
+    found = [path for part in _DECIDING for path in _PACKAGE.glob(part)]
     return sorted(path for path in found if path.is_file())
 
 
 @functools.lru_cache(maxsize=1)
 def program_digest() -> str:
     """Of `program_files`."""
-    root = _PACKAGE
     state = hashlib.sha256()
     for path in program_files():
-        state.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+        state.update(path.relative_to(_PACKAGE).as_posix().encode() + path.read_bytes())
     return state.hexdigest()

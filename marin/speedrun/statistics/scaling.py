@@ -86,9 +86,8 @@ def rank_families(
         fitted: `scaling_fit.fit_family`, or what gives the same sooner.
     """
     if fitted is None:
-        from marin.speedrun.statistics.scaling_fit import (
-            fit_family,  # brings NumPy, which most readers of a board do without
-        )
+        # It brings NumPy, which most readers of a board do without.
+        from marin.speedrun.statistics.scaling_fit import fit_family
 
         fitted = fit_family
     fits = [fitted(name, points, budget) for name, points in families.items()]

@@ -30,8 +30,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from marin.errors import ConfigError, ResultsError
 from marin.speedrun import results, strict_json
 from marin.speedrun.results import Author, Number
-from marin.speedrun.verification.submission import Statement, Submission
+from marin.speedrun.verification.submission import LOGS, Statement, Submission
 from marin.speedrun.verification.texts import skeleton
+from marin.tracking.run_record import METRICS_FILE, RUN_FILE
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -100,9 +101,8 @@ class Checked:
     signer: str | None
     problem: str | None
     predicate: Predicate | None
-    of_older_results: bool = (
-        False  # about these logs, and a results file that was changed since: it can refute, and not confirm
-    )
+    # About these logs, and a results file that was changed since: it can refute, and not confirm.
+    of_older_results: bool = False
 
 
 def subjects(submission: Submission) -> dict[str, str]:
@@ -110,7 +110,7 @@ def subjects(submission: Submission) -> dict[str, str]:
     found = {results.FILE_NAME: submission.results_digest}
     for log in submission.logs:
         if log is not None:
-            for part, content in (("run.json", log.run), ("metrics.jsonl", log.metrics)):
+            for part, content in ((RUN_FILE, log.run), (METRICS_FILE, log.metrics)):
                 found[f"{log.name}/{part}".removeprefix("./")] = hashlib.sha256(content).hexdigest()
     return found
 
@@ -224,7 +224,7 @@ def _of_same_logs(predicate: Predicate, named: Mapping[str, str | None], stated:
     """
     measured = []
     for item in predicate.measured:
-        digest = named.get(f"logs/{item.run}/metrics.jsonl") or (named.get("metrics.jsonl") if item.run == 0 else None)
+        digest = named.get(f"{LOGS}/{item.run}/{METRICS_FILE}") or (named.get(METRICS_FILE) if item.run == 0 else None)
         if digest is not None and digest in stated:
             measured.append(item.model_copy(update={"run": stated[digest]}))
     return predicate.model_copy(update={"measured": measured})
