@@ -16,6 +16,7 @@ import jinja2
 from marin.site import wording
 
 _HERE = pathlib.Path(__file__).parent
+TEMPLATES = _HERE / "templates"
 
 
 def environment(
@@ -56,7 +57,7 @@ def static_page(template: str, *, style: str, **values: Any) -> str:
     """
     style_text = "".join(static_text(name) for name in ("base.css", "sheet.css", style))
     policy = f"default-src 'none'; style-src '{_hash(style_text)}'; img-src 'self' file:; base-uri 'none'; form-action 'none'"
-    template_file = environment(_HERE / "templates", _FILTERS).get_template(template)
+    template_file = environment(TEMPLATES, _FILTERS).get_template(template)
     return template_file.render(style=style_text, policy=policy, **values)
 
 

@@ -361,7 +361,7 @@ def _environment() -> jinja2.Environment:
         name: getattr(wording, name)
         for name in ("clean", "count", "flops", "duration", "percent", "bits", "breakable", "margin")
     }
-    made = pages.environment(_HERE / "templates", filters | {
+    made = pages.environment([_HERE / "templates", pages.TEMPLATES], filters | {
         "thousands": lambda value: f"{value:,}",
         "lower_first": track_page.lower_first,
         "exact": lambda value: f"{value:.6g}",

@@ -139,7 +139,7 @@ def digest_of(values: Any) -> str:
 def program_digest() -> str:
     """Of everything in this program that a page is a function of."""
     root = _HERE.parent
-    sources = [*root.glob("*.py"), *root.glob("static/*"), *_HERE.rglob("*")]
+    sources = [*root.glob("*.py"), *root.glob("static/*"), *root.glob("templates/*"), *_HERE.rglob("*")]
     kept = sorted(path for path in sources if path.is_file() and path.suffix in (".py", ".j2", ".css", ".js", ".svg"))
     whole = hashlib.sha256(row_store.program_digest().encode())  # pages say what rungs and tracks are, and CORE by task
     for path in kept:
