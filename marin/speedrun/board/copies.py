@@ -146,18 +146,19 @@ def hold_copied_results(rows: list[Row], arrival: Arrival = unknown_arrival) -> 
     groups = list(_groups_of_one_run(rows))
     for _, group in groups:
         _join_notices(rows, group)
-    held: dict[int, Finding] = {}
+    copied = _Copied(rows, arrival)
     for field, group in groups:
-        _hold(rows, group, field, held, arrival)
+        copied.look_at(field, group)
+    held = copied.held
     return [_with_finding(row, "arithmetic", held[index]) if index in held else row for index, row in enumerate(rows)]
 
 
 def _groups_of_one_run(rows: list[Row]) -> Iterator[tuple[str, list[int]]]:
     """The rows, two or more, that share what no two runs share."""
-    keys = {
-        "wandb_run_link": _page_key,
+    keys: dict[str, Callable[[Row], Hashable | None]] = {
+        "wandb_run_link": lambda row: page_of(row.run_link),
         "training_time": _time_key,
-        "digests.metrics_log": _log_key,
+        "digests.metrics_log": lambda row: row.log_digest,
         _SCORE: _score_key,
     }
     for field, key in keys.items():
@@ -167,10 +168,6 @@ def _groups_of_one_run(rows: list[Row]) -> Iterator[tuple[str, list[int]]]:
             if value is not None:
                 groups.setdefault(value, []).append(index)
         yield from ((field, group) for group in groups.values() if len(group) > 1)
-
-
-def _page_key(row: Row) -> Hashable | None:
-    return page_of(row.run_link)
 
 
 def _time_key(row: Row) -> Hashable | None:
@@ -185,10 +182,6 @@ def _score_key(row: Row) -> Hashable | None:
     return (row.evaluation_set, row.evaluation_digest, score)
 
 
-def _log_key(row: Row) -> Hashable | None:
-    return row.log_digest
-
-
 def _join_notices(rows: list[Row], group: list[int]) -> None:
     by_owner: dict[tuple[str, str | None], list[int]] = {}
     for index in group:
@@ -200,59 +193,66 @@ def _join_notices(rows: list[Row], group: list[int]) -> None:
             rows[index] = _with_notices(rows[index], speaking)
 
 
-def _hold(rows: list[Row], group: list[int], field: str, held: dict[int, Finding], arrival: Arrival) -> None:
-    owners = {_owner(rows[index]) for index in group}
-    authors = {author for author, _ in owners}
-    hardware = {name for _, name in owners if name is not None}
-    if len(authors) < 2 and len(hardware) < 2:
-        # A page may show several runs of one author, and old rows name it for more.
-        if field not in ("wandb_run_link", _SCORE):
-            _hold_repeated(rows, group, field, held, arrival)
-        return
-    if field == _SCORE and len(authors) < 2:
-        return
-    _hold_copies_of_withdrawn(rows, group, field, held, arrival)
-    group = [index for index in group if index not in held]
-    if len(group) < 2:
-        return
-    standing = sorted((_standing(rows[index], arrival), index) for index in group)
-    undecided = standing[0][0] == standing[1][0] and _owner(rows[standing[0][1]]) != _owner(rows[standing[1][1]])
-    first = rows[standing[0][1]]
-    for _, index in standing if undecided else standing[1:]:
-        row = rows[index]
-        other = first if row is not first else rows[standing[1][1]]
-        if _owner(row) == _owner(other) or index in held:
-            continue
-        # Who runs another's experiment again may get the same bits; the log says that he did.
-        if field == _SCORE and (_has_log(row) or _author(row) == _author(other)):
-            continue
-        held[index] = _one_run(field, row, other)
+class _Copied:
+    """The rows that are held, by their places, each with why: what all groups of one run come to."""
 
+    def __init__(self, rows: list[Row], arrival: Arrival) -> None:
+        self._rows, self._arrival = rows, arrival
+        self.held: dict[int, Finding] = {}
 
-def _hold_copies_of_withdrawn(
-    rows: list[Row], group: list[int], field: str, held: dict[int, Finding], arrival: Arrival
-) -> None:
-    """Of a run that its author withdrew no other author's copy stands, unless it came before; its author may hand it in corrected."""
-    gone = [row for row in (rows[index] for index in group) if row.verdict.withdrawn is not None and not _fails(row)]
-    for index in group:
-        row = rows[index]
-        if row.verdict.withdrawn is not None or (field == _SCORE and _has_log(row)):
-            continue
-        came = _standing(row, arrival)[1:]
-        first = next(
-            (one for one in gone if _author(one) != _author(row) and _standing(one, arrival)[1:] <= came), None
-        )
-        if first is not None:
-            held.setdefault(index, _one_run(field, row, first))
+    def look_at(self, field: str, group: list[int]) -> None:
+        """Holds those of a group that may not stand; its rows share a `field` that no two runs share."""
+        owners = {_owner(self._rows[index]) for index in group}
+        authors = {author for author, _ in owners}
+        hardware = {name for _, name in owners if name is not None}
+        if len(authors) < 2 and len(hardware) < 2:
+            # A page may show several runs of one author, and old rows name it for more.
+            if field not in ("wandb_run_link", _SCORE):
+                self._hold_repeated(field, group)
+        elif len(authors) > 1 or field != _SCORE:
+            self._hold_copies_of_withdrawn(field, group)
+            self._hold_all_but_the_first(field, [index for index in group if index not in self.held])
 
+    def _hold_all_but_the_first(self, field: str, group: list[int]) -> None:
+        if len(group) < 2:
+            return
+        standing = sorted((_standing(self._rows[index], self._arrival), index) for index in group)
+        first, second = (self._rows[index] for _, index in standing[:2])
+        undecided = standing[0][0] == standing[1][0] and _owner(first) != _owner(second)
+        for _, index in standing if undecided else standing[1:]:
+            row = self._rows[index]
+            other = first if row is not first else second
+            if _owner(row) == _owner(other) or index in self.held:
+                continue
+            # Who runs another's experiment again may get the same bits; the log says that he did.
+            if field == _SCORE and (_has_log(row) or _author(row) == _author(other)):
+                continue
+            self.held[index] = _one_run(field, row, other)
 
-def _hold_repeated(rows: list[Row], group: list[int], field: str, held: dict[int, Finding], arrival: Arrival) -> None:
-    """Of an author's rows of one run in files of their own the first that counts stands; each has a row for each evaluation."""
-    files = [index for index in group if not rows[index].listed]
-    first = min(files, key=lambda index: (_standing(rows[index], arrival), rows[index].source), default=None)
-    for index in files:
-        if first is not None and rows[index].digest != rows[first].digest and index not in held:
-            held[index] = _one_run(field, rows[index], rows[first])
+    def _hold_copies_of_withdrawn(self, field: str, group: list[int]) -> None:
+        """Of a run that its author withdrew no other author's copy stands, unless it came before; its author may hand it in corrected."""
+        members = [self._rows[index] for index in group]
+        gone = [row for row in members if row.verdict.withdrawn is not None and not _fails(row)]
+        for index, row in zip(group, members, strict=True):
+            if row.verdict.withdrawn is not None or (field == _SCORE and _has_log(row)):
+                continue
+            came = _standing(row, self._arrival)[1:]
+            for one in gone:
+                if _author(one) != _author(row) and _standing(one, self._arrival)[1:] <= came:
+                    self.held.setdefault(index, _one_run(field, row, one))
+                    break
+
+    def _hold_repeated(self, field: str, group: list[int]) -> None:
+        """Of an author's rows of one run in files of their own the first that counts stands; each has a row for each evaluation."""
+        files = [index for index in group if not self._rows[index].listed]
+        if not files:
+            return
+        first = self._rows[
+            min(files, key=lambda index: (_standing(self._rows[index], self._arrival), self._rows[index].source))
+        ]
+        for index in files:
+            if self._rows[index].digest != first.digest:
+                self.held.setdefault(index, _one_run(field, self._rows[index], first))
 
 
 def _one_run(field: str, row: Row, other: Row) -> Finding:
