@@ -86,34 +86,35 @@ def _signs(info: RunInfo, curves: Curves | None, other: KnownRun, has_log: bool)
     rounded = [field for field in _FIGURES if _is_rounding(getattr(info, field), getattr(other.info, field))]
     if "training_time" in rounded and len(rounded) > 1:
         yield _held(f"{' and '.join(rounded)} are those of {other.source}, rounded")
-    if has_log:
+    if not has_log and not (same_author and _device(info) == _device(other.info)):
+        yield from _figures_too_close(info, other)
+
+
+def _figures_too_close(info: RunInfo, other: KnownRun) -> Iterator[Finding]:
+    """What two runs of one size seldom share, of which no log says that there were two."""
+    theirs = other.info
+    if not all(
+        _near(one, two, tolerance)
+        for one, two, tolerance in (
+            (info.model_size, theirs.model_size, _CLOSE_SHAPE),
+            (info.total_tokens, theirs.total_tokens, _CLOSE_SHAPE),
+            (info.quality, theirs.quality, _CLOSE_QUALITY),
+        )
+    ):
         return
-    if same_author and _device(info) == _device(other.info):
+    if not info.training_time or not theirs.training_time:
         return
-    alike = [
-        _near(getattr(info, field), getattr(other.info, field), _CLOSE_SHAPE)
-        for field in ("model_size", "total_tokens")
-    ]
-    if all(alike):
-        quality, their_quality = info.quality, other.info.quality
-        if (
-            quality
-            and their_quality
-            and time
-            and their_time
-            and math.isclose(quality, their_quality, rel_tol=_CLOSE_QUALITY)
-        ):
-            by = abs(quality - their_quality) / their_quality
-            if quality == their_quality:
-                yield _held(
-                    f"bits per byte are those of {other.source} to the last digit, and no log says that this is another run"
-                )
-            elif math.isclose(time, their_time, rel_tol=_CLOSE_TIME) or _near(
-                info.training_hardware_flops, other.info.training_hardware_flops, _CLOSE_TIME
-            ):
-                yield _held(
-                    f"every figure is within {_CLOSE_SHAPE:.0%} of {other.source} (quality within {by:.2%}), and no log says that this is another run"
-                )
+    if info.quality == theirs.quality:
+        yield _held(
+            f"bits per byte are those of {other.source} to the last digit, and no log says that this is another run"
+        )
+    elif _near(info.training_time, theirs.training_time, _CLOSE_TIME) or _near(
+        info.training_hardware_flops, theirs.training_hardware_flops, _CLOSE_TIME
+    ):
+        by = abs((info.quality or 0.0) - (theirs.quality or 0.0)) / (theirs.quality or 1.0)
+        yield _held(
+            f"every figure is within {_CLOSE_SHAPE:.0%} of {other.source} (quality within {by:.2%}), and no log says that this is another run"
+        )
 
 
 def _error(rung: Rung, field: str, message: str) -> Finding:
