@@ -237,6 +237,11 @@ class RunInfo(_Record):
         return self.evaluation.bits_per_byte
 
     @property
+    def train_config_but_seeds(self) -> dict[str, Any]:
+        """What runs share that differ in their seeds alone."""
+        return {name: value for name, value in (self.train_config or {}).items() if name not in ("seed", "data_seed")}
+
+    @property
     def log_digest(self) -> str | None:
         """SHA-256 of its metrics.jsonl, as stated."""
         return self.digests.metrics_log if self.digests else None

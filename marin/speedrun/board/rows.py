@@ -16,8 +16,6 @@ from marin.speedrun.results import RunInfo, plain_name
 from marin.speedrun.tracks import C4_EN, NOT_EVALUATED, Cost, Metric
 from marin.speedrun.verdict import LADDER, Finding, Outcome, RungVerdict, Verdict
 
-_SEEDS = ("seed", "data_seed")
-
 
 @dataclasses.dataclass(frozen=True)
 class Row:
@@ -192,6 +190,5 @@ def configuration_digest(info: RunInfo) -> str:
     value = info.model_dump(
         mode="json", include={"model", "tokenized_dataset", "resources", "device_name", "git_commit"}
     ) | {"author": plain_name(info.author.name)}
-    train = {name: item for name, item in (info.train_config or {}).items() if name not in _SEEDS}
-    text = json.dumps([value, train], sort_keys=True, default=str)
+    text = json.dumps([value, info.train_config_but_seeds], sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -11,8 +11,6 @@ from marin.speedrun.results import RunInfo
 from marin.speedrun.verdict import Finding
 from marin.speedrun.verification.texts import same_name
 
-_SEED_KEYS = ("seed", "data_seed")
-
 
 def check_seeds(runs: Sequence[RunInfo]) -> list[list[Finding]]:
     """Findings for each run, those of its kin before it considered."""
@@ -49,5 +47,4 @@ def check_seeds(runs: Sequence[RunInfo]) -> list[list[Finding]]:
 
 def experiment_of(run: RunInfo) -> str:
     """What runs share that differ in their seeds alone: configs, hardware and data."""
-    train = {key: value for key, value in (run.train_config or {}).items() if key not in _SEED_KEYS}
-    return json.dumps([run.model, train, run.resources, run.tokenized_dataset], sort_keys=True)
+    return json.dumps([run.model, run.train_config_but_seeds, run.resources, run.tokenized_dataset], sort_keys=True)
