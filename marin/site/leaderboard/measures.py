@@ -28,12 +28,8 @@ class Measure:
         return f"{self.title} ({'higher' if self.higher_is_better else 'lower'} is better)"
 
 
-def _plain(value: float | None) -> str | None:
-    return wording.bits(value)
-
-
 _WRITTEN: dict[str, Callable[[float | None], str | None]] = {
-    "flops": wording.flops, "seconds": wording.duration, "hours": wording.hours, "count": wording.count, "percent": wording.percent, "plain": _plain,
+    "flops": wording.flops, "seconds": wording.duration, "hours": wording.hours, "count": wording.count, "percent": wording.percent, "plain": wording.bits,
 }  # fmt: skip
 
 COSTS = (

@@ -6,13 +6,11 @@ consulted but the device catalogue. Passing proves that the figures agree with e
 The findings are those of `marin.speedrun.verdict`.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
-from marin.data.batch_schedule import BatchSchedule
-from marin.errors import ConfigError
 from marin.speedrun.arithmetic import core_counts, form, probes, scoring_cost
 from marin.speedrun.arithmetic import findings as arithmetic
-from marin.speedrun.arithmetic.findings import close, row_length, whole_number
+from marin.speedrun.arithmetic.findings import batch_schedule, close, row_length, whole_number
 from marin.speedrun.arithmetic.known_models import likest_model
 from marin.speedrun.arithmetic.stated_device import PEAK_TOLERANCE, StatedDevice, check_name, described, device_of
 from marin.speedrun.results import C4_EN_BPB, RunInfo
@@ -105,7 +103,7 @@ def _check_tokens(info: RunInfo) -> list[Finding]:
             )
         )
     steps = info.num_train_steps if info.num_train_steps is not None else steps
-    batch = _batch_schedule(info.train_config)
+    batch = batch_schedule(info.train_config)
     length = row_length(info.train_config, info.model)
     if info.total_tokens is None:
         found.append(arithmetic.unchecked("total_tokens", "the number of tokens is not stated"))
@@ -124,14 +122,6 @@ def _check_tokens(info: RunInfo) -> list[Finding]:
             tokens,
         ))  # fmt: skip
     return found
-
-
-def _batch_schedule(train_config: dict[str, Any] | None) -> BatchSchedule | None:
-    """The batch size of each step as the file states it: one number, or a list of [first step, size]."""
-    try:
-        return BatchSchedule.of((train_config or {}).get("train_batch_size"))
-    except ConfigError:
-        return None
 
 
 def _check_model(info: RunInfo) -> list[Finding]:

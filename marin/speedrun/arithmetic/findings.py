@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from marin.data.batch_schedule import BatchSchedule
+from marin.errors import ConfigError
 from marin.number_checks import is_whole
 from marin.speedrun.verdict import Finding, Severity
 
@@ -54,3 +56,11 @@ def row_length(train: Mapping[str, Any] | None, model: Mapping[str, Any] | None)
 def significant_digits(value: float) -> int:
     """Decimal digits of a figure as it is written, without the zeros at its ends."""
     return len(repr(float(value)).split("e")[0].replace(".", "").replace("-", "").strip("0"))
+
+
+def batch_schedule(train: Mapping[str, Any] | None) -> BatchSchedule | None:
+    """The batch size of each step as a config states it: one number, or a list of [first step, size]."""
+    try:
+        return BatchSchedule.of((train or {}).get("train_batch_size"))
+    except ConfigError:
+        return None

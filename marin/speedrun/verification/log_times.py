@@ -13,9 +13,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from marin.data.batch_schedule import BatchSchedule
-from marin.errors import ConfigError
-from marin.speedrun.arithmetic.findings import row_length, whole_number
+from marin.speedrun.arithmetic.findings import batch_schedule, row_length, whole_number
 from marin.speedrun.verdict import Finding
 from marin.speedrun.verification.log_agreement import finding
 from marin.speedrun.verification.pause_plan import PausePlan
@@ -212,9 +210,8 @@ def _check_pauses(log: RunLog) -> Iterator[Finding]:
 def _check_standing(log: RunLog) -> Iterator[Finding]:
     """Whether the clock stood still to write files for longer than it ran; what a run measures may well take so long."""
     pauses = [pause for pause in log.record.of("pause") if pause["reason"] not in MEASURES]
-    stood, ran = (
-        math.fsum(found) for found in ([p["seconds"] for p in pauses], [s["step_time"] for s in log.record.of("step")])
-    )
+    stood = math.fsum(pause["seconds"] for pause in pauses)
+    ran = math.fsum(step["step_time"] for step in log.record.of("step"))
     if stood > max(ran, _MOST_STANDING):
         reasons = " and ".join(dict.fromkeys(pause["reason"] for pause in pauses))
         yield finding(
@@ -247,10 +244,7 @@ def _check_counts(log: RunLog) -> Iterator[Finding]:
 def _check_rows(log: RunLog) -> Iterator[Finding]:
     """Tokens and MFU of each step."""
     config, run = log.run.config, log.run
-    try:
-        schedule = BatchSchedule.of(config.train.get("train_batch_size"))
-    except ConfigError:
-        schedule = None
+    schedule = batch_schedule(config.train)
     length = row_length(config.train, config.model)
     planned = whole_number(config.train, "num_train_steps")
     end = log.record.of("end")[-1]
