@@ -23,7 +23,7 @@ from marin.site.leaderboard.chart_process import ChartProcess, Drawing
 from marin.site.leaderboard.entry_files import EntryFiles
 from marin.site.leaderboard.measures import MEASURES, measures_of
 from marin.site.leaderboard.output import SiteWriter, digest, digest_of
-from marin.site.leaderboard.summary import EntrySummary
+from marin.site.leaderboard.summary import EntrySummary, is_held
 from marin.site.leaderboard.track_view import TrackView, views_of
 from marin.speedrun.board.kept_fits import KeptFits
 from marin.speedrun.board.leaderboard import Board, collect
@@ -103,7 +103,7 @@ def write_site(
         for view in views:
             site.write_track(view)
         site.write_front(board)
-        held = {entry["key"] for view in views for entry in view.entries if entry["state"] in ("held", "withdrawn")}
+        held = {entry["key"] for view in views for entry in view.entries if is_held(entry)}
         runs = {row.digest + row.run_name for entry in entries.by_key.values() for row in entry.rows}
     charts.close()
     if kept_fits is not None:
@@ -264,7 +264,7 @@ class _Site:
             "record_needs": track_page.record_needs(track), "begin": track.begin,
             "best": next((entry for entry in entries if entry["rank"] == 1), None),
             "num_frontier": sum(entry["on_frontier"] for entry in entries),
-            "num_held": sum(entry["state"] in ("held", "withdrawn") for entry in entries),
+            "num_held": sum(map(is_held, entries)),
             "references": track_page.references_of(track, view.board.entries),
             "has_earlier": len({entry["date"] for entry in entries if entry["on_frontier"]}) > 1,
             "budgets": track_page.budgets_of(track, entries), "records": view.records[::-1], "scaling": scaling,

@@ -67,6 +67,11 @@ def state_of(entry: Entry) -> State:
     return "challenged" if entry.verdict.challenged is not None else "ranked"
 
 
+def is_held(entry: EntrySummary) -> bool:
+    """Whether it is listed without a rank for what was found or said of it."""
+    return entry["state"] in ("held", "withdrawn")
+
+
 def reasons_of(entry: Entry) -> list[str]:
     """Why an entry has no rank, or what was said against it."""
     verdict = entry.verdict

@@ -9,7 +9,7 @@ from marin.site import wording
 from marin.site.leaderboard import pareto, timeline
 from marin.site.leaderboard.drawing import WIDE
 from marin.site.leaderboard.measures import COSTS, MEASURES, OTHERS, Measure, measures_of
-from marin.site.leaderboard.summary import EntrySummary
+from marin.site.leaderboard.summary import EntrySummary, is_held
 from marin.speedrun.board.entries import Entry
 from marin.speedrun.tracks import Track
 
@@ -80,9 +80,7 @@ def points_of(track: Track, summaries: Sequence[EntrySummary]) -> list[pareto.Po
     for entry in summaries:
         cost, quality = entry["values"].get(track.cost), entry["values"].get(track.metric)
         if cost is not None and quality is not None and cost > 0 and (quality > 0 or track.higher_is_better):
-            state = (
-                "held" if entry["state"] in ("held", "withdrawn") else "frontier" if entry["on_frontier"] else "other"
-            )
+            state = "held" if is_held(entry) else "frontier" if entry["on_frontier"] else "other"
             points.append(pareto.Point(entry["name"], cost, quality, entry["date"], state))
     return points
 
