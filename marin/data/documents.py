@@ -197,10 +197,8 @@ class _Digested:
 
 
 def _open(path: str) -> Any:
-    import fsspec
-
     try:
-        return open(files.local_path(path), "rb") if files.is_local(path) else fsspec.open(path, "rb").open()
+        return files.open_for_reading(path)
     except OSError as error:
         raise DataError(
             f"{path} cannot be opened ({error.strerror or error}): run the step that writes it first"

@@ -21,7 +21,6 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import ClassVar
 
 from marin.data.fetch import RemoteFile, Transfer
-from marin.data.inputs import open_store
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, placement, this_output_path
 from marin.storage import files
@@ -190,7 +189,7 @@ def _local_target(directory: str, file: RemoteFile) -> Iterator[pathlib.Path]:
     if files.is_local(directory):
         yield files.local_path(place)
         return
-    store = open_store(directory)
+    store = files.filesystem_of(directory)
     with tempfile.TemporaryDirectory() as scratch:
         local = pathlib.Path(scratch, posixpath.basename(file.name))
         before = None

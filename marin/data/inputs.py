@@ -124,7 +124,7 @@ def opened_stamped(path: str) -> Iterator[tuple[BinaryIO, dict[str, Any]]]:
     try:
         before = stamp_of(path)
         with files.explained(path, "opened"):
-            stream = _open(path)
+            stream = files.open_for_reading(path)
         with stream, files.explained(path, "read"):
             try:
                 yield stream, before
@@ -155,10 +155,6 @@ def _unreachable(url: str, error: BaseException) -> str:
     )
 
 
-def _open(path: str) -> Any:
-    return open(files.local_path(path), "rb") if files.is_local(path) else open_store(path).open(path, "rb")
-
-
 def _changed(path: str, before: dict[str, Any]) -> str:
     after = stamp_of(path)
     what = next((name for name in _STAMP_FIELDS if before.get(name) != after.get(name)), "")
@@ -174,7 +170,7 @@ def stamp_of(path: str) -> dict[str, Any]:
         if files.is_local(path):
             status = files.local_path(path).stat()
             return {"size": status.st_size, "mtime": status.st_mtime_ns, "ino": status.st_ino}
-        filesystem = open_store(path)
+        filesystem = files.filesystem_of(path)
         filesystem.invalidate_cache()
         known = filesystem.info(path)
         stamp = {name: known[name] for name in _STAMP_FIELDS if name in known}
@@ -188,7 +184,7 @@ def _expand(path: str) -> Iterator[tuple[str, str]]:
             if _is_http(path):
                 yield path, posixpath.basename(urllib.parse.unquote(urllib.parse.urlsplit(path).path))
                 return
-            filesystem = open_store(path)
+            filesystem = files.filesystem_of(path)
             bare = filesystem._strip_protocol(path)
             if filesystem.isdir(bare):
                 if filesystem.exists(f"{bare}/manifest.json") and filesystem.isdir(f"{bare}/documents"):
@@ -202,7 +198,9 @@ def _expand(path: str) -> Iterator[tuple[str, str]]:
             elif any(character in path for character in _SPECIAL):
                 special = min(bare.index(character) for character in _SPECIAL if character in bare)
                 root = posixpath.dirname(bare[:special])
-                matches = [match for match in filesystem.glob(bare) if filesystem.isfile(match)]
+                found = filesystem.glob(bare, detail=True)
+                links = [each for each, info in found.items() if info.get("islink") and filesystem.isfile(each)]
+                matches = [each for each, info in found.items() if info["type"] == "file"] + links
             else:
                 raise DataError(f"{path} is no file and no folder: check the path, or run the step that makes it")
     except StorageError as error:
@@ -211,23 +209,3 @@ def _expand(path: str) -> Iterator[tuple[str, str]]:
         name = posixpath.relpath(match, root) if root else match
         if matches == [bare] or not any(part.startswith(".") for part in name.split("/")):
             yield (match if files.is_local(path) else str(filesystem.unstrip_protocol(match))), name
-
-
-def open_store(path: str) -> Any:
-    """The fsspec file system that `path` lies on.
-
-    Raises:
-        StorageError: there is no such store, or its package is not installed.
-    """
-    import fsspec
-
-    protocol = path.split("://", 1)[0] if "://" in path else "file"
-    try:
-        return fsspec.core.url_to_fs(path)[0]
-    except ImportError as error:
-        raise StorageError(
-            f"{path} needs a package that is not installed ({error}): install it, for example `aiohttp` for http, or the "
-            "extra `gcs` or `s3`; or fetch it with `download_step` first"
-        ) from error
-    except ValueError as error:
-        raise StorageError(f"{path} names no known store `{protocol}://`: use a local path, gs://, s3://") from error

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import IO, Any
 
-from marin.errors import StorageError
+from marin.errors import MarinError, StorageError
 
 _BLOCK = 1 << 20
 
@@ -146,10 +146,16 @@ def modified_time(path: str) -> datetime.datetime | None:
 def sha256_file(path: str) -> str:
     """The SHA-256 of the content in hex, read in blocks."""
     digest = hashlib.sha256()
+    for block in blocks_of(path):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def blocks_of(path: str) -> Iterator[bytes]:
+    """The content, a part at a time."""
     with explained(path, "read"), open_for_reading(path) as stream:
         while block := stream.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+            yield block
 
 
 def files_below(path: str) -> list[str]:
@@ -172,7 +178,7 @@ def open_for_reading(path: str) -> Any:
 
 
 def filesystem_of(path: str) -> Any:
-    """The fsspec driver of a URL's store.
+    """The fsspec driver of the store that a path or URL lies on.
 
     Raises:
         StorageError: there is no such store, or its package is not installed.
@@ -184,8 +190,8 @@ def filesystem_of(path: str) -> Any:
         return fsspec.core.url_to_fs(path, use_listings_cache=False)[0]
     except ImportError as error:
         raise StorageError(
-            f"{path} needs a package that is not installed ({error}): install it, "
-            f"for example with the extra `gcs` or `s3`"
+            f"{path} needs a package that is not installed ({error}): install it, for example `aiohttp` for http, or with the"
+            " extra `gcs` or `s3`"
         ) from error
     except ValueError as error:
         raise StorageError(
@@ -354,7 +360,7 @@ def explained(path: str, verb: str) -> Iterator[None]:
     """Turns what the operating system or a store says in this block into a `StorageError` with the next step."""
     try:
         yield
-    except StorageError:
+    except MarinError:
         raise
     except OSError as error:
         code = errno.ENOENT if isinstance(error, FileNotFoundError) else error.errno

@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import posixpath
-from collections.abc import Iterator
 
 from marin.storage import files
 
@@ -37,7 +36,7 @@ def digest_tree(path: str, *, leave_out: str) -> TreeDigest:
     whole, size, count = hashlib.sha256(), 0, 0
     for name in _names_below(path, leave_out):
         content = hashlib.sha256()
-        for block in _blocks(files.join(path, name)):
+        for block in files.blocks_of(files.join(path, name)):
             content.update(block)
             size += len(block)
         whole.update(f"{content.hexdigest()}  {name}\n".encode(errors="surrogateescape"))
@@ -62,12 +61,6 @@ def first_difference(left: str, right: str, *, leave_out: str, shown: int = 16) 
 
 def _names_below(path: str, leave_out: str) -> list[str]:
     return [name for name in files.files_below(path) if not posixpath.basename(name).startswith(leave_out)]
-
-
-def _blocks(path: str) -> Iterator[bytes]:
-    with files.explained(path, "read"), files.open_for_reading(path) as stream:
-        while block := stream.read(_BLOCK):
-            yield block
 
 
 def _first_differing_byte(left: str, right: str) -> int | None:

@@ -383,6 +383,7 @@ def test_import_of_a_file_that_changes_while_it_is_read_is_refused(tmp_path, cha
     ("paths", "message"),
     [
         (["/no/such/place"], "is no file and no folder"),
+        (["memory://no/such/place"], "^memory://no/such/place is no file and no folder"),
         (["nosuchstore://x/a.txt"], "no known store"),
         (["{tmp}/x.pdf"], "no file of a known format .found: x.pdf.: use .txt"),
         (["{tmp}/*.csv"], "no file of a known format: use"),

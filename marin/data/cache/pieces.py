@@ -108,9 +108,7 @@ def piece_path(path: str, index: int) -> str:
 
 
 def _read_tokens(path: str) -> Iterator[Int32[np.ndarray, " n"]]:
-    import fsspec  # kept off the import path of programs that read caches only
-
-    with fsspec.open(path, "rb") as stream:
+    with files.explained(path, "read"), files.open_for_reading(path) as stream:
         while block := stream.read(4 * _READ_TOKENS):
             yield np.frombuffer(block, "<i4").astype(np.int32, copy=False)
 

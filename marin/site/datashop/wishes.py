@@ -12,13 +12,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from marin.data.inputs import open_store
 from marin.datashop.annotate_config import EXAMPLE
 from marin.datashop.ask_config import check_endpoint
 from marin.datashop.config import EXAMPLES_SCALE, DatashopRunnerConfig
 from marin.datashop.grading import scale_of
 from marin.errors import ConfigError
 from marin.site.datashop.uploads import Uploads
+from marin.storage import files
 
 WAYS = {"examples": "Example documents", "prompt": "A prompt", "corpus": "A target corpus"}
 PROCESSORS = {"finalscore0-5": "“Final Score: 0” to “5”", "medu": "Great, Good, Okay, Poor, Useless"}
@@ -388,7 +388,7 @@ def _first_outside(matches: Sequence[str], folders: Sequence[str]) -> str | None
 
 def _matches(path: str) -> list[str]:
     """What `marin.data.inputs` finds there: the file, the files of the folder, or what fits the pattern."""
-    store = open_store(path)
+    store = files.filesystem_of(path)
     if os.path.isdir(path):
         return [str(match) for match in store.find(path)]
     return [path] if os.path.exists(path) else [str(match) for match in store.glob(path)]
