@@ -1,26 +1,21 @@
 """Chats and prompts with responses to a token cache with a loss mask.
 
-    loss_mask/     a cache of a 0 or 1 for each token; written first, as a cache without its mask would look finished
-    train/         the cache, as for plain text
-    report.json    rows, documents, tokens, learned tokens, and for each reason how many rows were dropped, and ten of them
+    loss_mask/, train/    the caches (`marin.data.masked_cache`)
+    report.json           rows, documents, tokens, learned tokens, and for each reason how many rows were dropped, and ten of them
 
 Train on it like on any cache; with packing "best_fit_truncate" each row begins with the beginning of a conversation.
 """
 
 import itertools
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
-import numpy as np
-
-from marin.data.cache import SPLIT, TokenBlock, write_token_blocks
-from marin.data.chat import ChatFormat, PromptFormat, Turn, TurnEncoder, turns_of
+from marin.data.chat import ChatFormat, MaskedDocument, PromptFormat, Turn, TurnEncoder, turns_of
 from marin.data.columns import column_rows
 from marin.data.formats import BadRow, Row, json_line_rows, json_rows
 from marin.data.inputs import InputFile, find_inputs, opened_unchanged
-from marin.data.loader import LOSS_MASK
+from marin.data.masked_cache import write_masked_cache
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, InputName, this_output_path
@@ -28,7 +23,6 @@ from marin.storage import files
 
 _ROWS_AT_ONCE = 512
 _NUM_EXAMPLES = 10
-_SPOOL_TOKENS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -78,13 +72,11 @@ def tokenize_chat(config: TokenizeChatConfig) -> None:
     """
     tokenizer = Tokenizer.load(str(config.tokenizer))
     report = _Report()
-    with tempfile.TemporaryFile() as spool:
-        _write(config, tokenizer, LOSS_MASK, 2, _mask_blocks(config, tokenizer, report, spool))
-        _write(config, tokenizer, SPLIT, tokenizer.vocab_size, _spooled(spool, report.lengths))
-    assert report.rows == len(report.lengths) + sum(report.dropped.values())
+    write_masked_cache(config.output_path, _documents(config, tokenizer, report), tokenizer)
+    assert report.rows == report.documents + sum(report.dropped.values())
     files.write_json(files.join(config.output_path, "report.json"), report.as_json())
     print(
-        f"tokenized {len(report.lengths):,} of {report.rows:,} conversations: {report.tokens:,} tokens, of which the model "
+        f"tokenized {report.documents:,} of {report.rows:,} conversations: {report.tokens:,} tokens, of which the model "
         f"learns {report.learned / report.tokens:.0%}"
         + "".join(f"; dropped {count:,}: {reason}" for reason, count in sorted(report.dropped.items()))
     )
@@ -95,14 +87,16 @@ class _Report:
     """What became of the rows."""
 
     rows: int = 0
+    documents: int = 0
+    tokens: int = 0
     learned: int = 0
-    lengths: list[int] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
     examples: dict[str, list[str]] = field(default_factory=dict)
 
-    @property
-    def tokens(self) -> int:
-        return sum(self.lengths)
+    def keep(self, document: MaskedDocument) -> None:
+        self.documents += 1
+        self.tokens += len(document.tokens)
+        self.learned += sum(document.mask)
 
     def drop(self, reason: str, example: str) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
@@ -114,7 +108,7 @@ class _Report:
         return {
             "stage": "tokenize_chat",
             "rows": self.rows,
-            "documents": len(self.lengths),
+            "documents": self.documents,
             "tokens": self.tokens,
             "learned_tokens": self.learned,
             "dropped": {
@@ -124,35 +118,13 @@ class _Report:
         }
 
 
-def _write(
-    config: TokenizeChatConfig, tokenizer: Tokenizer, name: str, vocab_size: int, blocks: Iterator[TokenBlock]
-) -> None:
-    write_token_blocks(
-        files.join(config.output_path, name), blocks, tokenizer_digest=tokenizer.digest, vocab_size=vocab_size
-    )
-
-
-def _mask_blocks(
-    config: TokenizeChatConfig, tokenizer: Tokenizer, report: _Report, spool: IO[bytes]
-) -> Iterator[TokenBlock]:
-    """The masks; the tokens go to `spool` meanwhile."""
+def _documents(config: TokenizeChatConfig, tokenizer: Tokenizer, report: _Report) -> Iterator[MaskedDocument]:
     encoder = TurnEncoder(tokenizer)
     conversations = _conversations(config, report)
     while batch := list(itertools.islice(conversations, _ROWS_AT_ONCE)):
-        documents = encoder.encode(batch)
-        lengths = [len(document.tokens) for document in documents]
-        mask = np.concatenate([np.array(document.mask, np.int32) for document in documents])
-        spool.write(np.concatenate([np.array(document.tokens, "<i4") for document in documents]).tobytes())
-        report.lengths += lengths
-        report.learned += int(mask.sum())
-        yield TokenBlock(mask, np.array(lengths, np.int64))
-
-
-def _spooled(spool: IO[bytes], lengths: Sequence[int]) -> Iterator[TokenBlock]:
-    spool.seek(0)
-    yield TokenBlock(np.empty(0, np.int32), np.array(lengths, np.int64))
-    while data := spool.read(4 * _SPOOL_TOKENS):
-        yield TokenBlock(np.frombuffer(data, "<i4").astype(np.int32), np.empty(0, np.int64))
+        for document in encoder.encode(batch):
+            report.keep(document)
+            yield document
 
 
 def _conversations(config: TokenizeChatConfig, report: _Report) -> Iterator[list[Turn]]:

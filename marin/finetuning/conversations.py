@@ -9,16 +9,14 @@ Only what an assistant writes is learned, its calls of tools and the token that 
 
 import dataclasses
 import itertools
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from typing import IO
+from collections.abc import Iterator
 
 import numpy as np
 
-from marin.data.cache import SPLIT, TokenBlock, write_token_blocks
+from marin.data.chat import MaskedDocument
 from marin.data.conversation import Conversation, render_batch
-from marin.data.loader import LOSS_MASK
+from marin.data.masked_cache import write_masked_cache
 from marin.data.rows import ENDS_UNLEARNED
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError, DataError
@@ -30,7 +28,6 @@ from marin.storage import files
 
 VALIDATION = "val"
 _AT_ONCE = 512
-_SPOOL_TOKENS = 1 << 20
 _SECONDS_BETWEEN_LINES = 5.0
 _HELD_OUT_IN = 50
 _MADE_VALIDATION = 500
@@ -97,7 +94,8 @@ def tokenize_conversations(config: ConversationsConfig) -> None:
     for split, rows in places.items():
         counts: dict[str, _Count] = {}
         below = config.output_path if split == "train" else files.join(config.output_path, VALIDATION)
-        _write(below, _rendered(rows, tokenizer, config.max_tokens, counts), tokenizer, f"{split} conversations")
+        documents = _rendered(_said(rows, f"{split} conversations"), tokenizer, config.max_tokens, counts)
+        write_masked_cache(below, documents, tokenizer)
         if not any(count.learned_bytes for count in counts.values()):
             raise DataError(
                 f"no {split} conversation of {', '.join(counts) or 'any place'} has an answer with text within {config.max_tokens:,}"
@@ -149,8 +147,8 @@ def _named(name: str, conversations: Iterator[Conversation]) -> Iterator[tuple[s
 
 def _rendered(
     rows: Iterator[tuple[str, Conversation]], tokenizer: Tokenizer, max_tokens: int, counts: dict[str, _Count]
-) -> Iterator[tuple[list[int], list[int]]]:
-    """Tokens and mask of each conversation, cut where it is too long, and what there was of each place."""
+) -> Iterator[MaskedDocument]:
+    """Each conversation, cut where it is too long; `counts` says what there was of each place."""
     num_bytes = np.maximum(tokenizer.token_bytes, 0)
     while batch := list(itertools.islice(rows, _AT_ONCE)):
         try:
@@ -167,39 +165,14 @@ def _rendered(
             count.learned_bytes += int(num_bytes[np.array(tokens)[np.array(mask) > 0]].sum())
             # Nothing follows a conversation that the model should predict; what is cut off has no end to learn either.
             mask[-1] = ENDS_UNLEARNED if mask[-1] else 0
-            yield tokens, mask
+            yield MaskedDocument(tokens, mask)
 
 
-def _write(path: str, documents: Iterator[tuple[list[int], list[int]]], tokenizer: Tokenizer, label: str) -> None:
-    """The mask first, as a cache without its mask would look finished; tokens wait in a temporary file."""
-    lengths: list[int] = []
-    with tempfile.TemporaryFile() as spool:
-        masks = _mask_blocks(documents, spool, lengths, label)
-        write_token_blocks(
-            files.join(path, LOSS_MASK), masks, tokenizer_digest=tokenizer.digest, vocab_size=ENDS_UNLEARNED + 1
-        )
-        blocks = _spooled(spool, lengths)
-        write_token_blocks(
-            files.join(path, SPLIT), blocks, tokenizer_digest=tokenizer.digest, vocab_size=tokenizer.vocab_size
-        )
-
-
-def _mask_blocks(
-    documents: Iterator[tuple[list[int], list[int]]], spool: IO[bytes], lengths: list[int], label: str
-) -> Iterator[TokenBlock]:
+def _said(rows: Iterator[tuple[str, Conversation]], label: str) -> Iterator[tuple[str, Conversation]]:
+    """The rows; now and then a line says how many have passed."""
     begin = last_line = time.monotonic()
-    while batch := list(itertools.islice(documents, _AT_ONCE)):
-        spool.write(np.concatenate([np.array(tokens, "<i4") for tokens, _ in batch]).tobytes())
-        sizes = [len(tokens) for tokens, _ in batch]
-        lengths += sizes
-        if time.monotonic() - last_line > _SECONDS_BETWEEN_LINES:
-            last_line = time.monotonic()
-            print(f"{label}: {len(lengths):,} so far, {len(lengths) / (last_line - begin):,.0f}/s", flush=True)
-        yield TokenBlock(np.concatenate([np.array(mask, np.int32) for _, mask in batch]), np.array(sizes, np.int64))
-
-
-def _spooled(spool: IO[bytes], lengths: Sequence[int]) -> Iterator[TokenBlock]:
-    spool.seek(0)
-    yield TokenBlock(np.empty(0, np.int32), np.array(lengths, np.int64))
-    while data := spool.read(4 * _SPOOL_TOKENS):
-        yield TokenBlock(np.frombuffer(data, "<i4").astype(np.int32), np.empty(0, np.int64))
+    for number, row in enumerate(rows):
+        if (now := time.monotonic()) - last_line > _SECONDS_BETWEEN_LINES:
+            last_line = now
+            print(f"{label}: {number:,} so far, {number / (now - begin):,.0f}/s", flush=True)
+        yield row
