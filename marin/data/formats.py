@@ -17,11 +17,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 from marin.data.compression import decompressed
-from marin.data.inputs import InputFile
+from marin.data.inputs import InputFile, format_of, opened_unchanged
 from marin.errors import DataError
 
 _MARK = codecs.BOM_UTF8
 _SHOWN = 80
+# `json.dumps` with these settings makes an encoder for each row.
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +59,25 @@ def json_line_rows(file: InputFile, stream: BinaryIO) -> Iterator[Row | BadRow]:
     for number, line in _lines(file, stream):
         if not line.isspace():
             yield _json_row(number, line)
+
+
+def rows_of_json_lines(path: str) -> Iterator[Row | BadRow]:
+    """The rows of the JSON lines at `path`, packed as its name says.
+
+    Raises:
+        DataError: the file cannot be opened or read, or was changed meanwhile.
+    """
+    with opened_unchanged(path) as stream:
+        yield from json_line_rows(InputFile(path, path, "jsonl", format_of(path)[1]), stream)
+
+
+def json_line(fields: Mapping[str, Any]) -> bytes:
+    """A row as a line of a file of JSON lines.
+
+    Raises:
+        UnicodeEncodeError: a text holds a lone surrogate.
+    """
+    return _encode(fields).encode() + b"\n"
 
 
 def json_rows(file: InputFile, stream: BinaryIO) -> Iterator[Row | BadRow]:

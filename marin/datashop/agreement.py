@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from marin.data.formats import BadRow, json_line_rows
-from marin.data.inputs import InputFile, opened_unchanged
+from marin.data.formats import BadRow, rows_of_json_lines
 from marin.datashop.labels import LABELS, read_scale, read_summary
 from marin.datashop.quality import Estimate
 from marin.datashop.resampling import interval_of
@@ -70,15 +69,14 @@ def read_labels(folder: str) -> dict[str, float | None]:
     """
     path = files.join(folder, LABELS)
     found: dict[str, float | None] = {}
-    with opened_unchanged(path) as stream:
-        for row in json_line_rows(InputFile(path, path, "jsonl", ""), stream):
-            fields = {} if isinstance(row, BadRow) else row.fields
-            name, label = fields.get("id"), fields.get("label")
-            if not isinstance(name, str) or isinstance(label, bool) or not isinstance(label, int | float | None):
-                raise DataError(f"{path}:{row.number} is no label of a document: label the sample again")
-            if name in found:
-                raise DataError(f"{path} has two labels for document {name!r}: give each document an id of its own")
-            found[name] = label
+    for row in rows_of_json_lines(path):
+        fields = {} if isinstance(row, BadRow) else row.fields
+        name, label = fields.get("id"), fields.get("label")
+        if not isinstance(name, str) or isinstance(label, bool) or not isinstance(label, int | float | None):
+            raise DataError(f"{path}:{row.number} is no label of a document: label the sample again")
+        if name in found:
+            raise DataError(f"{path} has two labels for document {name!r}: give each document an id of its own")
+        found[name] = label
     return found
 
 

@@ -7,19 +7,16 @@ it has more. What happens to a question on its way is told in `asking` and `endp
 While it works, `progress.json` says how far it is and what was spent.
 """
 
-import json
+import collections
 from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
 
 from marin.data.shards import DocumentSet
 from marin.datashop.annotate_config import AnnotateConfig
-from marin.datashop.annotate_progress import PROGRESS, AnnotateProgress
+from marin.datashop.annotate_progress import PROGRESS, AnnotateProgress, perhaps_paid
 from marin.datashop.answer_cache import AnswerCache, Tokens, open_cache
 from marin.datashop.asking import Standing, ask
-from marin.datashop.grading import grade, scale_of
-from marin.datashop.labels import LABELS, SUMMARY, histogram_of, lopsided_warning
+from marin.datashop.grading import Grade, grade, scale_of
+from marin.datashop.labels import LABELS, SUMMARY, counts_of, label_line
 from marin.datashop.question import Question, grading_question, read_prompt
 from marin.datashop.trial import CostEstimate, Trial, estimate_cost, try_prompt
 from marin.errors import BudgetError, DataError, EndpointError, Terminated
@@ -35,8 +32,6 @@ __all__ = [
     "estimate_cost",
     "try_prompt",
 ]
-
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def annotate_step(name: str, config: AnnotateConfig) -> ExecutorStep:
@@ -88,10 +83,8 @@ def _questions(config: AnnotateConfig, prompt: str, sample: DocumentSet) -> Iter
 def _check_unanswered(config: AnnotateConfig, sample: DocumentSet, standing: Standing) -> None:
     unanswered = standing.unanswered
     if len(unanswered) > config.max_unanswered_fraction * sample.num_documents:
-        reasons: dict[str, int] = {}
-        for reason in unanswered.values():
-            reasons[reason] = reasons.get(reason, 0) + 1
-        shown = "; ".join(f"{count:,} x {reason}" for reason, count in sorted(reasons.items(), key=lambda x: -x[1])[:3])
+        reasons = collections.Counter(unanswered.values())
+        shown = "; ".join(f"{count:,} x {reason}" for reason, count in reasons.most_common(3))
         raise DataError(
             f"{len(unanswered):,} of {sample.num_documents:,} documents have no answer ({shown}): run the same command again to "
             f"ask for these only, or change `max_example_chars` or `max_unanswered_fraction`"
@@ -102,41 +95,30 @@ def _write_labels(
     config: AnnotateConfig, prompt: str, sample: DocumentSet, cache: AnswerCache, standing: Standing
 ) -> None:
     """Reads a label from each answer, in the order of the sample."""
-    scale = scale_of(config.processor_type)
     labels: list[float] = []
-    why_null: dict[str, int] = {}
+    why_null: collections.Counter[str] = collections.Counter()
     used, num_estimated = Tokens(), 0
     counted: set[str] = set()
     with files.writing(files.join(config.output_path, LABELS)) as stream:
         for document in sample.documents():
             question = grading_question(config, prompt, document.text)
             answer = cache.get(question.digest)
-            row: dict[str, Any] = {"id": document.id, "label": None, "answer": None, "why_null": None}
             if answer is None:
-                row["why_null"] = f"no answer: {standing.unanswered[question.digest]}"
+                found = Grade(None, f"no answer: {standing.unanswered[question.digest]}")
             else:
                 found = grade(config.processor_type, answer.text, was_cut_off=answer.was_cut_off)
-                row |= {"label": found.label, "answer": answer.text, "why_null": found.why_null}
                 if question.digest not in counted:  # documents with one text were paid for once
                     used.add(answer.input_tokens, answer.output_tokens)
                     num_estimated += answer.is_estimated
                     counted.add(question.digest)
-            if row["label"] is not None:
-                labels.append(row["label"])
+            if found.label is not None:
+                labels.append(found.label)
             else:
-                reason = row["why_null"] if answer is not None else "no answer"
-                why_null[reason] = why_null.get(reason, 0) + 1
-            stream.write((_encode(row | {"annotator": config.model}) + "\n").encode())
-    values = np.array(labels, np.float64)
-    lopsided = lopsided_warning(values, sum(scale) / 2)
+                why_null["no answer" if answer is None else str(found.why_null)] += 1
+            said = None if answer is None else answer.text
+            stream.write(label_line(document.id, found.label, config.model, answer=said, why_null=found.why_null))
     summary = {
-        "scale": list(scale),
-        "num_documents": sample.num_documents,
-        "num_labelled": len(labels),
-        "num_unparsed": sum(why_null.values()),
-        "unparsed": dict(sorted(why_null.items(), key=lambda item: (-item[1], item[0]))),
-        "histogram": histogram_of(values, scale),
-        "lopsided": lopsided,
+        **counts_of(labels, scale_of(config.processor_type), why_null),
         "annotator": config.model,
         "processor_type": config.processor_type,
         "prompt": prompt,
@@ -148,17 +130,13 @@ def _write_labels(
             "requests_without_usage": num_estimated,
         },
         "cost_dollars": config.dollars(used.input, used.output),
-        "perhaps_paid": {
-            "requests": cache.perhaps_paid.requests,
-            "most_tokens": cache.perhaps_paid.input + cache.perhaps_paid.output,
-            "most_dollars": config.dollars(cache.perhaps_paid.input, cache.perhaps_paid.output),
-        },
+        "perhaps_paid": perhaps_paid(config, cache),
     }
     files.write_json(files.join(config.output_path, SUMMARY), summary)
     files.remove_file(files.join(config.output_path, PROGRESS))
-    counts = ", ".join(f"{label}: {count:,}" for label, count in summary["histogram"].items())  # type: ignore[attr-defined]
+    counts = ", ".join(f"{label}: {count:,}" for label, count in summary["histogram"].items())
     print(f"labels: {len(labels):,} of {sample.num_documents:,} documents ({counts})", flush=True)
     for reason, count in why_null.items():
         print(f"{count:>10,}  {reason}", flush=True)
-    if lopsided:
-        print(f"warning: {lopsided}", flush=True)
+    if summary["lopsided"]:
+        print(f"warning: {summary['lopsided']}", flush=True)

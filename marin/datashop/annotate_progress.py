@@ -73,11 +73,7 @@ class AnnotateProgress:
             "why_silent": self._why_silent,
             "tokens_paid": {"input": cache.paid.input, "output": cache.paid.output},
             "dollars_paid": self._config.dollars(cache.paid.input, cache.paid.output),
-            "perhaps_paid": {
-                "requests": cache.perhaps_paid.requests,
-                "most_tokens": _tokens_of(cache.perhaps_paid),
-                "most_dollars": self._config.dollars(cache.perhaps_paid.input, cache.perhaps_paid.output),
-            },
+            "perhaps_paid": perhaps_paid(self._config, cache),
             "budget_tokens": self._config.budget_tokens,
             "budget_dollars": self._config.budget_dollars,
         }
@@ -137,6 +133,16 @@ class AnnotateProgress:
     def _seconds_left(self) -> float | None:
         left = self._num_documents - self._num_done
         return left / self._per_second if self._per_second > 0 else None
+
+
+def perhaps_paid(config: AnnotateConfig, cache: AnswerCache) -> dict[str, Any]:
+    """What was sent and came back without an answer, at its worst case, for a record."""
+    tokens = cache.perhaps_paid
+    return {
+        "requests": tokens.requests,
+        "most_tokens": _tokens_of(tokens),
+        "most_dollars": config.dollars(tokens.input, tokens.output),
+    }
 
 
 def _tokens_of(tokens: Tokens) -> int:

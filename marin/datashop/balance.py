@@ -11,24 +11,19 @@ sample; it must not be measured on, as its label frequencies are made up.
 
 import functools
 import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from marin.data.documents import Document
-from marin.data.formats import BadRow, json_line_rows
-from marin.data.inputs import InputFile, opened_unchanged
+from marin.data.formats import Row, json_line, rows_of_json_lines
 from marin.data.shards import DocumentSet, write_shards
 from marin.datashop.agreement import read_labels
-from marin.datashop.labels import LABELS, SUMMARY, histogram_of, lopsided_warning, read_scale, read_summary
+from marin.datashop.labels import LABELS, SUMMARY, counts_of, read_scale, read_summary
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, InputName, this_output_path
 from marin.storage import files
 
 SAMPLE = "sample"
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True)
@@ -79,25 +74,16 @@ def balance_labels(config: BalanceConfig) -> None:
 
     settings = {"at_least": config.at_least, "seed": config.seed}
     write_shards(files.join(config.output_path, SAMPLE), documents(), stage="balance_labels", settings=settings)
-    path = files.join(folder, LABELS)
-    with opened_unchanged(path) as stream, files.writing(files.join(config.output_path, LABELS)) as target:
-        for row in json_line_rows(InputFile(path, path, "jsonl", ""), stream):
-            if not isinstance(row, BadRow) and row.fields["id"] in kept:
-                target.write((_encode(dict(row.fields)) + "\n").encode())
-    scale, before = read_scale(folder), read_summary(folder)
-    values = np.array([labels[name] for name in sorted(kept)], np.float64)
-    counts = {"num_documents": len(kept), "num_labelled": len(kept), "num_unparsed": 0, "unparsed": {}}
-    balance = {"histogram_before": before.get("histogram"), **settings}
-    files.write_json(
-        files.join(config.output_path, SUMMARY),
-        {
-            **before,
-            **counts,
-            "histogram": histogram_of(values, scale),
-            "lopsided": lopsided_warning(values, sum(scale) / 2),
-            "balanced": balance,
-        },
+    with files.writing(files.join(config.output_path, LABELS)) as target:
+        for row in rows_of_json_lines(files.join(folder, LABELS)):
+            if isinstance(row, Row) and row.fields["id"] in kept:
+                target.write(json_line(row.fields))
+    before = read_summary(folder)
+    counts = counts_of(
+        [label for name, label in labels.items() if name in kept and label is not None], read_scale(folder)
     )
+    balance = {"histogram_before": before.get("histogram"), **settings}
+    files.write_json(files.join(config.output_path, SUMMARY), {**before, **counts, "balanced": balance})
 
 
 def _chosen(labels: dict[str, float | None], config: BalanceConfig) -> set[str]:

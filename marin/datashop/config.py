@@ -11,8 +11,10 @@ from typing import Any
 
 from marin.data.shards import SHARD_BYTES
 from marin.data.tokenizer import MIN_VOCAB_SIZE
+from marin.datashop.annotate_config import check_prompt
 from marin.datashop.classifier import TrainClassifierConfig
 from marin.datashop.grading import scale_of
+from marin.datashop.labels import EXAMPLES_SCALE
 from marin.datashop.ngrams import NgramConfig
 from marin.errors import ConfigError
 from marin.execution.step import ExecutorStep, InputName, placement
@@ -20,9 +22,6 @@ from marin.number_checks import check_whole
 from marin.resources import Resources
 
 Path = str | InputName | ExecutorStep
-PLACEHOLDER = "{example}"
-EXAMPLES_SCALE = (0.0, 1.0)
-"""Labels of examples: what is not wanted, and what is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,10 +164,8 @@ class DatashopRunnerConfig:
                 "config field `second_annotator_model_name` is set, but `positives` are labels already: use a prompt, or "
                 "leave it out"
             )
-        if self.data_filter_prompt is not None and PLACEHOLDER not in self.data_filter_prompt:
-            raise ConfigError(
-                f"config field `data_filter_prompt` has no {PLACEHOLDER}: write it where the document should stand"
-            )
+        if self.data_filter_prompt is not None:
+            check_prompt(self.data_filter_prompt, "config field `data_filter_prompt`")
 
     def _check_filter(self) -> None:
         unknown = sorted(set(self.filter_config_kwargs) - {"threshold", "keep_fraction"})

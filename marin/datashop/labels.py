@@ -13,21 +13,23 @@ measured on the same documents.
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float64
 
 from marin.data.documents import Document
-from marin.data.formats import BadRow, json_line_rows
-from marin.data.inputs import InputFile, opened_unchanged
+from marin.data.formats import BadRow, json_line, rows_of_json_lines
 from marin.data.shards import DocumentSet
 from marin.errors import DataError
 from marin.storage import files
 
 LABELS, SUMMARY = "labels.jsonl", "labels.json"
+EXAMPLES_SCALE = (0.0, 1.0)
+"""Labels of examples: what is not wanted, and what is."""
 FEW = 20
 """A side of the threshold with fewer labels than this, or with less than `RARE` of all, is called lopsided."""
 RARE = 0.02
@@ -70,27 +72,24 @@ def read_labelled(sample: str, labels: str, *, held_out_fraction: float, seed: i
     values: list[float] = []
     num_unlabelled = 0
     path = files.join(labels, LABELS)
-    with opened_unchanged(path) as stream:
-        rows = json_line_rows(InputFile(path, path, "jsonl", ""), stream)
-        for document in DocumentSet.open(sample).documents():
-            row = next(rows, None)
-            if row is None or isinstance(row, BadRow) or row.fields.get("id") != document.id:
-                found = "nothing" if row is None else row.detail if isinstance(row, BadRow) else row.fields.get("id")
-                raise DataError(
-                    f"{path}: the label of document {document.id!r} should follow, found {found}: {_NEXT_STEP}"
-                )
-            value = row.fields.get("label")
-            if value is None:
-                num_unlabelled += 1
-                continue
-            documents.append(document)
-            values.append(_label(value, scale, f"{path}:{row.number}"))
-        if next(rows, None) is not None:
-            raise DataError(f"{path} has more labels than the sample {sample} has documents: {_NEXT_STEP}")
+    rows = rows_of_json_lines(path)
+    for document in DocumentSet.open(sample).documents():
+        row = next(rows, None)
+        if row is None or isinstance(row, BadRow) or row.fields.get("id") != document.id:
+            found = "nothing" if row is None else row.detail if isinstance(row, BadRow) else row.fields.get("id")
+            raise DataError(f"{path}: the label of document {document.id!r} should follow, found {found}: {_NEXT_STEP}")
+        value = row.fields.get("label")
+        if value is None:
+            num_unlabelled += 1
+            continue
+        documents.append(document)
+        values.append(_label(value, scale, f"{path}:{row.number}"))
+    if next(rows, None) is not None:
+        raise DataError(f"{path} has more labels than the sample {sample} has documents: {_NEXT_STEP}")
     is_held_out = held_out([document.id for document in documents], held_out_fraction, seed)
-    found = LabelledSample(tuple(documents), np.array(values, np.float64), scale, is_held_out, num_unlabelled)
-    _check_both_sides(found, threshold, path)
-    return found
+    labelled = LabelledSample(tuple(documents), np.array(values, np.float64), scale, is_held_out, num_unlabelled)
+    _check_both_sides(labelled, threshold, path)
+    return labelled
 
 
 def held_out(ids: Sequence[str], fraction: float, seed: int) -> Bool[np.ndarray, " N"]:
@@ -129,6 +128,35 @@ def read_summary(labels: str) -> dict[str, Any]:
     if not isinstance(summary, dict):
         raise DataError(f"{path} holds a {type(summary).__name__}, expected an object: {_NEXT_STEP}")
     return summary
+
+
+def label_line(
+    document_id: str, label: float | None, annotator: str, *, answer: str | None = None, why_null: str | None = None
+) -> bytes:
+    """A line of `labels.jsonl`."""
+    return json_line(
+        {"id": document_id, "label": label, "answer": answer, "why_null": why_null, "annotator": annotator}
+    )
+
+
+def counts_of(
+    labels: Sequence[float], scale: tuple[float, float], why_null: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, Any]:
+    """What every summary says of its labels.
+
+    Args:
+        why_null: how many documents have none, by the reason.
+    """
+    values, num_null = np.array(labels, np.float64), sum(why_null.values())
+    return {
+        "scale": list(scale),
+        "num_documents": len(values) + num_null,
+        "num_labelled": len(values),
+        "num_unparsed": num_null,
+        "unparsed": dict(sorted(why_null.items(), key=lambda item: (-item[1], item[0]))),
+        "histogram": histogram_of(values, scale),
+        "lopsided": lopsided_warning(values, sum(scale) / 2),
+    }
 
 
 def histogram_of(labels: Float64[np.ndarray, " N"], scale: tuple[float, float]) -> dict[str, int]:

@@ -28,13 +28,14 @@ from marin.data.documents import Document
 from marin.data.shards import DocumentSet, Shard, transform_shards, write_shards
 from marin.data.sources import ImportConfig, import_documents, imported_documents
 from marin.data.workers import run_in_processes
-from marin.datashop.labels import LABELS, SUMMARY, histogram_of, lopsided_warning
+from marin.datashop.labels import EXAMPLES_SCALE, LABELS, SUMMARY, counts_of, label_line
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
 from marin.storage import files
 
 Path = str | InputName | ExecutorStep
 POSITIVE, NEGATIVE, POOL = "positive", "negative", "pool"
+_ANNOTATOR = "examples"
 _EXTRA = 64  # more are drawn at first than asked for, to take the place of those whose text is there already
 
 
@@ -170,17 +171,11 @@ def label_examples(config: ExampleLabelsConfig) -> None:
                 raise DataError(f"{config.sample}: document {document.id!r} has no role: draw the examples again")
             by_role[role] += 1
             labels.append(float(role == POSITIVE))
-            stream.write(_label_row(document.id, labels[-1]))
-    values = np.array(labels, np.float64)
+            stream.write(label_line(document.id, labels[-1], _ANNOTATOR))
     summary = {
-        "scale": [0.0, 1.0],
-        "annotator": "examples",
-        "num_documents": len(labels),
-        "num_labelled": len(labels),
-        "num_unparsed": 0,
+        **counts_of(labels, EXAMPLES_SCALE),
+        "annotator": _ANNOTATOR,
         "by_role": by_role,
-        "histogram": histogram_of(values, (0.0, 1.0)),
-        "lopsided": lopsided_warning(values, 0.5),
         "tokens": {},
         "cost_dollars": None,
     }
@@ -293,10 +288,3 @@ def _smallest(size: int, seed: int, sources: frozenset[str], shard: Shard) -> UI
 
 def _hash(seed: int, name: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"draw {seed} {name}".encode(), digest_size=8).digest(), "big")
-
-
-def _label_row(name: str, label: float) -> bytes:
-    import json
-
-    row = {"id": name, "label": label, "answer": None, "why_null": None, "annotator": "examples"}
-    return json.dumps(row, ensure_ascii=False).encode() + b"\n"

@@ -22,12 +22,14 @@ import zstandard
 from jaxtyping import Float64
 
 from marin.data.documents import Document
+from marin.data.formats import Row, rows_of_json_lines
 from marin.data.shards import DocumentSet, Shard
 from marin.data.workers import run_in_processes
 from marin.datashop.classifier import Classifier, load_classifier, read_record
 from marin.errors import DataError, StorageError
 from marin.execution.status import OWN_PREFIX
 from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
+from marin.number_checks import is_finite
 from marin.storage import files
 
 SCORES = "scores.json"
@@ -35,6 +37,7 @@ _RECORDS = "records"
 _BINS = 50
 _DOCUMENTS_AT_ONCE = 512
 _SECONDS_BETWEEN_LINES = 2.0
+_NEXT_STEP = "run the step that scores the documents again"
 
 Record = dict[str, Any]
 
@@ -136,17 +139,14 @@ def read_scores(scores: str, shard: Shard) -> Iterator[float]:
     Raises:
         DataError: there are none, or they are damaged.
     """
-    from marin.data.compression import decompressed
-
     path = _path(scores, shard)
     if not files.exists(path):
-        raise DataError(f"{path} is missing: run the step that scores the documents again")
-    rest = b""
-    with files.open_for_reading(path) as raw:
-        for block in decompressed(raw, ".zst", lambda: path):
-            *lines, rest = (rest + block).split(b"\n")
-            for line in lines:
-                yield float(json.loads(line)["score"])
+        raise DataError(f"{path} is missing: {_NEXT_STEP}")
+    for row in rows_of_json_lines(path):
+        score = row.fields.get("score") if isinstance(row, Row) else None
+        if not is_finite(score):
+            raise DataError(f"{path}:{row.number} is no score of a document: {_NEXT_STEP}")
+        yield float(score)
 
 
 def folder_digest(folder: str) -> str:

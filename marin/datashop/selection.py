@@ -9,7 +9,6 @@ the labelled sample counts.
 """
 
 import heapq
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from marin.data.documents import Document
+from marin.data.formats import json_line
 from marin.data.shards import DocumentSet
 from marin.datashop.quality import measure_quality
 from marin.datashop.sampling import text_digest
@@ -86,7 +86,7 @@ def look_at_selection(config: SelectionConfig) -> None:
     rows, places, is_planted = _read_chosen(pool, scores, is_kept, chosen, config)
     with files.writing(files.join(config.output_path, SAMPLES)) as stream:
         for row in rows:
-            stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+            stream.write(json_line(row))
     content: dict[str, Any] = {
         "num_documents": len(scores),
         "num_kept": int(is_kept.sum()),

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import zstandard
 
 from marin.data.documents import read_documents
 from marin.data.filters.scores import FilterByScoreConfig, filter_by_score
@@ -139,6 +140,16 @@ def test_score_that_is_no_number_is_refused_with_the_document(pool: DocumentSet,
 def test_missing_scores_are_named(pool: DocumentSet, tmp_path: pathlib.Path) -> None:
     with pytest.raises(DataError, match=r"shard-00000\.jsonl\.zst is missing"):
         list(read_scores(str(tmp_path), pool.shards[0]))
+
+
+@pytest.mark.parametrize("row", ["no JSON", '{"id": "a"}', '{"id": "a", "score": "high"}', '{"id": "a", "score": NaN}'])
+def test_row_that_is_no_score_is_named(pool: DocumentSet, tmp_path: pathlib.Path, row: str) -> None:
+    shard = pool.shards[0]
+    (tmp_path / f"{shard.name}.jsonl.zst").write_bytes(
+        zstandard.compress(f'{{"id": "0", "score": 1}}\n{row}\n'.encode())
+    )
+    with pytest.raises(DataError, match=rf"{shard.name}\.jsonl\.zst:2 is no score"):
+        list(read_scores(str(tmp_path), shard))
 
 
 def test_odd_ids_come_back_as_they_were(classifier: str, tmp_path: pathlib.Path) -> None:

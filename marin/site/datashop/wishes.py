@@ -14,8 +14,9 @@ from typing import Any
 
 from marin.datashop.annotate_config import EXAMPLE
 from marin.datashop.ask_config import check_endpoint
-from marin.datashop.config import EXAMPLES_SCALE, DatashopRunnerConfig
+from marin.datashop.config import DatashopRunnerConfig
 from marin.datashop.grading import scale_of
+from marin.datashop.labels import EXAMPLES_SCALE
 from marin.errors import ConfigError
 from marin.site.datashop.uploads import Uploads
 from marin.storage import files
