@@ -26,6 +26,17 @@ LISTING = ".hub_listing.json"
 _REPO_TYPES = {"datasets": "dataset", "models": "model", "spaces": "space"}
 
 
+def repo_type_of(prefix: str) -> str:
+    """The kind of repository that a config field `hf_repo_type_prefix` names.
+
+    Raises:
+        ConfigError: it names none.
+    """
+    if prefix not in _REPO_TYPES:
+        raise ConfigError(f"config field `hf_repo_type_prefix` is {prefix!r}: use {', '.join(_REPO_TYPES)}")
+    return _REPO_TYPES[prefix]
+
+
 @dataclasses.dataclass(frozen=True)
 class DownloadConfig:
     """A repository of the hub, or some of its files.
@@ -53,10 +64,7 @@ class DownloadConfig:
     def __post_init__(self) -> None:
         if not self.wait_for_completion:
             raise ConfigError("config field `wait_for_completion` must be True: a download ends with its step")
-        if self.hf_repo_type_prefix not in _REPO_TYPES:
-            raise ConfigError(
-                f"config field `hf_repo_type_prefix` is {self.hf_repo_type_prefix!r}: use {', '.join(_REPO_TYPES)}"
-            )
+        repo_type_of(self.hf_repo_type_prefix)
         if isinstance(self.hf_urls_glob, str):
             raise ConfigError(
                 f"config field `hf_urls_glob` is the string {self.hf_urls_glob!r}: give a list of patterns"
@@ -84,7 +92,7 @@ def download_hf(config: DownloadConfig) -> None:
     download_repo_files(
         config.hf_dataset_id,
         config.gcs_output_path,
-        repo_type=_REPO_TYPES[config.hf_repo_type_prefix],
+        repo_type=repo_type_of(config.hf_repo_type_prefix),
         revision=config.revision,
         patterns=config.hf_urls_glob,
         num_workers=config.num_workers,

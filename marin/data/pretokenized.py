@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from marin.data.cache import TokenCache
-from marin.data.hub import download_repo_files
+from marin.data.hub import download_repo_files, repo_type_of
 from marin.errors import CacheError, ConfigError
 from marin.execution.step import ExecutorStep, this_output_path, versioned
 
@@ -30,7 +30,6 @@ _VOCAB_SIZES = {
     "gpt2": 50_257,
     "openai-community/gpt2": 50_257,
 }
-_REPO_TYPES = {"datasets": "dataset", "models": "model", "spaces": "space"}
 
 
 @dataclass(frozen=True)
@@ -74,10 +73,7 @@ class PretokenizedCacheDownloadConfig:
             )
         if self.cache_options is not None:
             raise ConfigError("config field `cache_options` must be None: a downloaded cache is used as it was made")
-        if self.hf_repo_type_prefix not in _REPO_TYPES:
-            raise ConfigError(
-                f"config field `hf_repo_type_prefix` is {self.hf_repo_type_prefix!r}: use {', '.join(_REPO_TYPES)}"
-            )
+        repo_type_of(self.hf_repo_type_prefix)
 
 
 def download_pretokenized_cache(
@@ -133,7 +129,7 @@ def _actually_download_pretokenized_cache(config: PretokenizedCacheDownloadConfi
     download_repo_files(
         config.hf_repo_id,
         config.cache_path,
-        repo_type=_REPO_TYPES[config.hf_repo_type_prefix],
+        repo_type=repo_type_of(config.hf_repo_type_prefix),
         revision=config.hf_revision,
     )
     TokenCache.open(config.cache_path)

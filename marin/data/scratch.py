@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from marin.data.shard_writer import shard_name
 from marin.data.shards import DocumentSet, Shard
 from marin.data.workers import run_in_processes
 from marin.storage import files
@@ -109,7 +110,7 @@ class Scratch:
         return self._layouts[index, name]
 
     def _directory(self, index: int) -> pathlib.Path:
-        return self._path / f"shard-{index:05d}"
+        return self._path / shard_name(index)
 
     def _identity_of(self, index: int) -> str:
         return hashlib.sha256(f"{self._identity} {self.source.shards[index].digest}".encode()).hexdigest()

@@ -1,6 +1,5 @@
 import base64
 import dataclasses
-import itertools
 import json
 import os
 import subprocess
@@ -20,7 +19,6 @@ from marin.data.tokenizer import (
     TokenizerReportConfig,
     TrainTokenizerConfig,
     report_tokenizer,
-    text_batches,
     tokenizer_report_step,
     train_tokenizer,
     train_tokenizer_step,
@@ -246,13 +244,6 @@ def test_loading_a_malformed_tokenizer_is_refused_with_its_path(tmp_path, conten
 def test_loading_an_absent_tokenizer_is_refused_with_its_path(tmp_path):
     with pytest.raises(DataError, match=TOKENIZER_FILE):
         Tokenizer.load(str(tmp_path))
-
-
-def test_text_batches_keep_order_and_lose_nothing(documents):
-    batches = list(text_batches(documents, max_chars=2000))
-    assert len(batches) > 10
-    assert all(batches)
-    assert list(itertools.chain(*batches)) == next(text_batches(documents, max_chars=10**9))
 
 
 def test_tokenizer_step_is_named_and_asks_for_what_it_is_given():

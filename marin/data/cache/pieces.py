@@ -19,6 +19,7 @@ from jaxtyping import Int32
 from marin.data.batches import document_batches
 from marin.data.cache.writing import TokenBlock
 from marin.data.documents import Document, text_bytes
+from marin.data.shard_writer import shard_name
 from marin.data.shards import Shard
 from marin.data.tokenizer import Tokenizer
 from marin.errors import DataError, StorageError
@@ -104,7 +105,7 @@ def read_piece(path: str, index: int) -> Iterator[TokenBlock]:
 
 
 def piece_path(path: str, index: int) -> str:
-    return files.join(path, f"shard-{index:05d}")
+    return files.join(path, shard_name(index))
 
 
 def _read_tokens(path: str) -> Iterator[Int32[np.ndarray, " n"]]:

@@ -20,7 +20,6 @@ import numpy as np
 from jaxtyping import Int32
 
 from marin.data.batches import in_batches
-from marin.data.documents import read_documents
 from marin.data.tokenizer.byte_bpe import ByteBpe, NotExpressible, byte_bpe, byte_of_symbol, encode, stages_of
 from marin.errors import DataError, StorageError
 from marin.storage import files
@@ -236,11 +235,6 @@ class Tokenizer:
                 f"{self._where} {problem}, so the bytes that a token stands for are not known: use a byte-level "
                 f"BPE that keeps the text as it is"
             )
-
-
-def text_batches(path: str, max_chars: int = BATCH_CHARS) -> Iterator[list[str]]:
-    """The texts of documents in lists of about `max_chars` characters, which bounds memory."""
-    return in_batches((document.text for document in read_documents(path)), len, max_chars)
 
 
 def _groups(texts: Sequence[str]) -> Iterator[list[str]]:
