@@ -179,9 +179,7 @@ def limit_for_recall(wanted_scores: Float64[np.ndarray, " n"], recall: float) ->
 def _copy_whole(source: str, folder: str) -> None:
     """Copies a local folder under another name, and gives it its own when all is there."""
     target = files.local_path(folder)
-    for name in files.list_dir(str(target.parent)):  # what a kill in the middle of copying has left
-        if name.startswith(f".{target.name}.") and name.endswith(".tmp"):
-            files.remove_tree(str(target.parent / name))
+    files.remove_temporaries(str(target.parent))  # what a kill in the middle of copying has left
     target.parent.mkdir(parents=True, exist_ok=True)
     copy = target.with_name(files.temporary_name(target.name))
     with files.explained(folder, "written"):

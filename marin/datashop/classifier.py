@@ -10,7 +10,6 @@ it is trained or loaded, so an n-gram classifier runs where there is none.
 
 import importlib
 import io
-import math
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from jaxtyping import Float64
 
-from marin.datashop.labels import LabelledSample, read_labelled
+from marin.datashop.labels import LabelledSample, as_scale, read_labelled, read_scale
 from marin.datashop.quality import Quality, measure_quality
 from marin.errors import ConfigError, DataError, StorageError
 from marin.execution.step import ExecutorStep, InputName, this_output_path
@@ -112,22 +111,22 @@ def read_record(folder: str) -> dict[str, Any]:
     kind = record.get("kind") if isinstance(record, dict) else None
     if kind not in _KINDS:
         raise DataError(f"{path}: `kind` is {kind!r}, expected one of {', '.join(_KINDS)}: train the classifier again")
-    scale = record.get("scale")
-    if not (
-        isinstance(scale, list) and len(scale) == 2 and all(_is_finite(end) for end in scale) and scale[0] < scale[1]
-    ):
+    if as_scale(record.get("scale")) is None:
         raise DataError(
-            f"{path}: `scale` is {scale!r}, expected the lowest and the highest label: train the classifier again"
+            f"{path}: `scale` is {record.get('scale')!r}, expected the lowest and the highest label: train the classifier again"
         )
     return dict(record)
 
 
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+def write_arrays(path: str, **arrays: np.ndarray) -> None:
+    """An `.npz` file for `read_arrays`."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    files.write_bytes(path, buffer.getvalue())
 
 
 def read_arrays(path: str) -> dict[str, np.ndarray]:
-    """The arrays of an `.npz` file that a classifier's training wrote.
+    """The arrays of an `.npz` file that `write_arrays` wrote.
 
     Raises:
         DataError: the file is not there or damaged.
@@ -156,8 +155,6 @@ def read_sample(config: TrainClassifierConfig) -> tuple[LabelledSample, float]:
     Raises:
         DataError: see `read_labelled`.
     """
-    from marin.datashop.labels import read_scale
-
     labels = str(config.labels)
     scale = read_scale(labels)
     threshold = (scale[0] + scale[1]) / 2 if config.threshold is None else config.threshold

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float64
 
 from marin.datashop.classifier import QUALITY, load_classifier, read_record
 from marin.datashop.labels import read_labelled
+from marin.datashop.quality import estimate_text
 from marin.datashop.resampling import Resampled, interval_of
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, InputName, this_output_path
@@ -110,7 +111,7 @@ def as_markdown(content: Mapping[str, Any]) -> str:
     header = ("classifier", "AUC", "average precision", "F1", "Spearman", "AUC less that of the first", "documents/s")
     lines += [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
     for name, row in content["classifiers"].items():
-        found = [_shown(row["quality"][figure]) for figure in ("auc", "average_precision", "f1", "spearman")]
+        found = [estimate_text(row["quality"][figure], 3) for figure in ("auc", "average_precision", "f1", "spearman")]
         less = row.get("difference", {}).get("auc")
         is_known = less is not None and less["low"] is not None
         compared = f"{less['value']:+.4f} ({less['low']:+.4f} to {less['high']:+.4f})" if is_known else ""
@@ -143,11 +144,3 @@ def _resamples(
     wanted = is_wanted[order]
     drawn = Resampled(scores[order], wanted.astype(np.float64), _RESAMPLES, seed, order)
     return {"auc": drawn.auc(wanted), "average_precision": drawn.average_precision(wanted)}
-
-
-def _shown(estimate: Mapping[str, float | None]) -> str:
-    if estimate["value"] is None:
-        return "not defined"
-    if estimate["low"] is None:
-        return f"{estimate['value']:.3f}"
-    return f"{estimate['value']:.3f} ({estimate['low']:.3f} to {estimate['high']:.3f})"

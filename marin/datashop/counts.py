@@ -33,10 +33,6 @@ class StageCounts:
     dropped: Mapping[str, int]
     digest: str
 
-    @property
-    def documents_dropped(self) -> int:
-        return self.documents_in - self.documents_kept
-
 
 def count_stages(stages: Sequence[tuple[str, str]]) -> list[StageCounts]:
     """The counts of document sets, each made of the one before, by name and path.

@@ -7,7 +7,6 @@ change its score. While the device works on one block of texts the next one is t
 
 import dataclasses
 import functools
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,12 +18,11 @@ from jaxtyping import Float32, Float64, Int32
 
 from marin.data.prefetch import Prefetcher
 from marin.data.tokenizer.for_encoders import EncoderTokenizer
-from marin.datashop.classifier import read_arrays
+from marin.datashop.classifier import read_arrays, write_arrays
 from marin.errors import ConfigError, DataError
 from marin.models.encoder import Encoder, pooled
 from marin.models.encoder_files import load_encoder
 from marin.nn.precision import Precision, compute_on
-from marin.storage import files
 
 _BUCKETS = (32, 64, 128, 256, 384, 512, 1024, 2048, 4096, 8192)
 # Tokens of a batch, by platform: a processor's cache is small, an accelerator wants wide products.
@@ -180,9 +178,7 @@ class RegressionHead:
         return np.sum(vectors.astype(np.float64) * self.weight_D, axis=1) + self.bias
 
     def save(self, path: str) -> None:
-        buffer = io.BytesIO()
-        np.savez(buffer, weight_D=self.weight_D, bias=np.float64(self.bias))
-        files.write_bytes(path, buffer.getvalue())
+        write_arrays(path, weight_D=self.weight_D, bias=np.array(self.bias, np.float64))
 
     @staticmethod
     def load(path: str) -> "RegressionHead":

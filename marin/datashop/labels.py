@@ -25,6 +25,7 @@ from marin.data.documents import Document
 from marin.data.formats import BadRow, json_line, rows_of_json_lines
 from marin.data.shards import DocumentSet
 from marin.errors import DataError
+from marin.number_checks import is_finite
 from marin.storage import files
 
 LABELS, SUMMARY = "labels.jsonl", "labels.json"
@@ -106,13 +107,19 @@ def read_scale(labels: str) -> tuple[float, float]:
         DataError: there is no summary, or it states none.
     """
     summary = read_summary(labels)
-    scale = summary.get("scale")
-    is_pair = isinstance(scale, list) and len(scale) == 2 and all(isinstance(end, int | float) for end in scale)
-    if not is_pair or not float(scale[0]) < float(scale[1]):  # type: ignore[index]
+    scale = as_scale(summary.get("scale"))
+    if scale is None:
         raise DataError(
-            f"{files.join(labels, SUMMARY)}: `scale` is {scale!r}, expected [lowest, highest]: {_NEXT_STEP}"
+            f"{files.join(labels, SUMMARY)}: `scale` is {summary.get('scale')!r}, expected [lowest, highest]: {_NEXT_STEP}"
         )
-    return float(scale[0]), float(scale[1])  # type: ignore[index]
+    return scale
+
+
+def as_scale(value: object) -> tuple[float, float] | None:
+    """The lowest and the highest label, as a record has them in a list; None if it is something else."""
+    if not isinstance(value, list) or len(value) != 2 or not all(map(is_finite, value)) or not value[0] < value[1]:
+        return None
+    return float(value[0]), float(value[1])
 
 
 def read_summary(labels: str) -> dict[str, Any]:

@@ -11,7 +11,6 @@ probability of the upper end, laid on the scale; else by ridge regression, and t
 Long documents are judged by their first `max_chars` characters.
 """
 
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from marin.data.words import words_of
-from marin.datashop.classifier import TrainClassifierConfig, finish_classifier, read_arrays, read_sample
+from marin.datashop.classifier import TrainClassifierConfig, finish_classifier, read_arrays, read_sample, write_arrays
 from marin.errors import ConfigError, DataError
 from marin.storage import files
 
@@ -80,9 +79,8 @@ def train_ngrams(config: NgramConfig) -> None:
     values = np.unique(np.concatenate([labels, sample.part(held_out=True)[1]]))
     is_binary = set(values.tolist()) <= set(sample.scale)
     weights, bias = (_fit_logistic if is_binary else _fit_ridge)(features, labels, sample.scale, config.regularization)
-    buffer = io.BytesIO()
-    np.savez(buffer, weights=weights.astype(np.float32), bias=np.array([bias], np.float64))
-    files.write_bytes(files.join(config.output_path, WEIGHTS), buffer.getvalue())
+    path = files.join(config.output_path, WEIGHTS)
+    write_arrays(path, weights=weights.astype(np.float32), bias=np.array([bias], np.float64))
     record = {
         "ngrams": list(config.ngrams),
         "num_hashes": config.num_hashes,

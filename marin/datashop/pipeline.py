@@ -271,22 +271,22 @@ def _changed(config: Any, changes: Mapping[str, Any]) -> Any:
     Raises:
         ConfigError: it has no such field.
     """
-    known = {field.name for field in dataclasses.fields(config)}
-    unknown = sorted(set(changes) - known)
-    if unknown:
-        raise ConfigError(
-            f"{type(config).__name__} has no field {unknown[0]!r}: its fields are {', '.join(sorted(known - {'output_path'}))}"
-        )
+    _check_fields(type(config), changes)
     return dataclasses.replace(config, **changes)
 
 
 def _made(kind: Any, settings: Mapping[str, Any]) -> Any:
     """As `_changed`, for a config that is made of the settings alone."""
-    known = {field.name for field in dataclasses.fields(kind)}
-    unknown = sorted(set(settings) - known)
-    if unknown:
-        raise ConfigError(f"{kind.__name__} has no field {unknown[0]!r}: its fields are {', '.join(sorted(known))}")
+    _check_fields(kind, settings)
     return kind(**settings)
+
+
+def _check_fields(kind: Any, given: Mapping[str, Any]) -> None:
+    known = {field.name for field in dataclasses.fields(kind)}
+    if unknown := sorted(set(given) - known):
+        raise ConfigError(
+            f"{kind.__name__} has no field {unknown[0]!r}: its fields are {', '.join(sorted(known - {'output_path'}))}"
+        )
 
 
 def _wish(config: DatashopRunnerConfig) -> dict[str, Any]:

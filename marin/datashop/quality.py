@@ -35,9 +35,15 @@ class Estimate:
     high: float | None
 
     def __str__(self) -> str:
-        if self.value is None:
-            return "not defined"
-        return f"{self.value:.4f} ({self.low:.4f} to {self.high:.4f})"
+        return estimate_text(asdict(self))
+
+
+def estimate_text(estimate: Mapping[str, float | None], digits: int = 4) -> str:
+    """An `Estimate`, as a file has it, for people: the figure, and its interval where there is one."""
+    if estimate["value"] is None:
+        return "not defined"
+    interval = "" if estimate["low"] is None else f" ({estimate['low']:.{digits}f} to {estimate['high']:.{digits}f})"
+    return f"{estimate['value']:.{digits}f}{interval}"
 
 
 @dataclass(frozen=True)
@@ -148,7 +154,7 @@ def measure_quality(
     order = np.lexsort((labels, scores))
     scores, labels = scores[order], labels[order]
     is_wanted = labels >= threshold
-    resampled = Resampled.draw(scores, labels, num_resamples=_RESAMPLES, seed=seed)
+    resampled = Resampled(scores, labels, _RESAMPLES, seed)
     classes = range(math.floor(scale[0]), math.ceil(scale[1]) + 1)
     label_classes, score_classes = (_rounded(values, classes) for values in (labels, scores))
     return Quality(

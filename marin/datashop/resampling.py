@@ -17,9 +17,10 @@ _AT_ONCE = 4_000_000  # counts in memory at a time: 32 MB
 
 @dataclass(frozen=True)
 class Resampled:
-    """Resamples of documents that are sorted by score; the draws are made again for each figure, from one seed.
+    """Resamples of documents; the draws are made again for each figure, from one seed.
 
     Args:
+        scores: sorted, as the documents are.
         places: of the sorted documents in another order, in which they are drawn: two classifiers that sort the same
             documents differently are then held against each other on the same draws.
     """
@@ -30,15 +31,8 @@ class Resampled:
     seed: int
     places: Int64[np.ndarray, " N"] | None = None
 
-    @staticmethod
-    def draw(
-        scores: Float64[np.ndarray, " N"], labels: Float64[np.ndarray, " N"], *, num_resamples: int, seed: int
-    ) -> "Resampled":
-        """Args:
-        scores: sorted.
-        """
-        assert (np.diff(scores) >= 0).all()
-        return Resampled(scores, labels, num_resamples, seed)
+    def __post_init__(self) -> None:
+        assert (np.diff(self.scores) >= 0).all()
 
     def auc(self, is_wanted: Bool[np.ndarray, " N"]) -> Float64[np.ndarray, " R"]:
         """Area under the ROC curve: the chance that a wanted document scores above another, half for equal scores."""

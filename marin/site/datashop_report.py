@@ -18,6 +18,7 @@ from marin.datashop.agreement import AGREEMENT
 from marin.datashop.card import CARD
 from marin.datashop.config import DatashopRunnerConfig
 from marin.datashop.pipeline import datashop_steps
+from marin.datashop.quality import estimate_text
 from marin.datashop.selection import NEAR, RANDOM, SAMPLES, SELECTION
 from marin.errors import DataError
 from marin.execution.attempts import usual_path
@@ -133,15 +134,15 @@ def _stats(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Kept by score", f"{selection['num_kept']:,} ({selection['kept_fraction']:.2%})"),
         ("In the dataset", f"{last['documents_kept']:,}"),
         ("Tokens", f"{card['cache']['tokens']:,}" if card["cache"] else "-"),
-        ("AUC on held-out labels", _estimate(quality["auc"])),
-        ("Average precision", f"{_estimate(quality['average_precision'])}, prior {quality['prior']:.4f}"),
+        ("AUC on held-out labels", estimate_text(quality["auc"])),
+        ("Average precision", f"{estimate_text(quality['average_precision'])}, prior {quality['prior']:.4f}"),
     ]
     if planted:
         shown += [
-            ("AUC on planted documents", _estimate(planted["quality"]["auc"])),
+            ("AUC on planted documents", estimate_text(planted["quality"]["auc"])),
             (
                 "Average precision on planted",
-                f"{_estimate(planted['quality']['average_precision'])}, prior {planted['quality']['prior']:.4f}",
+                f"{estimate_text(planted['quality']['average_precision'])}, prior {planted['quality']['prior']:.4f}",
             ),
             ("Planted documents kept", f"{planted['num_kept']:,} of {planted['num_planted']:,}"),
             ("Kept documents that were planted", wording.percent(planted["precision_of_kept"]) or "-"),
@@ -154,14 +155,8 @@ def _stats(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     return shown
 
 
-def _estimate(value: Mapping[str, float | None]) -> str:
-    if value["value"] is None:
-        return "not defined"
-    return f"{value['value']:.4f}" + ("" if value["low"] is None else f" ({value['low']:.4f} to {value['high']:.4f})")
-
-
 def _quality_rows(quality: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(name, _estimate(quality[key])) for key, name in _ESTIMATES.items()]
+    return [(name, estimate_text(quality[key])) for key, name in _ESTIMATES.items()]
 
 
 def _agreement_rows(agreement: Mapping[str, Any] | None) -> list[tuple[str, str]]:
@@ -171,7 +166,7 @@ def _agreement_rows(agreement: Mapping[str, Any] | None) -> list[tuple[str, str]
     counted = f"{agreement['num_documents']:,} ({agreement['num_one_sided']:,} more by one of them only)"
     return [
         ("Documents labelled by both annotators", counted),
-        *((name, _estimate(agreement[key])) for key, name in _AGREEMENTS.items()),
+        *((name, estimate_text(agreement[key])) for key, name in _AGREEMENTS.items()),
     ]
 
 

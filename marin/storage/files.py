@@ -81,7 +81,7 @@ def temporary_name(name: str) -> str:
 
 
 def remove_temporaries(directory: str) -> None:
-    """Removes the temporary files that killed writers left in a local directory itself, not below it.
+    """Removes the temporary files and folders that killed writers left in a local directory itself, not below it.
 
     Nothing reads them; a step that goes on in the directory of a killed attempt removes them, so that its output is what it
     would be without the kill. Whoever calls it must be the only writer there.
@@ -89,7 +89,7 @@ def remove_temporaries(directory: str) -> None:
     if is_local(directory):
         for name in list_dir(directory):
             if _TEMPORARY.fullmatch(name):
-                remove_file(join(directory, name))
+                remove_tree(join(directory, name))
 
 
 # --- reading ------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def test_resampled_figures_are_those_of_the_libraries_on_the_resampled_documents
     scores, labels = drawn_pairs(num, seed)
     order = np.lexsort((labels, scores))
     scores, labels = scores[order], labels[order]
-    resampled = Resampled.draw(scores, labels, num_resamples=3, seed=seed)
+    resampled = Resampled(scores, labels, 3, seed)
     rows: list[np.ndarray] = []
     resampled._each(lambda counts: (rows.extend(counts), counts[:, 0])[1])
     wanted, says_so = labels >= 3, scores >= 3

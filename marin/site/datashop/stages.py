@@ -11,9 +11,10 @@ import os
 import pathlib
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from marin.datashop.quality import estimate_text
 from marin.errors import ConfigError, DataError, StorageError
 from marin.site import wording
 from marin.site.browser import shown
@@ -271,19 +272,11 @@ def _labelling(progress: Any) -> tuple[Facts, float | None, str]:
 def _classifier(output: pathlib.Path) -> tuple[Facts, float | None, str]:
     quality = read_json(output / "quality.json")
     facts = [
-        ("AUC", _estimate(quality["auc"])),
-        ("average precision", f"{_estimate(quality['average_precision'])}; {quality['prior']:.3f} by chance"),
+        ("AUC", estimate_text(quality["auc"], 3)),
+        ("average precision", f"{estimate_text(quality['average_precision'], 3)}; {quality['prior']:.3f} by chance"),
         ("held-out documents", f"{quality['num_documents']:,}"),
     ]
     return facts, None, str(quality.get("lopsided") or "")
-
-
-def _estimate(value: Mapping[str, Any]) -> str:
-    if value["value"] is None:
-        return "not defined"
-    return f"{value['value']:.3f}" + (
-        f" ({value['low']:.3f} to {value['high']:.3f})" if value["low"] is not None else ""
-    )
 
 
 def _scores(output: pathlib.Path) -> tuple[Facts, float | None, str]:
