@@ -8,8 +8,8 @@
 
 A directory without a manifest is unfinished and is not read. One `.jsonl.zst` file alone is a set of one shard.
 
-A stage reads a set and writes another, shard for shard and in order: `transform_shards` runs a function from an
-iterator of documents to an iterator of `Document | Dropped`, one for each document that went in. It counts: documents
+A stage reads a set and writes another, shard for shard and in order: `transform_shards` runs a function from a shard's index and
+an iterator of its documents to an iterator of `Document | Dropped`, one for each document that went in. It counts: documents
 in are documents kept and documents dropped, or the stage fails. Shards are done in parallel processes; one that is done
 is not done again after a kill. The files do not depend on the number of processes, on kills or on the time.
 """
@@ -45,7 +45,7 @@ SHARD_BYTES = 32_000_000
 """Of text in a shard, unless somebody says otherwise: a few seconds of work for most stages."""
 _NEXT_STEP = "run the step that writes it again"
 
-Transform = Callable[[Iterator[Document]], Iterator[Document | Dropped]]
+Transform = Callable[[int, Iterator[Document]], Iterator[Document | Dropped]]
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def finished_shards(output_path: str, *, stage: str, settings: Mapping[str, Any]
 def transform_shards(
     source: DocumentSet | str,
     output_path: str,
-    make_transform: Callable[[int], Transform],
+    transform: Transform,
     *,
     stage: str,
     settings: Mapping[str, Any],
@@ -208,8 +208,8 @@ def transform_shards(
     """Writes a document set from another, shard for shard, in parallel processes; goes on where a killed run stopped.
 
     Args:
-        make_transform: called with the shard's index where the shard is done. The transform gives one `Document` or
-            `Dropped` for each document, with the same id and in the same order; it may read ahead.
+        transform: called with a shard's index and documents where the shard is done. It gives one `Document` or `Dropped`
+            for each document, with the same id and in the same order; it may read ahead.
         stage: the name of what is done, for the report.
         settings: all else that decides the content, as JSON values. A shard that was done with other settings is done
             again; so what a transform knows about other shards must be a function of `settings` (their digest).
@@ -229,7 +229,7 @@ def transform_shards(
             records[index] = record
             progress.shard_done(record)
     todo = [index for index in range(len(names)) if index not in records]
-    work = functools.partial(_transform_shard, opened, output_path, make_transform, stage, identity)
+    work = functools.partial(_transform_shard, opened, output_path, transform, stage, identity)
     for position, record in run_in_processes(work, todo, num_workers):
         records[todo[position]] = record
         progress.shard_done(record)
@@ -239,7 +239,7 @@ def transform_shards(
 def _transform_shard(
     source: DocumentSet,
     output_path: str,
-    make_transform: Callable[[int], Transform],
+    transform: Transform,
     stage: str,
     identity: str,
     index: int,
@@ -259,7 +259,7 @@ def _transform_shard(
 
         documents = watched()
         try:
-            for output in make_transform(index)(documents):
+            for output in transform(index, documents):
                 if not pending or pending[0].id != output.id:
                     expected = repr(pending[0].id) if pending else "no more"
                     raise DataError(f"the transform gave document {output.id!r}, expected {expected}")

@@ -121,7 +121,7 @@ def make_pool(config: PoolConfig) -> None:
     """
     if len(config.paths) == 1 and _is_set(str(config.paths[0])):
         transform_shards(
-            str(config.paths[0]), config.output_path, lambda index: iter, stage="pool", settings={},
+            str(config.paths[0]), config.output_path, lambda index, documents: documents, stage="pool", settings={},
             num_workers=config.num_workers,
         )  # fmt: skip
     else:

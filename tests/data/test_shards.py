@@ -23,15 +23,12 @@ def source_of(path, count=60, shard_bytes=800):
     return write_shards(str(path), documents(count), stage="make", settings={}, shard_bytes=shard_bytes)
 
 
-def drop_thirds(index):
-    def transform(documents):
-        for document in documents:
-            if int(document.id[1:]) % 3 == 0:
-                yield Dropped(document.id, "third", document.id)
-            else:
-                yield Document(document.id, document.text.upper(), document.source)
-
-    return transform
+def drop_thirds(index, documents):
+    for document in documents:
+        if int(document.id[1:]) % 3 == 0:
+            yield Dropped(document.id, "third", document.id)
+        else:
+            yield Document(document.id, document.text.upper(), document.source)
 
 
 def tree(path):
@@ -143,8 +140,8 @@ def test_document_set_whose_manifest_is_of_another_format_is_refused(tmp_path):
 
 
 def test_document_set_of_which_all_is_dropped_says_where_to_look(tmp_path):
-    def drop_all(index):
-        return lambda documents: (Dropped(document.id, "all") for document in documents)
+    def drop_all(index, documents):
+        return (Dropped(document.id, "all") for document in documents)
 
     empty = transform_shards(
         source_of(tmp_path / "in"), str(tmp_path / "out"), drop_all, stage="x", settings={}, num_workers=1
@@ -190,9 +187,9 @@ def test_transform_shards_takes_finished_shards_as_they_are(tmp_path):
     damaged.write_bytes(damaged.read_bytes()[:-1])
     done = []
 
-    def noting(index):
+    def noting(index, documents):
         done.append(index)
-        return drop_thirds(index)
+        return drop_thirds(index, documents)
 
     transform_shards(source, str(tmp_path / "out"), noting, stage="drop", settings={}, num_workers=1)
     assert done == [1, 2]
@@ -210,16 +207,16 @@ def test_transform_shards_does_shards_of_another_input_or_setting_again(tmp_path
     assert tree(out) == tree(tmp_path / "fresh")
 
 
-def silently_dropping(index):
-    return lambda documents: (document for document in documents if document.id != "d7")
+def silently_dropping(index, documents):
+    return (document for document in documents if document.id != "d7")
 
 
-def stopping(index):
-    return lambda documents: (next(documents) for _ in range(1))
+def stopping(index, documents):
+    return (next(documents) for _ in range(1))
 
 
-def doubling(index):
-    return lambda documents: (output for document in documents for output in (document, document))
+def doubling(index, documents):
+    return (output for document in documents for output in (document, document))
 
 
 @pytest.mark.parametrize(
@@ -235,14 +232,11 @@ def test_transform_shards_refuses_a_transform_that_loses_or_adds_documents(tmp_p
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_transform_shards_names_shard_and_document_of_an_error(tmp_path, workers):
-    def failing(index):
-        def transform(documents):
-            for document in documents:
-                if document.id == "d33":
-                    raise KeyError("oh")
-                yield document
-
-        return transform
+    def failing(index, documents):
+        for document in documents:
+            if document.id == "d33":
+                raise KeyError("oh")
+            yield document
 
     source = source_of(tmp_path / "in")
     with pytest.raises(DataError, match=r"mine: .*shard-000\d\d\.jsonl\.zst, near document 'd33': KeyError: 'oh'"):
@@ -253,13 +247,10 @@ def test_transform_shards_names_shard_and_document_of_an_error(tmp_path, workers
 # --- kills --------------------------------------------------------------------------------------------------------
 
 
-def slow(index):
-    def transform(documents):
-        for document in documents:
-            time.sleep(0.002)
-            yield document
-
-    return transform
+def slow(index, documents):
+    for document in documents:
+        time.sleep(0.002)
+        yield document
 
 
 def run_slowly(source, out, num_workers):

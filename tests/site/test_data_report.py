@@ -15,7 +15,7 @@ from marin.errors import DataError
 from marin.site.data_report import DataReportConfig, read_stage, write_data_report
 
 
-def drop_some(documents: Iterator[Document]) -> Iterator[Document | Dropped]:
+def drop_some(index: int, documents: Iterator[Document]) -> Iterator[Document | Dropped]:
     for document in documents:
         number = int(document.id.split("-")[1])
         if number % 4 == 0:
@@ -26,18 +26,12 @@ def drop_some(documents: Iterator[Document]) -> Iterator[Document | Dropped]:
             yield document
 
 
-def make_drop_some(shard_index: int) -> Any:
-    return drop_some
-
-
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     base = tmp_path_factory.mktemp("prepared")
     made = (Document(f"d-{number}", "a longer text " * 10, "web") for number in range(400))
     write_shards(str(base / "read"), made, stage="import", settings={})
-    transform_shards(
-        str(base / "read"), str(base / "clean"), make_drop_some, stage="drop some", settings={}, num_workers=1
-    )
+    transform_shards(str(base / "read"), str(base / "clean"), drop_some, stage="drop some", settings={}, num_workers=1)
     for name, rows in (("one", 300), ("other", 100)):
         write_cache(str(base / name), [[0, *range(1, 50)]] * rows, tokenizer_digest="0" * 64, vocab_size=64)
     mixture = Mixture({"one": str(base / "one"), "other": str(base / "other")}, {"one": 1, "other": 1})

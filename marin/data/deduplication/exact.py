@@ -10,6 +10,7 @@ than `min_chars` characters are kept always: headings, "}" and list items are re
 of a document keeps its blank lines; a document of which nothing remains is dropped.
 """
 
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from marin.data.deduplication.buckets import buckets, first_of_equals, sorted_hashes
-from marin.data.deduplication.repeats import DropRepeats, Repeats
+from marin.data.deduplication.repeats import Repeats, drop_repeats
 from marin.data.documents import Document, Dropped
 from marin.data.scratch import Arrays, Scratch, string_arrays
 from marin.data.shards import DocumentSet, Shard, Transform, transform_shards
@@ -87,7 +88,11 @@ def dedup_exact_documents(config: ExactDocumentsConfig) -> None:
         DataError: the documents cannot be read.
     """
     _deduplicate(
-        config, "dedup_exact_documents", {}, _document_hashes, lambda repeats: DropRepeats(repeats, "same text")
+        config,
+        "dedup_exact_documents",
+        {},
+        _document_hashes,
+        lambda repeats: functools.partial(drop_repeats, repeats, "same text"),
     )
 
 
@@ -102,7 +107,7 @@ def dedup_exact_paragraphs(config: ExactParagraphsConfig) -> None:
         "dedup_exact_paragraphs",
         {"min_chars": config.min_chars},
         lambda shard, index: _paragraph_hashes(shard, config.min_chars),
-        lambda repeats: _DropParagraphs(repeats, config.min_chars),
+        lambda repeats: functools.partial(_drop_paragraphs, repeats, config.min_chars),
     )
 
 
@@ -111,7 +116,7 @@ def _deduplicate(
     stage: str,
     settings: dict[str, Any],
     hashes_of: Callable[[Shard, int], Arrays],
-    dropping: "Callable[[Repeats], Callable[[int], Transform]]",
+    dropping: Callable[[Repeats], Transform],
 ) -> None:
     source = DocumentSet.open(str(config.documents))
     with Scratch(config.output_path, "hashes", source, f"{stage} {settings}") as scratch:
@@ -163,32 +168,26 @@ def _normalized(paragraph: str) -> str:
     return " ".join(paragraph.split())
 
 
-@dataclass(frozen=True)
-class _DropParagraphs:
-    repeats: Repeats
-    min_chars: int
-
-    def __call__(self, index: int) -> Transform:
-        def transform(documents: Iterator[Document]) -> Iterator[Document | Dropped]:
-            first_of = self.repeats.of_shard(index)
-            row = 0
-            for document in documents:
-                parts = _BLANK_LINES.split(document.text)
-                kept: list[str] = []
-                num_removed = 0
-                for position in range(0, len(parts), 2):
-                    if len(_normalized(parts[position])) >= self.min_chars:
-                        row += 1
-                        if row - 1 in first_of:
-                            num_removed += 1
-                            continue
-                    kept += parts[max(position - 1, 0) : position + 1] if kept else parts[position : position + 1]
-                text = "".join(kept)
-                if num_removed and not text.strip():
-                    yield Dropped(document.id, "all paragraphs repeated", f"{num_removed} paragraphs")
-                elif num_removed:
-                    yield Document(document.id, text, document.source)
-                else:
-                    yield document
-
-        return transform
+def _drop_paragraphs(
+    repeats: Repeats, min_chars: int, index: int, documents: Iterator[Document]
+) -> Iterator[Document | Dropped]:
+    first_of = repeats.of_shard(index)
+    row = 0
+    for document in documents:
+        parts = _BLANK_LINES.split(document.text)
+        kept: list[str] = []
+        num_removed = 0
+        for position in range(0, len(parts), 2):
+            if len(_normalized(parts[position])) >= min_chars:
+                row += 1
+                if row - 1 in first_of:
+                    num_removed += 1
+                    continue
+            kept += parts[max(position - 1, 0) : position + 1] if kept else parts[position : position + 1]
+        text = "".join(kept)
+        if num_removed and not text.strip():
+            yield Dropped(document.id, "all paragraphs repeated", f"{num_removed} paragraphs")
+        elif num_removed:
+            yield Document(document.id, text, document.source)
+        else:
+            yield document

@@ -14,6 +14,7 @@ at most 4 of a group: so where thousands of documents share a band and are no du
 can be missed; the other bands find it with the probability that `MinHashSettings.recall` says.
 """
 
+import functools
 import itertools
 from collections import OrderedDict
 from dataclasses import asdict, dataclass
@@ -25,7 +26,7 @@ from jaxtyping import Int64, UInt32
 from marin.data.deduplication.buckets import Bucket, buckets, first_of_equals
 from marin.data.deduplication.components import Components
 from marin.data.deduplication.minhash import MinHashSettings, jaccard, sketch_shard
-from marin.data.deduplication.repeats import DropRepeats, Repeats
+from marin.data.deduplication.repeats import Repeats, drop_repeats
 from marin.data.scratch import Scratch
 from marin.data.shards import DocumentSet, transform_shards
 from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
@@ -84,7 +85,7 @@ def dedup_fuzzy_documents(config: FuzzyConfig) -> None:
         transform_shards(
             source,
             config.output_path,
-            DropRepeats(repeats, "near duplicate"),
+            functools.partial(drop_repeats, repeats, "near duplicate"),
             stage="dedup_fuzzy_documents",
             settings=asdict(settings) | {"source_digest": source.digest},
             num_workers=config.num_workers,

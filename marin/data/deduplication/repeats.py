@@ -5,14 +5,12 @@ first shard, so the smaller position is the earlier row.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int64
 
 from marin.data.documents import Document, Dropped
 from marin.data.scratch import Scratch
-from marin.data.shards import Transform
 
 _PAIR = np.dtype([("row", "<i8"), ("first", "<i8")])
 
@@ -53,20 +51,13 @@ class Repeats:
         return self._scratch.read_string(index, "ids", position - int(self.bases[index]))
 
 
-@dataclass(frozen=True)
-class DropRepeats:
-    """Makes the transform that drops the documents which repeat an earlier one, where rows are documents."""
-
-    repeats: Repeats
-    reason: str
-
-    def __call__(self, index: int) -> Transform:
-        def transform(documents: Iterator[Document]) -> Iterator[Document | Dropped]:
-            first_of = self.repeats.of_shard(index)
-            for row, document in enumerate(documents):
-                if row in first_of:
-                    yield Dropped(document.id, self.reason, f"of document {self.repeats.id_at(first_of[row])}")
-                else:
-                    yield document
-
-        return transform
+def drop_repeats(
+    repeats: Repeats, reason: str, index: int, documents: Iterator[Document]
+) -> Iterator[Document | Dropped]:
+    """A shard's documents without those that repeat an earlier one, where rows are documents."""
+    first_of = repeats.of_shard(index)
+    for row, document in enumerate(documents):
+        if row in first_of:
+            yield Dropped(document.id, reason, f"of document {repeats.id_at(first_of[row])}")
+        else:
+            yield document

@@ -1,11 +1,12 @@
 """The documents of some sources: what makes the components of a mixture out of one deduplicated set."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from marin.data.documents import Document, Dropped
-from marin.data.shards import DocumentSet, Transform, transform_shards
+from marin.data.shards import DocumentSet, transform_shards
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
 
@@ -47,7 +48,7 @@ def keep_sources(config: KeepSourcesConfig) -> DocumentSet:
     kept = transform_shards(
         str(config.documents),
         config.output_path,
-        _KeepSources(frozenset(config.sources)),
+        functools.partial(_of_sources, frozenset(config.sources)),
         stage="keep sources",
         settings={"sources": sorted(config.sources)},
         num_workers=config.num_workers,
@@ -62,16 +63,9 @@ def keep_sources(config: KeepSourcesConfig) -> DocumentSet:
     return kept
 
 
-@dataclasses.dataclass(frozen=True)
-class _KeepSources:
-    sources: frozenset[str]
-
-    def __call__(self, shard_index: int) -> Transform:
-        return self._apply
-
-    def _apply(self, documents: Iterator[Document]) -> Iterator[Document | Dropped]:
-        for document in documents:
-            if document.source in self.sources:
-                yield document
-            else:
-                yield Dropped(document.id, "of another source", document.source)
+def _of_sources(sources: frozenset[str], index: int, documents: Iterator[Document]) -> Iterator[Document | Dropped]:
+    for document in documents:
+        if document.source in sources:
+            yield document
+        else:
+            yield Dropped(document.id, "of another source", document.source)

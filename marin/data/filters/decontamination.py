@@ -7,6 +7,7 @@ n-grams (0: any); the reason names the set, the detail the item and the words. W
 """
 
 import contextlib
+import functools
 import posixpath
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ from marin.data.documents import Document, Dropped
 from marin.data.filters.ngram_index import NgramIndex, OverlapSettings
 from marin.data.inputs import find_inputs
 from marin.data.scratch import Arrays, Scratch, string_arrays
-from marin.data.shards import DocumentSet, Shard, Transform, transform_shards
+from marin.data.shards import DocumentSet, Shard, transform_shards
 from marin.data.words import BLOCK_CHARS, words_between, words_of
 from marin.errors import ConfigError
 from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
@@ -116,7 +117,7 @@ def decontaminate(config: DecontaminateConfig) -> None:
         transform_shards(
             scratch.source,
             config.output_path,
-            lambda index: _dropping(scratch, config.max_overlap, index),
+            functools.partial(_without_overlap, scratch, config.max_overlap),
             stage="decontaminate",
             settings=settings | {"max_overlap": config.max_overlap},
             num_workers=config.num_workers,
@@ -259,17 +260,16 @@ def _summary(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _dropping(scratch: Scratch, max_overlap: float, index: int) -> Transform:
-    def transform(documents: Iterator[Document]) -> Iterator[Document | Dropped]:
-        number_of = {row: number for number, row in enumerate(scratch.read(index, "rows").tolist())}
-        fractions = scratch.read(index, "fractions").tolist()
-        for row, document in enumerate(documents):
-            number = number_of.get(row)
-            if number is None or fractions[number] <= max_overlap:
-                yield document
-                continue
-            reason = f"overlap with {scratch.read_string(index, 'sets', number)}"
-            detail = f"{fractions[number]:.2%} of the words; {scratch.read_string(index, 'details', number)}"
-            yield Dropped(document.id, reason, detail)
-
-    return transform
+def _without_overlap(
+    scratch: Scratch, max_overlap: float, index: int, documents: Iterator[Document]
+) -> Iterator[Document | Dropped]:
+    number_of = {row: number for number, row in enumerate(scratch.read(index, "rows").tolist())}
+    fractions = scratch.read(index, "fractions").tolist()
+    for row, document in enumerate(documents):
+        number = number_of.get(row)
+        if number is None or fractions[number] <= max_overlap:
+            yield document
+            continue
+        reason = f"overlap with {scratch.read_string(index, 'sets', number)}"
+        detail = f"{fractions[number]:.2%} of the words; {scratch.read_string(index, 'details', number)}"
+        yield Dropped(document.id, reason, detail)

@@ -11,12 +11,12 @@ before them left it. The rules of C4 and Gopher are in `c4` and `gopher`; an exp
 A rule's name and its settings identify it; what its function does is part of the step's identity as all code is.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from marin.data.documents import Document, Dropped
-from marin.data.shards import Transform, transform_shards
+from marin.data.shards import transform_shards
 from marin.errors import ConfigError
 from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
 
@@ -99,18 +99,11 @@ def filter_by_rules(config: FilterByRulesConfig) -> None:
     transform_shards(
         str(config.documents),
         config.output_path,
-        lambda index: _applying(config.rules),
+        lambda index, documents: (applied(config.rules, document) for document in documents),
         stage="filter_by_rules",
         settings={"rules": [{"name": rule.name, **rule.settings, "source": rule.source} for rule in config.rules]},
         num_workers=config.num_workers,
     )
-
-
-def _applying(rules: tuple[Rule | Edit, ...]) -> Transform:
-    def transform(documents: Iterator[Document]) -> Iterator[Document | Dropped]:
-        return (applied(rules, document) for document in documents)
-
-    return transform
 
 
 def applied(rules: tuple[Rule | Edit, ...], document: Document) -> Document | Dropped:

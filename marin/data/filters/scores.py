@@ -22,7 +22,7 @@ from marin.data.documents import Document, Dropped, is_set_path
 from marin.data.formats import BadRow, Row, json_line_rows
 from marin.data.inputs import InputFile, format_of, opened_unchanged
 from marin.data.scratch import Scratch
-from marin.data.shards import DocumentSet, Shard, Transform, transform_shards
+from marin.data.shards import DocumentSet, Shard, transform_shards
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
 from marin.number_checks import is_finite
@@ -105,7 +105,7 @@ def filter_by_score(config: FilterByScoreConfig) -> None:
         transform_shards(
             source,
             config.output_path,
-            functools.partial(_keeping, scratch, limit, [max(num_equal - int(before), 0) for before in equal_before]),
+            functools.partial(_kept, scratch, limit, [max(num_equal - int(before), 0) for before in equal_before]),
             stage="filter_by_score",
             settings={
                 "field": config.field,
@@ -119,21 +119,19 @@ def filter_by_score(config: FilterByScoreConfig) -> None:
         )
 
 
-def _keeping(scratch: Scratch, limit: float, num_equal: list[int], index: int) -> Transform:
+def _kept(
+    scratch: Scratch, limit: float, num_equal: list[int], index: int, documents: Iterator[Document]
+) -> Iterator[Document | Dropped]:
     """Keeps what is above the limit, and of what is equal to it the first `num_equal[index]`."""
-
-    def transform(documents: Iterator[Document]) -> Iterator[Document | Dropped]:
-        scores = scratch.read(index, "scores").tolist()
-        num_left = num_equal[index]
-        for score, document in zip(scores, documents, strict=True):
-            if score == limit:
-                num_left -= 1
-            if score > limit or (score == limit and num_left >= 0):
-                yield document
-            else:
-                yield Dropped(document.id, "low score", f"{score:.6g}, the limit is {limit:.6g}")
-
-    return transform
+    scores = scratch.read(index, "scores").tolist()
+    num_left = num_equal[index]
+    for score, document in zip(scores, documents, strict=True):
+        if score == limit:
+            num_left -= 1
+        if score > limit or (score == limit and num_left >= 0):
+            yield document
+        else:
+            yield Dropped(document.id, "low score", f"{score:.6g}, the limit is {limit:.6g}")
 
 
 def _limit(scratch: Scratch, num_kept: int) -> tuple[float, int]:
