@@ -45,28 +45,44 @@ def decompressed(
         while block := stream.read(_BLOCK):
             yield block
         return
-    decompressor = _decompressor(compression)
-    members, is_inside = 0, False
-    while data := stream.read(_BLOCK):
+    name = _NAMES[compression]
+    try:
+        yield from unpacked(stream, compression)
+    except (zlib.error, zstandard.ZstdError) as error:
+        raise DataError(f"{where()}: the {name} data is damaged here or just behind ({error}): {next_step}") from None
+    except EOFError:
+        raise DataError(
+            f"{where()}: the file is cut short, its {name} data has no end: {next_step} (what was read before the cut is not"
+            " used)"
+        ) from None
+
+
+def unpacked(
+    stream: Readable, compression: str, *, piece: int = _BLOCK, max_window: int = _ZSTD_WINDOW
+) -> Iterator[bytes]:
+    """The members or frames of `stream`, one after the other; `decompressed` says what is wrong with a file in words.
+
+    Args:
+        piece: bytes that are read and unpacked at a time: less than that is lost before a damage.
+        max_window: the largest that a `.zst` may ask for.
+    Raises:
+        zlib.error, ZstdError: it is damaged here or just behind.
+        EOFError: the last frame has no end.
+    """
+    decompressor = _decompressor(compression, max_window)
+    frames, is_inside = 0, False
+    while data := stream.read(piece):
         while data:
-            if not is_inside and compression == ".gz" and not (data := data.lstrip(b"\0")) and members:
+            if not is_inside and compression == ".gz" and not (data := data.lstrip(b"\0")) and frames:
                 break  # tape blocks: gzip files may be padded with zeros
-            try:
-                block = decompressor.decompress(data)
-            except (zlib.error, zstandard.ZstdError) as error:
-                raise DataError(
-                    f"{where()}: the {_NAMES[compression]} data is damaged here or just behind ({error}): {next_step}"
-                ) from None
+            block = decompressor.decompress(data)
             is_inside, data = True, b""
             if decompressor.eof:
-                members, is_inside, data = members + 1, False, decompressor.unused_data
-                decompressor = _decompressor(compression)
+                frames, is_inside, data = frames + 1, False, decompressor.unused_data
+                decompressor = _decompressor(compression, max_window)
             yield block
     if is_inside:
-        raise DataError(
-            f"{where()}: the file is cut short, its {_NAMES[compression]} data has no end: {next_step} (what was read "
-            "before the cut is not used)"
-        )
+        raise EOFError(f"its last {_NAMES[compression]} frame has no end")
 
 
 class BlockStream(io.RawIOBase):
@@ -74,7 +90,7 @@ class BlockStream(io.RawIOBase):
 
     def __init__(self, blocks: Iterator[bytes]):
         self._blocks = blocks
-        self._rest = b""
+        self._rest = memoryview(b"")
         self._position = 0
 
     def readable(self) -> bool:
@@ -85,7 +101,7 @@ class BlockStream(io.RawIOBase):
             block = next(self._blocks, None)
             if block is None:
                 return 0
-            self._rest = block
+            self._rest = memoryview(block)
         count = min(len(buffer), len(self._rest))
         buffer[:count], self._rest = self._rest[:count], self._rest[count:]
         self._position += count
@@ -95,7 +111,7 @@ class BlockStream(io.RawIOBase):
         return self._position
 
 
-def _decompressor(compression: str) -> Any:
+def _decompressor(compression: str, max_window: int) -> Any:
     if compression == ".gz":
         return zlib.decompressobj(_GZIP)
-    return zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
+    return zstandard.ZstdDecompressor(max_window_size=max_window).decompressobj()

@@ -11,30 +11,26 @@ another digest twice, is an error at once. Credentials are not sent on when the 
 """
 
 import dataclasses
-import email.utils
 import hashlib
 import http.client
 import json
 import os
 import pathlib
-import random
 import string
 import threading
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from marin.data.retries import backoff, may_pass, retry_after
 from marin.errors import ConfigError, DataError, StorageError
 from marin.execution.attempts import usual_path
 from marin.storage import files
 
 _BLOCK = 1 << 18
 _TIMEOUT = 60.0
-_TRANSIENT = frozenset({408, 425, 429})
-_NOT_ABLE = frozenset({501, 505})  # of all 5xx those that will be no other the next time
 _WITH_THE_FILE = frozenset({200, 203, 206})
 _COMPRESSED = (".gz", ".tgz", ".zst", ".br", ".bz2", ".xz", ".zip")
 _PROGRESS = 1 << 20  # bytes that an attempt must add to count as a step forward
@@ -72,9 +68,8 @@ class Retries:
     longest_wait: float = 60.0
 
     def wait(self, failures: int) -> float:
-        """Seconds before the next try: half of the doubled wait is certain, half is chance, so that clients spread."""
-        whole = min(self.longest_wait, self.first_wait * 2 ** (failures - 1))
-        return whole / 2 + random.uniform(0, whole / 2)
+        """Seconds before the next try."""
+        return backoff(failures, self.first_wait, self.longest_wait)
 
 
 class Transfer:
@@ -235,8 +230,8 @@ class Transfer:
         if error.code == 416:  # there is nothing behind what has arrived: it was of another version
             self._give_up_part()
             return "the server's file is shorter than what has arrived", None
-        if error.code in _TRANSIENT or (error.code >= 500 and error.code not in _NOT_ABLE):
-            return f"HTTP {error.code} {error.reason}", _retry_after(error.headers.get("Retry-After"))
+        if may_pass(error.code):
+            return f"HTTP {error.code} {error.reason}", retry_after(error.headers.get("Retry-After"))
         next_step = {
             401: "it asks for credentials: set them, for the Hugging Face hub in HF_TOKEN",
             403: "it denies access: ask its owner, and for the Hugging Face hub accept the terms and set HF_TOKEN",
@@ -345,15 +340,3 @@ def _version(headers: Any) -> str | None:
 
 def _length(value: str | None) -> int | None:
     return int(value) if value and value.isdecimal() else None
-
-
-def _retry_after(value: str | None) -> float | None:
-    """The seconds that a `Retry-After` asks to wait: a number, or a date."""
-    if value is None:
-        return None
-    if value.isdecimal():
-        return float(value)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
-        return None

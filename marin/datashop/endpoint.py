@@ -13,11 +13,9 @@ know. Redirects are not followed, and the key is in no message.
 """
 
 import asyncio
-import email.utils
 import json
 import os
 import re
-import time
 import urllib.parse
 import urllib.request
 from types import TracebackType
@@ -25,6 +23,7 @@ from typing import Any, Self
 
 import aiohttp
 
+from marin.data.retries import may_pass, retry_after
 from marin.datashop.ask_config import AskConfig
 from marin.datashop.question import Answer, Busy, Failed, Outcome, Question, Refused
 from marin.errors import ConfigError, EndpointError
@@ -32,8 +31,6 @@ from marin.execution.redaction import HIDDEN
 
 _MOST_BYTES = 16_000_000  # of an answer
 _CONNECT_SECONDS = 20.0
-_AGAIN = frozenset({408, 409, 425})
-_NOT_ABLE = frozenset({501, 505})  # of all 5xx those that will be no other the next time
 _NEVER = {
     401: "the key is missing or wrong: set the variable of `api_key_env`",
     402: "the account has no credit: top it up, and run the same command again to go on",
@@ -146,7 +143,7 @@ class Endpoint:
         wait = retry_after(response.headers.get("retry-after"))
         if status == 429 or (status == 503 and wait is not None):
             return Busy(problem, wait)
-        if status in _AGAIN or (status >= 500 and status not in _NOT_ABLE):
+        if status == 409 or may_pass(status):
             return Failed(problem, may_be_paid=False, is_whole=True, wait=wait)
         if status < 400:
             raise EndpointError(
@@ -211,17 +208,3 @@ def _explanation(data: bytes) -> tuple[str | None, str]:
         return code if isinstance(code, str) else None, message if isinstance(message, str) else ""
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None, data[:200].decode("utf-8", "replace").strip()
-
-
-def retry_after(value: str | None) -> float | None:
-    """The seconds that a `Retry-After` asks to wait: a number, or a date (RFC 9110, 10.2.3)."""
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
-        except ValueError:
-            return None
-    return max(0.0, seconds) if seconds < float("inf") else None

@@ -10,14 +10,15 @@ import collections
 import random
 import time
 
+from marin.data import retries
+
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _LONGEST_ASKED = 300.0  # a longer `Retry-After` is looked at again after this
 
 
 def backoff(failures: int) -> float:
-    """Seconds before the next try: half of the doubled wait is certain, half is chance, so that clients spread."""
-    whole = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (min(failures, 20) - 1))
-    return whole / 2 + random.uniform(0, whole / 2)
+    """Seconds before the next try."""
+    return retries.backoff(failures, _FIRST_WAIT, _LONGEST_WAIT)
 
 
 class Throttle:

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from marin.data.retries import retry_after
 from marin.datashop.answer_cache import AnswerCache
-from marin.datashop.endpoint import retry_after
 from marin.datashop.question import Answer, Question
 from marin.datashop.throttle import Throttle, backoff
 from marin.errors import DataError, LeaseHeldError, StorageError

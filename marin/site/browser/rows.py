@@ -16,14 +16,16 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any
 
 import zstandard
 
+from marin.data.compression import BlockStream, unpacked
 from marin.site.browser import json_view
 
 PAGE = 50
+_PACKED = (".gz", ".zst", ".zstd")
 _ROW_BYTES = 1_000_000
 _PAGE_BYTES = 4_000_000
 _SEARCH_BYTES = 512_000_000
@@ -107,7 +109,7 @@ class _Limit:
 def _lines(file: io.FileIO, name: str, first: int, limit: _Limit) -> Generator[tuple[int, bytes, int], None, None]:
     """(number, the first MB, whole length) of each line from `first` on."""
     lower = name.lower()
-    packed = lower.endswith((".gz", ".zst", ".zstd"))
+    packed = lower.endswith(_PACKED)
     found = os.fstat(file.fileno())
     key = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
     number, offset = 0, 0
@@ -138,56 +140,13 @@ def _lines(file: io.FileIO, name: str, first: int, limit: _Limit) -> Generator[t
 
 
 def _unpacked(file: io.FileIO, lower: str) -> io.BufferedReader:
-    if lower.endswith(".gz"):
-        return io.BufferedReader(_Unpacked(file, lambda: zlib.decompressobj(wbits=31), "gzip"), 1 << 16)
-    if lower.endswith((".zst", ".zstd")):
-        window = 1 << 27
-        return io.BufferedReader(
-            _Unpacked(file, lambda: zstandard.ZstdDecompressor(max_window_size=window).decompressobj(), "zstd"), 1 << 16
-        )
-    return io.BufferedReader(file, 1 << 16)
-
-
-class _Unpacked(io.RawIOBase):
-    """Frames one after the other, up to the 2 kB, as packed, in which a damage lies.
-
-    The libraries' own readers take a zstd frame that is cut off for one that has ended, and give nothing of the 64 kB of a gzip
-    file before its damage.
-    """
-
-    _PIECE = 2048  # at most 64 MB come out of one piece, however it was packed
-
-    def __init__(self, file: io.FileIO, new_frame: Callable[[], Any], packing: str) -> None:
-        self._file = file
-        self._new_frame = new_frame
-        self._packing = packing
-        self._pending = b""
-        self._ready = memoryview(b"")
-        self._frame: Any = None
-        self._has_ended = False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._ready:
-            data = self._pending or self._file.read(self._PIECE)
-            if not data:
-                if self._frame is not None:
-                    raise EOFError(f"its last {self._packing} frame has no end")
-                return 0
-            if self._frame is None:
-                if self._has_ended and not (data := data.lstrip(b"\0")):  # gzip files may be padded with zeros
-                    self._pending = b""
-                    continue
-                self._frame = self._new_frame()
-            self._ready, self._pending = memoryview(self._frame.decompress(data)), b""
-            if self._frame.eof:
-                self._pending, self._frame, self._has_ended = self._frame.unused_data, None, True
-        count = min(len(buffer), len(self._ready))
-        buffer[:count] = self._ready[:count]
-        self._ready = self._ready[count:]
-        return count
+    if not lower.endswith(_PACKED):
+        return io.BufferedReader(file, 1 << 16)
+    compression = ".gz" if lower.endswith(".gz") else ".zst"
+    # The libraries' own readers take a zstd frame that is cut off for one that has ended, and give nothing of the 64 kB of a
+    # gzip file before its damage. At most 64 MB come out of one piece, however it was packed.
+    blocks = unpacked(file, compression, piece=2048, max_window=1 << 27)
+    return io.BufferedReader(BlockStream(blocks), 1 << 16)
 
 
 def _holds(line: bytes, query: str) -> bool:
