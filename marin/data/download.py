@@ -14,19 +14,18 @@ import pathlib
 import posixpath
 import tempfile
 import threading
-import time
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import ClassVar
 
 from marin.data.fetch import RemoteFile, Transfer
+from marin.data.pace import Pace
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, placement, this_output_path
 from marin.storage import files
 
 FETCHED = ".fetched.json"
-_SECONDS_BETWEEN_LINES = 2.0
 _LONGEST_NAME = 255 - len("..part.json")  # beside the file lies the note of what has arrived
 
 
@@ -204,33 +203,31 @@ def _local_target(directory: str, file: RemoteFile) -> Iterator[pathlib.Path]:
 
 
 class _Progress:
-    """Prints how far the transfers are, at most every two seconds, and once at the end if that took longer."""
+    """Prints how far the transfers are, now and then, and once at the end if that took long."""
 
     def __init__(self, wanted: Sequence[RemoteFile]):
         self._lock = threading.Lock()
         self._num_files, self._files, self._bytes = len(wanted), 0, 0
         sizes = [file.size for file in wanted]
         self._total = sum(size for size in sizes if size is not None) if None not in sizes else None
-        self._started = self._last_line = time.monotonic()
+        self._pace = Pace()
 
     def add_bytes(self, count: int) -> None:
         with self._lock:
             self._bytes += count
-            now = time.monotonic()
-            if now - self._last_line >= _SECONDS_BETWEEN_LINES:
-                self._last_line = now
-                self._print(now)
+            if self._pace.is_due():
+                self._print()
 
     def add_file(self) -> None:
         with self._lock:
             self._files += 1
 
     def finish(self) -> None:
-        if self._last_line > self._started:
-            self._print(time.monotonic())
+        if self._pace.has_spoken:
+            self._print()
 
-    def _print(self, now: float) -> None:
-        rate = max(self._bytes, 1) / (now - self._started)
+    def _print(self) -> None:
+        rate = max(self._bytes, 1) / self._pace.elapsed
         size, left = f"{self._bytes / 1e6:,.1f} MB", ""
         if self._total:
             size = f"{self._bytes / 1e6:,.1f} of {self._total / 1e6:,.1f} MB"

@@ -1,15 +1,13 @@
 """What a stage over shards has done so far, summed up and printed."""
 
-import time
 from typing import Any
 
+from marin.data.pace import Pace
 from marin.data.shard_writer import Record
-
-_SECONDS_BETWEEN_LINES = 2.0
 
 
 class StageProgress:
-    """Prints how far a stage is: a line when a shard is done, at most every two seconds, and its result at the end.
+    """Prints how far a stage is: now and then a line when a shard is done, and its result at the end.
 
     Args:
         num_shards: None if it is not known before the end.
@@ -19,18 +17,16 @@ class StageProgress:
         self.stage = stage
         self._num_shards = num_shards
         self._done: list[Record] = []
-        self._started = self._last_line = time.monotonic()
+        self._pace = Pace()
 
     def shard_done(self, record: Record) -> None:
         """Counts a finished shard."""
         self._done.append(record)
-        now = time.monotonic()
-        if now - self._last_line < _SECONDS_BETWEEN_LINES:
+        if not self._pace.is_due():
             return
-        self._last_line = now
         of = f" of {self._num_shards:,}" if self._num_shards else ""
         totals = totals_of(self._done)
-        rate = totals["bytes"]["in"] / 1e6 / (now - self._started)
+        rate = totals["bytes"]["in"] / 1e6 / self._pace.elapsed
         print(f"{self.stage}: {len(self._done):,}{of} shards, {_counts(totals)}, {rate:.1f} MB/s", flush=True)
 
     def finished(self, totals: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 import optax
 
+from marin.data.pace import Pace
 from marin.data.prefetch import Prefetcher
 from marin.errors import NonFiniteLossError
 from marin.tracking.console import duration
@@ -25,7 +26,6 @@ from marin.training.checkpoint_writer import CheckpointWriter
 from marin.training.clock import StopRequest
 
 State = TypeVar("State")
-_SECONDS_BETWEEN_LINES = 5.0
 # Losses stay on the device until so many have come, so that it never waits for the host.
 _PENDING = 16
 
@@ -127,7 +127,7 @@ class _Log:
     def __init__(self, run: Fit, first: int) -> None:
         self._run, self._first = run, first
         self._pending: list[tuple[int, Any]] = []
-        self._started = self._last_line = time.monotonic()
+        self._pace = Pace(5.0)
         self._is_compiled = False
         self._recent = float("nan")
 
@@ -135,14 +135,12 @@ class _Log:
         self._pending.append((done, loss))
         if len(self._pending) >= _PENDING:
             self.check()
-        now = time.monotonic()
         if not self._is_compiled:  # the first step waits for the compiler, which says nothing of the others
             self._is_compiled = True
-            self._first, self._started, self._last_line = done, now, now
-        elif now - self._last_line >= _SECONDS_BETWEEN_LINES:
+            self._first, self._pace = done, Pace(5.0)
+        elif self._pace.is_due():
             self.check()
-            self._last_line = now
-            rate = (done - self._first) / (now - self._started)
+            rate = (done - self._first) / self._pace.elapsed
             left = duration((self._run.num_steps - done) / rate)
             print(
                 f"{self._run.name}: step {done:,} of {self._run.num_steps:,}, loss {self._recent:.4f},"
@@ -164,5 +162,4 @@ class _Log:
 
     def finish(self) -> None:
         self.check()
-        seconds = time.monotonic() - self._started
-        print(f"{self._run.name}: loss {self._recent:.4f}, {duration(seconds)} in this process", flush=True)
+        print(f"{self._run.name}: loss {self._recent:.4f}, {duration(self._pace.elapsed)} in this process", flush=True)

@@ -12,7 +12,6 @@ import functools
 import hashlib
 import itertools
 import json
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,6 +22,7 @@ from jaxtyping import Float64
 
 from marin.data.documents import Document
 from marin.data.formats import Row, rows_of_json_lines
+from marin.data.pace import Pace
 from marin.data.shards import DocumentSet, Shard
 from marin.data.workers import run_in_processes
 from marin.datashop.classifier import Classifier, load_classifier, read_record
@@ -36,7 +36,6 @@ SCORES = "scores.json"
 _RECORDS = "records"
 _BINS = 50
 _DOCUMENTS_AT_ONCE = 512
-_SECONDS_BETWEEN_LINES = 2.0
 _NEXT_STEP = "run the step that scores the documents again"
 
 Record = dict[str, Any]
@@ -201,17 +200,15 @@ def _record_path(output_path: str, shard: Shard) -> str:
 
 
 class _Progress:
-    """Prints how far scoring is: at most every two seconds, and one line at the end."""
+    """Prints how far scoring is: now and then, and one line at the end."""
 
     def __init__(self, source: DocumentSet, num_before: int):
         self._total, self._before, self._done = source.num_documents, num_before, 0
-        self._started = self._last_line = time.monotonic()
+        self._pace = Pace()
 
     def add(self, num_documents: int) -> None:
         self._done += num_documents
-        now = time.monotonic()
-        if now - self._last_line >= _SECONDS_BETWEEN_LINES:
-            self._last_line = now
+        if self._pace.is_due():
             print(f"score: {self._before + self._done:,} of {self._total:,} documents, {self._rate()}", flush=True)
 
     def finished(self) -> None:
@@ -219,4 +216,4 @@ class _Progress:
         print(f"score: {self._done:,} documents, {self._rate()}{before}", flush=True)
 
     def _rate(self) -> str:
-        return f"{self._done / max(time.monotonic() - self._started, 1e-9):,.0f} documents/s"
+        return f"{self._done / self._pace.elapsed:,.0f} documents/s"

@@ -9,7 +9,6 @@ Only what an assistant writes is learned, its calls of tools and the token that 
 
 import dataclasses
 import itertools
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from marin.data.chat import MaskedDocument
 from marin.data.conversation import Conversation, render_batch
 from marin.data.masked_cache import write_masked_cache
+from marin.data.pace import Pace
 from marin.data.rows import ENDS_UNLEARNED
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError, DataError
@@ -28,7 +28,6 @@ from marin.storage import files
 
 VALIDATION = "val"
 _AT_ONCE = 512
-_SECONDS_BETWEEN_LINES = 5.0
 _HELD_OUT_IN = 50
 _MADE_VALIDATION = 500
 # Validation needs no more of the public test splits than this; questions of MMLU and GSM8K as many as the reference takes.
@@ -170,9 +169,8 @@ def _rendered(
 
 def _said(rows: Iterator[tuple[str, Conversation]], label: str) -> Iterator[tuple[str, Conversation]]:
     """The rows; now and then a line says how many have passed."""
-    begin = last_line = time.monotonic()
+    pace = Pace(5.0)
     for number, row in enumerate(rows):
-        if (now := time.monotonic()) - last_line > _SECONDS_BETWEEN_LINES:
-            last_line = now
-            print(f"{label}: {number:,} so far, {number / (now - begin):,.0f}/s", flush=True)
+        if pace.is_due():
+            print(f"{label}: {number:,} so far, {number / pace.elapsed:,.0f}/s", flush=True)
         yield row

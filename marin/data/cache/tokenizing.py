@@ -9,7 +9,6 @@ kills, and its content does not depend on how the documents are cut into shards.
 """
 
 import hashlib
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -19,6 +18,7 @@ from marin.data.cache.pieces import PieceWriter, read_piece
 from marin.data.cache.reading import TokenCache
 from marin.data.cache.writing import write_token_blocks
 from marin.data.documents import is_set_path
+from marin.data.pace import Pace
 from marin.data.shards import DocumentSet, Shard
 from marin.data.tokenizer import Tokenizer
 from marin.data.workers import run_in_processes
@@ -30,7 +30,6 @@ from marin.storage import files
 PIECES = "pieces"
 # A worker takes half a second to start, in which one processor encodes about this much.
 _BYTES_WORTH_A_WORKER = 8_000_000
-_SECONDS_BETWEEN_LINES = 2.0
 
 
 @dataclass(frozen=True)
@@ -134,20 +133,18 @@ def _make_pieces(writer: PieceWriter, shards: Sequence[Shard], num_workers: int)
 
 
 class _Progress:
-    """Prints how far encoding is: at most every two seconds, and one line at the end."""
+    """Prints how far encoding is: now and then, and one line at the end."""
 
     def __init__(self, num_shards: int, shards_done: int):
         self.shards_done = self._shards_before = shards_done
         self._num_shards = num_shards
         self._bytes = self._tokens = 0
-        self._started = self._last_line = time.monotonic()
+        self._pace = Pace()
 
     def add(self, num_bytes: int, num_tokens: int) -> None:
         self._bytes += num_bytes
         self._tokens += num_tokens
-        now = time.monotonic()
-        if now - self._last_line >= _SECONDS_BETWEEN_LINES:
-            self._last_line = now
+        if self._pace.is_due():
             print(f"tokenize: {self.shards_done:,} of {self._num_shards:,} shards, {self._counts()}", flush=True)
 
     def finished(self) -> None:
@@ -155,6 +152,6 @@ class _Progress:
         print(f"tokenize: {self._counts()}{before}", flush=True)
 
     def _counts(self) -> str:
-        rate = self._bytes / 1e6 / max(time.monotonic() - self._started, 1e-9)
+        rate = self._bytes / 1e6 / self._pace.elapsed
         per_token = f", {self._bytes / self._tokens:.2f} bytes a token" if self._tokens else ""
         return f"{self._bytes / 1e6:,.1f} MB of text, {self._tokens:,} tokens{per_token}, {rate:.1f} MB/s"
