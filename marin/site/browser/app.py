@@ -5,8 +5,8 @@ threads: they read files. An error that we did not foresee is logged where the s
 that it happened.
 """
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -31,6 +31,7 @@ _TITLES = {
     405: "Not possible",
     422: "This cannot be read",
 }
+_OURS = "The browser met an error of its own. The terminal where it was started says more."
 
 
 def build_app(folders: Sequence[Root], port: int) -> ASGIApp:
@@ -58,7 +59,11 @@ def build_app(folders: Sequence[Root], port: int) -> ASGIApp:
         *under("live/experiment", run_pages.experiment_live),
         *under("live/step", run_pages.step_live),
     ]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: _explain(site), Exception: _apologize(site)})
+    error_page = functools.partial(rendering.page, "error.html.j2", site=site)
+    answers = rendering.error_answers(
+        error_page, _TITLES, _OURS, beside=lambda request: {"folder": site.nearest_folder(request)}
+    )
+    app = Starlette(routes=routes, exception_handlers=answers)
     app.router.redirect_slashes = False
     return Guard(_Undecoded(app), loopback_hosts(port), policy=policy(forms="'self'"), rules=[read_only])
 
@@ -87,27 +92,4 @@ def _handled(site: Site, handler: Handler, request: Request) -> Response:
 
 
 def _static(site: Site, request: Request) -> Response:
-    found = rendering.static_files().get(request.path_params["name"])
-    if found is None:
-        raise HTTPException(404, "There is no such file.")
-    return Response(found[0], media_type=found[1])
-
-
-def _explain(site: Site) -> Any:
-    async def answer(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        title = _TITLES.get(error.status_code, "This did not work")
-        folder = await run_in_threadpool(site.nearest_folder, request)
-        return rendering.page(
-            "error.html.j2", error.status_code, site=site, title=title, detail=str(error.detail), folder=folder
-        )
-
-    return answer
-
-
-def _apologize(site: Site) -> Any:
-    async def answer(request: Request, error: Exception) -> Response:
-        detail = "The browser met an error of its own. The terminal where it was started says more."
-        return rendering.page("error.html.j2", 500, site=site, title="Something broke", detail=detail)
-
-    return answer
+    return rendering.file_answer(rendering.static_files(), request.path_params["name"])

@@ -12,11 +12,11 @@ import stat
 
 from starlette.exceptions import HTTPException
 
+from marin.execution.status import ATTEMPTS_NAME
 from marin.site.browser import kinds, roots
 from marin.site.browser.roots import Place
 
 PAGE = 100
-ATTEMPTS = ".attempts"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ def list_directory(place: Place, query: str = "", page: int = 1, show_all: bool 
     with roots.open_dir(place) as descriptor:
         with os.scandir(descriptor) as scan:
             for entry in scan:
-                if entry.name == ATTEMPTS and not show_all:
+                if entry.name == ATTEMPTS_NAME and not show_all:
                     hidden += 1
                     continue
                 total += 1

@@ -20,17 +20,14 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from marin.errors import StorageError
-from marin.execution.status import INFO_NAME, STATUS_NAME
+from marin.execution.status import ATTEMPTS_NAME, INFO_NAME, STATUS_NAME
 from marin.site.browser import roots, shown
-from marin.site.browser.listing import ATTEMPTS
 from marin.site.browser.roots import Place, Root
-from marin.storage.lease import read_state
+from marin.storage.lease import LEDGER_NAME, STALE_AFTER, read_state
 
-LOG_NAME = ".executor_log.txt"
 EXPERIMENTS = "experiments"
 
 _LOCK_NAME = ".executor_status.lock"  # the reference's heartbeat
-_FRESH_SECONDS = 90.0
 _RECORD_BYTES = 64_000_000
 _REFRESH_SECONDS = 1.0
 _MOST_DIRECTORIES = 50_000
@@ -161,7 +158,7 @@ class Records:
         word = {"SUCCESS": "success", "FAILED": "failed", "DEP_FAILED": "blocked", "": "not run", "WAITING": "not run"}
         if kept[1] == "RUNNING":
             beat = self._heartbeat(parts)
-            fresh = beat is not None and time.time() - beat < _FRESH_SECONDS and not self._holder_is_dead(parts)
+            fresh = beat is not None and time.time() - beat < STALE_AFTER and not self._holder_is_dead(parts)
             return State("running" if fresh else "interrupted", beat or found.st_mtime)
         return State(word.get(kept[1], "unreadable"), found.st_mtime)
 
@@ -169,7 +166,7 @@ class Records:
         """(claim number, parts of its directory) of the attempts that still have one, newest first."""
         if not parts:
             return []
-        above = (*parts[:-1], ATTEMPTS, parts[-1])
+        above = (*parts[:-1], ATTEMPTS_NAME, parts[-1])
         numbers = [int(name) for name in self._names(above) if name.isascii() and name.isdigit() and len(name) < 12]
         found = [(number, (*above, str(number), parts[-1])) for number in sorted(numbers, reverse=True)]
         return [(number, attempt) for number, attempt in found if os.path.isdir(self._path(attempt))]
@@ -361,8 +358,8 @@ class Records:
         if parts:
             above = self._above(parts)
             beats += [self._modified((*above, name)) for name in self._names(above) if name.startswith("heartbeat-")]
-            ledger = self._names((*above, "ledger"))
-            beats += [self._modified((*above, "ledger", name)) for name in ledger[-1:]]
+            ledger = self._names((*above, LEDGER_NAME))
+            beats += [self._modified((*above, LEDGER_NAME, name)) for name in ledger[-1:]]
         return max((beat for beat in beats if beat is not None), default=None)
 
     def _holder_is_dead(self, parts: tuple[str, ...]) -> bool:
@@ -375,11 +372,11 @@ class Records:
 
     def _above(self, parts: tuple[str, ...]) -> tuple[str, ...]:
         """The directory of a step's ledger and attempts, for its output or one of the attempts."""
-        return parts[:-2] if self._is_attempt(parts) else (*parts[:-1], ATTEMPTS, parts[-1])
+        return parts[:-2] if self._is_attempt(parts) else (*parts[:-1], ATTEMPTS_NAME, parts[-1])
 
     @staticmethod
     def _is_attempt(parts: tuple[str, ...]) -> bool:
-        return len(parts) >= 4 and parts[-4] == ATTEMPTS
+        return len(parts) >= 4 and parts[-4] == ATTEMPTS_NAME
 
     def _modified(self, parts: tuple[str, ...]) -> float | None:
         try:

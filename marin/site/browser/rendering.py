@@ -2,13 +2,15 @@
 
 import functools
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
 import jinja2
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
 from marin.site import pages, wording
 from marin.site.browser import shown
@@ -39,6 +41,45 @@ def page_of(environment: jinja2.Environment, template: str, status: int, values:
     html = environment.get_template(template).render(values)
     # Half of a surrogate pair, which JSON and file names can hold, has no UTF-8; as a reference it shows as U+FFFD.
     return HTMLResponse(html.encode("utf-8", "xmlcharrefreplace"), status)
+
+
+def file_answer(files: Mapping[str, tuple[bytes, str]], name: str) -> Response:
+    """One of our own files, of which `files` says content and media type.
+
+    Raises:
+        HTTPException: 404, if there is none of this name.
+    """
+    if name not in files:
+        raise HTTPException(404, "There is no such file.")
+    content, media_type = files[name]
+    return Response(content, media_type=media_type)
+
+
+def error_answers(
+    page: Callable[..., Response],
+    titles: Mapping[int, str],
+    of_ours: str,
+    *,
+    beside: Callable[[Request], Mapping[str, Any]] = lambda request: {},
+) -> dict[Any, Any]:
+    """How an app answers errors, for Starlette's `exception_handlers`.
+
+    Args:
+        page: makes an answer of an HTTP status, a `title` and a `detail`.
+        titles: by status.
+        of_ours: the detail of an error that we did not foresee.
+        beside: what else a page says of an error that we did foresee; called in a thread, as it may read files.
+    """
+
+    async def explain(request: Request, error: HTTPException) -> Response:
+        title = titles.get(error.status_code, "This did not work")
+        more = await run_in_threadpool(beside, request)
+        return page(error.status_code, title=title, detail=str(error.detail), **more)
+
+    async def apologize(request: Request, error: Exception) -> Response:
+        return page(500, title="Something broke", detail=of_ours)
+
+    return {HTTPException: explain, Exception: apologize}
 
 
 def with_query(address: str, **values: Any) -> str:

@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from marin.execution.status import ERROR_NAME
+from marin.execution.status import ERROR_NAME, INFO_NAME, LOG_NAME
 from marin.number_checks import is_whole
 from marin.site import wording
 from marin.site.browser import charts, graph, json_view, listing, metrics, records, rendering, roots, shown, text
@@ -115,8 +115,8 @@ def step(site: Site, request: Request) -> Response:
         config=json_view.tree(info["config"])[0] if "config" in info else None,
         version=json_view.tree(info["version"])[0] if "version" in info else None,
         provenance=[(key, json_view.tree(value)[0]) for key, value in info.items() if key not in _HIDDEN_KEYS],
-        record=roots.url_of(index.root, (*found.parts, records.INFO_NAME)),
-        has_record=roots.resolve(index.root, (*found.parts, records.INFO_NAME)).exists,
+        record=roots.url_of(index.root, (*found.parts, INFO_NAME)),
+        has_record=roots.resolve(index.root, (*found.parts, INFO_NAME)).exists,
         reads=_links(site, index, found.reads),
         readers=[site.link(index, reader) for reader in index.readers(found.parts)],
         experiments=[
@@ -233,8 +233,8 @@ def _step_live(index: Records, place: Place, found: Step) -> dict[str, Any]:
         "run_facts": _run_facts(run, place) if run else [],
         "charts": main,
         "more_charts": more,
-        "log": _tail(place, records.LOG_NAME),
-        "log_address": with_query(roots.url_of(place.root, (*place.parts, records.LOG_NAME)), at="end"),
+        "log": _tail(place, LOG_NAME),
+        "log_address": with_query(roots.url_of(place.root, (*place.parts, LOG_NAME)), at="end"),
         "error": _tail(place, ERROR_NAME) if state.word in ("failed", "interrupted", "running") else None,
         "attempts": [
             (number, roots.url_of(place.root, parts), index.state(parts))
@@ -303,7 +303,6 @@ def _total_steps(place: Place) -> int | None:
 
 
 def _parsed(data: bytes | None) -> Any:
-
     try:
         return json.loads(data) if data else None
     except (ValueError, RecursionError):

@@ -7,7 +7,6 @@ one body that is no form: it is streamed to disk as it comes.
 
 import functools
 from collections.abc import Callable
-from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
@@ -19,6 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from marin.errors import DataError, MarinError, StorageError
+from marin.site.browser.rendering import error_answers, file_answer
 from marin.site.datashop import draft_pages, rendering, run_pages
 from marin.site.datashop.access import QUERY
 from marin.site.datashop.shop import Form, Shop
@@ -35,6 +35,7 @@ _TITLES = {
     413: "Too large",
     507: "The disk does not take it",
 }
+_OURS = "The page met an error of its own. The terminal where it was started says more."
 _LOOK = "free some space, or mend the permissions of the folder, and do it again"
 
 
@@ -78,8 +79,8 @@ def build_app(shop: Shop, port: int) -> ASGIApp:
         post("/files/remove", draft_pages.remove_file),
         Route("/uploads", functools.partial(_upload, shop), methods=["POST"]),
     ]
-    handlers: Any = {HTTPException: _explain(shop), Exception: _apologize(shop)}
-    app = Starlette(routes=routes, exception_handlers=handlers)
+    error_page = functools.partial(rendering.page, "problem.html.j2", shop=shop, section="")
+    app = Starlette(routes=routes, exception_handlers=error_answers(error_page, _TITLES, _OURS))
     app.router.redirect_slashes = False
     hosts = loopback_hosts(port)
     return Guard(app, hosts, policy=policy(forms="'self'"), rules=[from_own_pages(hosts), shop.access.rule])
@@ -106,10 +107,7 @@ def _first_page(shop: Shop, request: Request) -> Response:
 
 
 def _static(shop: Shop, request: Request) -> Response:
-    found = rendering.static_files().get(request.path_params["name"])
-    if found is None:
-        raise HTTPException(404, "There is no such file.")
-    return Response(found[0], media_type=found[1])
+    return file_answer(rendering.static_files(), request.path_params["name"])
 
 
 def _no_icon(shop: Shop, request: Request) -> Response:
@@ -158,22 +156,3 @@ async def _form(request: Request) -> dict[str, list[str]]:
         return parse_qs(body.decode("ascii"), keep_blank_values=True, errors="replace", max_num_fields=_MOST_FIELDS)
     except ValueError:
         raise HTTPException(400, "The form cannot be read.") from None
-
-
-def _explain(shop: Shop) -> Any:
-    async def answer(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        title = _TITLES.get(error.status_code, "This did not work")
-        return rendering.page(
-            "problem.html.j2", error.status_code, shop=shop, section="", title=title, detail=str(error.detail)
-        )
-
-    return answer
-
-
-def _apologize(shop: Shop) -> Any:
-    async def answer(request: Request, error: Exception) -> Response:
-        detail = "The page met an error of its own. The terminal where it was started says more."
-        return rendering.page("problem.html.j2", 500, shop=shop, section="", title="Something broke", detail=detail)
-
-    return answer

@@ -2,19 +2,18 @@
 
 import pathlib
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import FileResponse, Response, StreamingResponse
 
 from marin.datashop.card import CARD, README
 from marin.site.browser import roots
 from marin.site.browser.rendering import number_of, with_query
 from marin.site.datashop import downloads, rendering, samples, stages
 from marin.site.datashop.draft_pages import draft_page, run_of
-from marin.site.datashop.runs import CONFIG, Run
+from marin.site.datashop.runs import CONFIG, Run, read_json
 from marin.site.datashop.shop import Shop
 from marin.site.datashop.stages import Progress
 from marin.site.datashop.wishes import WAYS
@@ -23,7 +22,6 @@ _PICTURES = ("labels", "scores")
 _REPORT_TYPES = {".html": "text/html", ".svg": "image/svg+xml", ".md": "text/plain", ".json": "application/json"}
 # The report carries its style and allows it by its hash; no script may run in any case.
 _REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-_BLOCK = 1 << 18
 
 
 def home(shop: Shop) -> Response:
@@ -51,7 +49,7 @@ def samples_page(shop: Shop, request: Request) -> Response:
     folder = _output(shop, run, "selection")
     number = number_of(request, "page", 1)
     sides = samples.read_sides(folder, drawn, number)
-    selection = stages.read_json(folder / "selection.json") or {}
+    selection = read_json(folder / "selection.json") or {}
     return rendering.page(
         "samples.html.j2",
         shop=shop,
@@ -96,11 +94,7 @@ def one_file(shop: Shop, request: Request) -> Response:
         path = run.folder / name
     else:
         raise HTTPException(404, "There is no such file.")
-    headers = {
-        "content-disposition": f'attachment; filename="{run.wish.name}-{name}"',
-        "content-length": str(path.stat().st_size),
-    }
-    return StreamingResponse(_blocks(path), headers=headers, media_type="text/plain")
+    return FileResponse(path, media_type="text/plain", filename=f"{run.wish.name}-{name}", stat_result=path.stat())
 
 
 def _shown(shop: Shop, run: Run) -> dict[str, Any]:
@@ -138,9 +132,3 @@ def _output(shop: Shop, run: Run, key: str) -> pathlib.Path:
     if output is None:
         raise HTTPException(404, "This stage of the run is not finished yet.")
     return output.resolve()
-
-
-def _blocks(path: pathlib.Path) -> Iterator[bytes]:
-    with open(path, "rb") as stream:
-        while block := stream.read(_BLOCK):
-            yield block

@@ -30,11 +30,12 @@ from typing import Any
 
 import psutil
 
-from marin.errors import ConfigError, DataError, StorageError
+from marin.errors import ConfigError
 from marin.site.datashop.wishes import Wish, config_text
 from marin.storage import files
 
 OUTPUT, CONFIG, RECORDS = "output.txt", "config.py", "records"
+_JSON_BYTES = 16_000_000
 _ID = re.compile(r"[0-9a-f]{12}")
 _WISH, _PROCESS, _STOP, _TRIAL = "wish.json", "process.json", "stop.json", "trial.json"
 
@@ -91,7 +92,7 @@ class Runs:
         if not _ID.fullmatch(number):
             return None
         folder = self.folder / number
-        wish = _read(folder / _WISH)
+        wish = read_json(folder / _WISH)
         if not isinstance(wish, dict):
             return None
         changed = (folder / _WISH).stat().st_mtime
@@ -208,7 +209,7 @@ class Runs:
                 files.write_json(str(run.folder / _TRIAL), trial)
 
     def trial(self, run: Run) -> dict[str, Any] | None:
-        found = _read(run.folder / _TRIAL)
+        found = read_json(run.folder / _TRIAL)
         return found if isinstance(found, dict) else None
 
 
@@ -223,13 +224,15 @@ def _created(pid: int) -> float | None:
 
 def _read_process(folder: pathlib.Path) -> dict[str, Any] | None:
     """The process that was started last; None if there was none, or if it is not known any more."""
-    found = _read(folder / _PROCESS)
+    found = read_json(folder / _PROCESS)
     is_whole = isinstance(found, dict) and all(isinstance(found.get(key), int | float) for key in ("pid", "started"))
     return found if is_whole else None
 
 
-def _read(path: pathlib.Path) -> Any:
+def read_json(path: pathlib.Path) -> Any:
+    """What the file holds; None where there is none that can be read."""
     try:
-        return files.read_json(str(path))
-    except (StorageError, DataError, json.JSONDecodeError, OSError):
+        with open(path, "rb") as stream:
+            return json.loads(stream.read(_JSON_BYTES))
+    except (OSError, ValueError, RecursionError):
         return None

@@ -6,25 +6,22 @@ out, as the run may be writing it at this moment.
 """
 
 import dataclasses
-import json
-import os
 import pathlib
 import re
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from marin.datashop.quality import estimate_text
 from marin.errors import ConfigError, DataError, StorageError
+from marin.execution.status import ERROR_NAME, INFO_NAME, LOG_NAME
 from marin.site import wording
-from marin.site.browser import shown
-from marin.site.browser.records import LOG_NAME, Records, State
-from marin.site.datashop.runs import OUTPUT, RECORDS, Run
+from marin.site.browser import shown, text
+from marin.site.browser.records import Records, State
+from marin.site.datashop.runs import OUTPUT, RECORDS, Run, read_json
 
-ERROR_NAME = ".executor_error.txt"
 _TAIL_BYTES = 24_000
 _TAIL_LINES = 200
-_JSON_BYTES = 16_000_000
 TITLES = {
     "pool": "Pool",
     "annotator_data": "Documents to grade",
@@ -78,32 +75,6 @@ class Stage:
 
 
 @dataclasses.dataclass(frozen=True)
-class Progress:
-    """A run as a whole."""
-
-    word: str
-    stages: tuple[Stage, ...]
-    log: str
-    error: str
-
-    @property
-    def state(self) -> State:
-        return State(_CSS.get(self.word, self.word))
-
-    @property
-    def is_live(self) -> bool:
-        return self.word in ("starting", "running", "stopping")
-
-    @property
-    def num_done(self) -> int:
-        return sum(stage.state.word == "success" for stage in self.stages)
-
-    def stage(self, key: str) -> Stage | None:
-        """The stage, if its output is complete."""
-        return next((item for item in self.stages if item.key == key and item.state.word == "success"), None)
-
-
-@dataclasses.dataclass(frozen=True)
 class Summary:
     """A run in a list of runs: `states` are those of its stages."""
 
@@ -117,6 +88,23 @@ class Summary:
     @property
     def num_done(self) -> int:
         return sum(state.word == "success" for state in self.states)
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress(Summary):
+    """A run as a whole."""
+
+    stages: tuple[Stage, ...]
+    log: str
+    error: str
+
+    @property
+    def is_live(self) -> bool:
+        return self.word in ("starting", "running", "stopping")
+
+    def stage(self, key: str) -> Stage | None:
+        """The stage, if its output is complete."""
+        return next((item for item in self.stages if item.key == key and item.state.word == "success"), None)
 
 
 def summary_of(run: Run, records: Records) -> Summary:
@@ -134,11 +122,12 @@ def output_of(run: Run, records: Records, key: str) -> pathlib.Path | None:
 def progress_of(run: Run, records: Records) -> Progress:
     """How far the run is at this moment, with all that is known of it."""
     stages = tuple(map(_stage, _steps(run, records)))
-    word = _word(run, tuple(stage.state for stage in stages))
+    states = tuple(stage.state for stage in stages)
+    word = _word(run, states)
     current = next((stage for stage in stages if stage.state.word in ("running", "failed", "interrupted")), None)
     log = _tail(current.output / LOG_NAME) if current is not None else ""
     error = _last_words(run.folder / OUTPUT) if word in ("failed", "interrupted") else ""
-    return Progress(word, stages, log, error)
+    return Progress(word, states, stages, log, error)
 
 
 def _word(run: Run, states: tuple[State, ...]) -> str:
@@ -180,7 +169,7 @@ def _steps(run: Run, records: Records) -> Iterator[_Step]:
 def _stage(step: _Step) -> Stage:
     """The stage with what it found."""
     word = step.state.word
-    facts, done, warning = _found(step.key, step.output) if word in ("success", "running") else ((), None, "")
+    found = _found(step.key, step.output) if word in ("success", "running") else Found()
     return Stage(
         key=step.key,
         title=TITLES.get(step.key, step.key),
@@ -188,9 +177,9 @@ def _stage(step: _Step) -> Stage:
         output=step.output,
         state=step.state,
         seconds=_seconds(step.output, step.state),
-        facts=tuple(facts),
-        done=done if word == "running" else None,
-        warning=_reason(step.output) if word == "failed" else warning,
+        facts=tuple(found.facts),
+        done=found.done if word == "running" else None,
+        warning=_reason(step.output) if word == "failed" else found.warning,
     )
 
 
@@ -203,7 +192,7 @@ def _newest_record(run: Run) -> Any:
 
 
 def _seconds(output: pathlib.Path, state: State) -> float | None:
-    info = read_json(output / ".executor_info")
+    info = read_json(output / INFO_NAME)
     if not isinstance(info, dict):
         return None
     if state.word == "running":
@@ -215,30 +204,32 @@ def _seconds(output: pathlib.Path, state: State) -> float | None:
 
 # --- what each stage found ----------------------------------------------------------------------------------------------
 
-Facts = list[tuple[str, str]]
+
+class Found(NamedTuple):
+    """What the files of a stage say; see `Stage`."""
+
+    facts: Sequence[tuple[str, str]] = ()
+    done: float | None = None
+    warning: str = ""
 
 
-def _found(key: str, output: pathlib.Path) -> tuple[Facts, float | None, str]:
-    """Facts, the part that is done, and a warning."""
-    read = _READERS.get(key)
+def _found(key: str, output: pathlib.Path) -> Found:
     try:
-        return read(output) if read is not None else _documents(output)
+        return _READERS.get(key, _documents)(output)
     except (KeyError, TypeError, ValueError, AttributeError, StorageError, DataError, ConfigError):
-        return [], None, ""
+        return Found()
 
 
-def _documents(output: pathlib.Path) -> tuple[Facts, float | None, str]:
+def _documents(output: pathlib.Path) -> Found:
     manifest = read_json(output / "manifest.json")
-    if not isinstance(manifest, dict):
-        return [], None, ""
     documents, size = manifest["documents"], manifest["bytes"]
     facts = [("documents", f"{documents['kept']:,}"), ("text", shown.size(size["kept"]))]
     for reason, count in list(manifest["dropped_by_reason"].items())[:3]:
         facts.append((f"dropped: {reason}", f"{count:,}"))
-    return facts, None, ""
+    return Found(facts)
 
 
-def _labels(output: pathlib.Path) -> tuple[Facts, float | None, str]:
+def _labels(output: pathlib.Path) -> Found:
     summary = read_json(output / "labels.json")
     if summary is None:
         return _labelling(read_json(output / "progress.json"))
@@ -248,13 +239,11 @@ def _labels(output: pathlib.Path) -> tuple[Facts, float | None, str]:
     facts.append(("histogram", ", ".join(f"{name}: {count:,}" for name, count in summary["histogram"].items())))
     if summary.get("cost_dollars") is not None:
         facts.append(("spent", f"${summary['cost_dollars']:,.2f}"))
-    return facts, None, str(summary.get("lopsided") or "")
+    return Found(facts, warning=str(summary.get("lopsided") or ""))
 
 
-def _labelling(progress: Any) -> tuple[Facts, float | None, str]:
+def _labelling(progress: Any) -> Found:
     """How far an annotation is."""
-    if not isinstance(progress, dict):
-        return [], None, ""
     done, of = progress["num_done"], progress["num_documents"]
     tokens = progress["tokens_paid"]["input"] + progress["tokens_paid"]["output"]
     facts = [("asked", f"{done:,} of {of:,}"), ("tokens", f"{tokens:,}")]
@@ -266,44 +255,44 @@ def _labelling(progress: Any) -> tuple[Facts, float | None, str]:
     if progress["seconds_left"]:
         facts.append(("left", str(wording.duration(progress["seconds_left"]))))
     why = progress.get("why_silent")
-    return facts, done / of if of else None, f"no answers: {why}" if why else ""
+    return Found(facts, done / of if of else None, f"no answers: {why}" if why else "")
 
 
-def _classifier(output: pathlib.Path) -> tuple[Facts, float | None, str]:
+def _classifier(output: pathlib.Path) -> Found:
     quality = read_json(output / "quality.json")
     facts = [
         ("AUC", estimate_text(quality["auc"], 3)),
         ("average precision", f"{estimate_text(quality['average_precision'], 3)}; {quality['prior']:.3f} by chance"),
         ("held-out documents", f"{quality['num_documents']:,}"),
     ]
-    return facts, None, str(quality.get("lopsided") or "")
+    return Found(facts, warning=str(quality.get("lopsided") or ""))
 
 
-def _scores(output: pathlib.Path) -> tuple[Facts, float | None, str]:
-    return [("documents", f"{read_json(output / 'scores.json')['num_documents']:,}")], None, ""
+def _scores(output: pathlib.Path) -> Found:
+    return Found([("documents", f"{read_json(output / 'scores.json')['num_documents']:,}")])
 
 
-def _selection(output: pathlib.Path) -> tuple[Facts, float | None, str]:
+def _selection(output: pathlib.Path) -> Found:
     found = read_json(output / "selection.json")
     facts = [
         ("kept", f"{found['num_kept']:,} of {found['num_documents']:,} ({found['kept_fraction']:.1%})"),
         ("limit", f"{found['limit']:.4g}"),
     ]
-    return facts, None, ""
+    return Found(facts)
 
 
-def _card(output: pathlib.Path) -> tuple[Facts, float | None, str]:
+def _card(output: pathlib.Path) -> Found:
     card = read_json(output / "card.json")
     last = card["stages"][-1]
     facts = [("documents", f"{last['documents_kept']:,}"), ("text", shown.size(last["bytes_kept"]))]
-    return facts + ([("tokens", f"{card['cache']['tokens']:,}")] if card["cache"] else []), None, ""
+    return Found(facts + ([("tokens", f"{card['cache']['tokens']:,}")] if card["cache"] else []))
 
 
-def _nothing(output: pathlib.Path) -> tuple[Facts, float | None, str]:
-    return [], None, ""
+def _nothing(output: pathlib.Path) -> Found:
+    return Found()
 
 
-_READERS: dict[str, Callable[[pathlib.Path], tuple[Facts, float | None, str]]] = {
+_READERS: dict[str, Callable[[pathlib.Path], Found]] = {
     "labels": _labels,
     "classifier": _classifier,
     "scores": _scores,
@@ -316,15 +305,6 @@ _READERS: dict[str, Callable[[pathlib.Path], tuple[Facts, float | None, str]]] =
 
 
 # --- files --------------------------------------------------------------------------------------------------------------
-
-
-def read_json(path: pathlib.Path) -> Any:
-    """What the file holds; None where there is none that can be read."""
-    try:
-        with open(path, "rb") as stream:
-            return json.loads(stream.read(_JSON_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return None
 
 
 def _reason(output: pathlib.Path) -> str:
@@ -343,10 +323,8 @@ def _last_words(path: pathlib.Path) -> str:
 def _tail(path: pathlib.Path) -> str:
     """The last lines of a file; "" where there is none."""
     try:
-        with open(path, "rb") as stream:
-            size = stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, size - _TAIL_BYTES))
-            text = stream.read(_TAIL_BYTES).decode(errors="replace")
+        with open(path, "rb", buffering=0) as stream:
+            lines = text.tail(stream, _TAIL_BYTES).splitlines()
     except OSError:
         return ""
-    return "\n".join(text.splitlines()[-_TAIL_LINES:])
+    return "\n".join(lines[-_TAIL_LINES:])
