@@ -21,7 +21,7 @@ from marin.data.rows import ENDS_UNLEARNED
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError, DataError
 from marin.execution.step import placement, this_output_path
-from marin.finetuning.made import DEFAULT_SHARES, training_conversations
+from marin.finetuning.made import training_conversations
 from marin.finetuning.sources import LocalFile, local_conversations, public_conversations
 from marin.flags import check_at_least
 from marin.storage import files
@@ -111,7 +111,7 @@ def tokenize_conversations(config: ConversationsConfig) -> None:
 
 def _training(config: ConversationsConfig) -> Iterator[tuple[str, Conversation]]:
     if config.made:
-        yield from _named("made", training_conversations(config.made, seed=config.made_seed, shares=DEFAULT_SHARES))
+        yield from _named("made", training_conversations(config.made, seed=config.made_seed))
     if config.public:
         epochs = {"smoltalk": 1, "mmlu": config.mmlu_epochs, "gsm8k": config.gsm8k_epochs}
         for name, times in epochs.items():
@@ -122,7 +122,7 @@ def _training(config: ConversationsConfig) -> Iterator[tuple[str, Conversation]]
 
 def _validation(config: ConversationsConfig) -> Iterator[tuple[str, Conversation]]:
     if config.made:
-        held_out = training_conversations(_MADE_VALIDATION, seed=config.made_seed, shares=DEFAULT_SHARES, split="test")
+        held_out = training_conversations(_MADE_VALIDATION, seed=config.made_seed, split="test")
         yield from _named("made", held_out)
     if config.public:
         for name, most in _VALIDATION_LIMITS.items():

@@ -39,7 +39,7 @@ from marin.training.checkpoint_writer import CheckpointWriter
 from marin.training.clock import StopRequest
 from marin.training.compile_cache import use_compile_cache
 from marin.training.preflight import check_devices, keep_to_cpus, take_gpu_memory
-from marin.training.state import SPOILED, StepConfig, TrainState, before_bad_step, init_state, make_train_step
+from marin.training.state import SPOILED, StepConfig, before_bad_step, init_state, make_train_step
 
 FIGURES_FILE = "rl.json"
 _MOMENTUM = (0.95, 0.95, 1)
@@ -168,79 +168,61 @@ def train_rl(config: RlConfig) -> None:
     step_config = StepConfig(precision, micro_batches=rows // min(config.device_batch_size, rows))
     take_step = jax.jit(make_train_step(optimizer, optimizer_config.schedule(num_steps), step_config), donate_argnums=0)
     first_step = 0 if found is None else found.step
+    keep_every = config.save_every if config.save_every > 0 else num_steps
     with contextlib.closing(
         RlRecord(config, origin, optimizer_config, directory, first_step, num_steps, model)
     ) as record:
-        state = _steps(
-            config, state, take_step, sampler, learned, held_out, record, found, range(first_step, num_steps)
-        )
+        saver = CheckpointWriter(directory / "checkpoints", keep_every=keep_every, record=record.writer, restored=found)
+        last_save = time.monotonic()
+        with StopRequest() as stop, saver:
+            if first_step == 0 and config.eval_every > 0:
+                with record.pause("evaluation", 0):
+                    record.evaluation(0, sampler.measure(state.model, held_out, config.eval_examples))
+            record.begin()
+            for step in range(first_step, num_steps):
+                saver.check()
+                groups = sampler.sample(state.model, questions_of(learned, config, step), step)
+                state, metrics = take_step(state, policy_batch(groups, tokenizer.bos_id))
+                figures = {name: float(value) for name, value in metrics.items()}
+                if figures.pop(SPOILED):
+                    raise NonFiniteLossError(
+                        f"at step {step} the optimizer made numbers that are not finite of a finite loss and gradient: the weights"
+                        f" are spoiled, and only the checkpoints before are kept. Move {usual_path(str(directory))} away, and"
+                        " train with a lower `--init-lr-frac`"
+                    )
+                if (before := before_bad_step(state)) is not None:
+                    if step > first_step:
+                        saver.save(before, step)
+                        saver.wait()
+                    raise NonFiniteLossError(
+                        f"the loss or the gradient of step {step} is not finite (loss {figures['loss']}); the state before it is"
+                        f" kept. The same command would come to it again: move {usual_path(str(directory))} away, and train with"
+                        " a lower `--init-lr-frac`"
+                    )
+                record.step(step, figures, groups)
+                done, last = step + 1, step + 1 == num_steps
+                if config.eval_every > 0 and done % config.eval_every == 0 and not last:
+                    with record.pause("evaluation", step):
+                        record.evaluation(done, sampler.measure(state.model, held_out, config.eval_examples))
+                due = time.monotonic() - last_save > config.checkpoint_interval
+                if last or stop.requested or due or (config.save_every > 0 and done % config.save_every == 0):
+                    with record.pause("checkpoint", step):
+                        saver.save(state, done)
+                        if last or stop.requested:
+                            saver.wait()
+                    last_save = time.monotonic()
+                if stop.requested and not last:
+                    print(f"stopping: the checkpoint of step {done} is saved")
+                    break
         if (directory / FIGURES_FILE).exists() or int(state.step) < num_steps:
             return
-        figures = sampler.measure(state.model, held_out, config.eval_examples)
-        record.finish(num_steps, figures)
-        files.write_json(str(directory / FIGURES_FILE), record.summary() | figures)
-        print("after " + f"{num_steps:,} steps: " + "  ".join(f"{name} {value:.3f}" for name, value in figures.items()))
 
-
-def _steps(
-    config: RlConfig,
-    state: TrainState,
-    take_step: Any,
-    sampler: "Sampler",
-    learned: ChatTask,
-    held_out: ChatTask,
-    record: RlRecord,
-    found: checkpoints.Checkpoint | None,
-    steps: range,
-) -> TrainState:
-    """The state after these steps, or after the one at which the run is told to stop."""
-    keep_every = config.save_every if config.save_every > 0 else steps.stop
-    saver = CheckpointWriter(
-        record.directory / "checkpoints", keep_every=keep_every, record=record.writer, restored=found
-    )
-    last_save = time.monotonic()
-    with StopRequest() as stop, saver:
-        if steps.start == 0 and config.eval_every > 0 and steps:
-            with record.pause("evaluation", 0):
-                record.evaluation(0, sampler.measure(state.model, held_out, config.eval_examples))
-        record.begin()
-        for step in steps:
-            saver.check()
-            groups = sampler.sample(state.model, questions_of(learned, config, step), step)
-            batch = policy_batch(groups, sampler.tokenizer.bos_id)
-            state, metrics = take_step(state, batch)
-            figures = {name: float(value) for name, value in metrics.items()}
-            if figures.pop(SPOILED):
-                raise NonFiniteLossError(
-                    f"at step {step} the optimizer made numbers that are not finite of a finite loss and gradient: the weights are spoiled,"
-                    f" and only the checkpoints before are kept. Move {usual_path(str(record.directory))} away, and train with a lower"
-                    " `--init-lr-frac`"
-                )
-            if (before := before_bad_step(state)) is not None:
-                if step > steps.start:
-                    saver.save(before, step)
-                    saver.wait()
-                raise NonFiniteLossError(
-                    f"the loss or the gradient of step {step} is not finite (loss {figures['loss']}); the state before it is kept."
-                    f" The same command would come to it again: move {usual_path(str(record.directory))} away, and train with a"
-                    " lower `--init-lr-frac`"
-                )
-            record.step(step, figures, groups)
-            done, last = step + 1, step + 1 == steps.stop
-            if config.eval_every > 0 and done % config.eval_every == 0 and not last:
-                with record.pause("evaluation", step):
-                    record.evaluation(done, sampler.measure(state.model, held_out, config.eval_examples))
-            due = time.monotonic() - last_save > config.checkpoint_interval
-            if last or stop.requested or due or (config.save_every > 0 and done % config.save_every == 0):
-                with record.pause("checkpoint", step):
-                    saver.save(state, done)
-                    if last or stop.requested:
-                        saver.wait()
-                last_save = time.monotonic()
-            if stop.requested and not last:
-                print(f"stopping: the checkpoint of step {done} is saved")
-                break
-    return state
+        # ---- the end -------------------------------------------------------------------------------------------------
+        measured = sampler.measure(state.model, held_out, config.eval_examples)
+        record.finish(num_steps, measured)
+        files.write_json(str(directory / FIGURES_FILE), record.summary() | measured)
+        shown = "  ".join(f"{name} {value:.3f}" for name, value in measured.items())
+        print(f"after {num_steps:,} steps: {shown}")
 
 
 def questions_of(task: ChatTask, config: RlConfig, step: int) -> list[Question]:

@@ -21,7 +21,7 @@ MAKERS: dict[str, Callable[[random.Random, Split], Made]] = {
     "arithmetic": arithmetic,
     "identity": identity,
 }
-DEFAULT_SHARES = {"spelling": 0.35, "counting": 0.2, "arithmetic": 0.35, "identity": 0.1}
+_SHARES = {"spelling": 0.35, "counting": 0.2, "arithmetic": 0.35, "identity": 0.1}
 _TWO_QUESTIONS = 0.15
 
 
@@ -49,23 +49,18 @@ def questions(kind: str, size: int) -> list[Made]:
     return list(found.values())
 
 
-def training_conversations(
-    size: int, *, seed: int = 0, shares: dict[str, float] | None = None, split: Split = "train"
-) -> Iterator[dict[str, Any]]:
+def training_conversations(size: int, *, seed: int = 0, split: Split = "train") -> Iterator[dict[str, Any]]:
     """`size` conversations, the kinds mixed; some ask two questions, one after the other.
 
     Args:
-        shares: how much of each kind, by name; only the ratios matter.
         split: "test" for conversations to measure a loss on, made of what is held out.
     """
-    shares = DEFAULT_SHARES if shares is None else shares
-    kinds = list(shares)
     for number in range(size):
         rng = random.Random(f"mixture/{split}/{seed}/{number}")
-        drawn = rng.choices(kinds, [shares[kind] for kind in kinds], k=2)
+        drawn = rng.choices(list(_SHARES), list(_SHARES.values()), k=2)
         asked = 2 if rng.random() < _TWO_QUESTIONS else 1
         parts = [make(kind, split, 2 * number + index, seed=seed) for index, kind in enumerate(drawn[:asked])]
         yield {"messages": [message for part in parts for message in part.conversation["messages"]]}
 
 
-__all__ = ["DEFAULT_SHARES", "MAKERS", "Made", "make", "questions", "training_conversations"]
+__all__ = ["MAKERS", "Made", "make", "questions", "training_conversations"]

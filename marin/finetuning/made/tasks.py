@@ -9,15 +9,16 @@ from collections.abc import Callable
 from marin.errors import ConfigError
 from marin.evaluation.chat.grading import says_marked_number, says_text
 from marin.evaluation.chat.task import ChatTask, Question
-from marin.finetuning.made import questions
+from marin.finetuning.made import Made, questions
 
-_GRADES: dict[str, tuple[str, Callable[[Question, str], bool]]] = {
+GRADES: dict[str, tuple[str, Callable[[Question, str], bool]]] = {
     "Spelling": ("spelling", says_text),
     "SpellingBee": ("counting", says_marked_number),
     "Arithmetic": ("arithmetic", says_marked_number),
     "Identity": ("identity", says_text),
 }
-MADE_TASKS = tuple(_GRADES)
+"""For each task the kind of made conversations that it asks, and how a reply is graded."""
+MADE_TASKS = tuple(GRADES)
 _DEFAULT_SIZE = 256
 
 
@@ -27,10 +28,14 @@ def made_task(name: str, size: int = _DEFAULT_SIZE) -> ChatTask:
     Raises:
         ConfigError: there is no such task.
     """
-    if name not in _GRADES:
+    if name not in GRADES:
         raise ConfigError(f"there is no made task {name!r}: use {', '.join(MADE_TASKS)}")
-    kind, grade = _GRADES[name]
-    made = questions(kind, size)
-    asked = [Question(one.conversation["messages"][:-1], one.answer) for one in made]
+    kind, grade = GRADES[name]
+    asked = [asked_of(each) for each in questions(kind, size)]
     most_common = collections.Counter(question.answer for question in asked).most_common(1)[0][1]
     return ChatTask(name, most_common / len(asked), asked, grade)
+
+
+def asked_of(made: Made) -> Question:
+    """A made conversation as a question of a task."""
+    return Question(made.conversation["messages"][:-1], made.answer)
