@@ -12,7 +12,7 @@ special token: a user who types `<|eot_id|>` has typed characters.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from marin.data.documents import is_unicode
 from marin.data.formats import BadRow, Row
@@ -122,7 +122,7 @@ def turns_of(row: Row, format: ChatFormat | PromptFormat) -> list[Turn] | BadRow
 def _chat_turns(row: Row, format: ChatFormat) -> list[Turn] | BadRow:
     messages = row.fields.get(format.messages_key)
     if not isinstance(messages, list) or not messages:
-        return BadRow(row.number, "no_messages", _found(row, format.messages_key, "a list of messages"))
+        return BadRow(row.number, "no_messages", row.instead_of("a list of messages", format.messages_key))
     turns: list[Turn] = []
     template, waiting = format.template, ""
     for number, message in enumerate(messages, start=1):
@@ -154,7 +154,7 @@ def _chat_turns(row: Row, format: ChatFormat) -> list[Turn] | BadRow:
 def _prompt_turns(row: Row, format: PromptFormat) -> list[Turn] | BadRow:
     for key in format.fields:
         if not isinstance(row.fields.get(key), str):
-            return BadRow(row.number, "no_text", _found(row, key, "a string"))
+            return BadRow(row.number, "no_text", row.instead_of("a string", key))
     prompt, response = (row.fields[key] for key in format.fields)
     return [Turn("", prompt, format.separator, False), Turn("", response, "", True)]
 
@@ -168,18 +168,6 @@ def _text(content: object) -> str | None:
     ):
         return "".join(part["text"] for part in content)
     return None
-
-
-def _found(row: Row, key: str, expected: str) -> str:
-    if key not in row.fields:
-        return f"there is no field `{key}` (fields: {', '.join(map(str, row.fields)) or 'none'})"
-    return f"field `{key}` holds {_kind(row.fields[key])}, expected {expected}"
-
-
-def _kind(value: Any) -> str:
-    if value is None:
-        return "null"
-    return "an empty list" if value == [] else type(value).__name__
 
 
 @dataclass

@@ -9,11 +9,11 @@ Train on it like on any cache; with packing "best_fit_truncate" each row begins 
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from marin.data.chat import ChatFormat, MaskedDocument, PromptFormat, Turn, TurnEncoder, turns_of
 from marin.data.columns import column_rows
-from marin.data.formats import BadRow, Row, json_line_rows, json_rows
+from marin.data.formats import BadRow, OnBadRow, Row, check_on_bad_row, json_line_rows, json_rows
 from marin.data.inputs import InputFile, find_inputs, opened_unchanged
 from marin.data.masked_cache import write_masked_cache
 from marin.data.tokenizer import Tokenizer
@@ -37,12 +37,11 @@ class TokenizeChatConfig:
     paths: Sequence[str | InputName | ExecutorStep]
     tokenizer: str | InputName | ExecutorStep
     format: ChatFormat | PromptFormat
-    on_bad_row: Literal["refuse", "skip"] = "refuse"
+    on_bad_row: OnBadRow = "refuse"
     output_path: str = this_output_path()
 
     def __post_init__(self) -> None:
-        if self.on_bad_row not in ("refuse", "skip"):
-            raise ConfigError(f'config field `on_bad_row` is {self.on_bad_row!r}: use "refuse" or "skip"')
+        check_on_bad_row(self.on_bad_row)
         if not isinstance(self.format, ChatFormat | PromptFormat):
             raise ConfigError(f"config field `format` is {self.format!r}: use ChatFormat(...) or PromptFormat(...)")
 
@@ -52,7 +51,7 @@ def tokenize_chat_step(
     paths: Sequence[str | InputName | ExecutorStep],
     tokenizer: str | InputName | ExecutorStep,
     format: ChatFormat | PromptFormat,
-    on_bad_row: Literal["refuse", "skip"] = "refuse",
+    on_bad_row: OnBadRow = "refuse",
 ) -> ExecutorStep:
     """The step `tokenized/{name}`, whose cache lies in `train` and its loss mask in `loss_mask`."""
     return ExecutorStep(
@@ -136,10 +135,7 @@ def _conversations(config: TokenizeChatConfig, report: _Report) -> Iterator[list
                 turns = row if isinstance(row, BadRow) else turns_of(row, config.format)
                 if isinstance(turns, BadRow):
                     if config.on_bad_row == "refuse":
-                        raise DataError(
-                            f"{file.path}:{turns.number}: {turns.reason}: {turns.detail}; mend the row, or set "
-                            'on_bad_row="skip" to drop such rows and count them'
-                        )
+                        raise turns.refused(file.path)
                     report.drop(turns.reason, f"{file.name}:{turns.number}")
                 else:
                     yield turns

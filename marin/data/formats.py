@@ -14,12 +14,14 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, get_args
 
 from marin.data.compression import decompressed
 from marin.data.inputs import InputFile, format_of, opened_unchanged
-from marin.errors import DataError
+from marin.errors import ConfigError, DataError
 
+OnBadRow = Literal["refuse", "skip"]
+"""Whether the first row that cannot be read ends the work, or such rows are dropped and counted."""
 _MARK = codecs.BOM_UTF8
 _SHOWN = 80
 # `json.dumps` with these settings makes an encoder for each row.
@@ -33,6 +35,14 @@ class Row:
     number: int
     fields: Mapping[str, Any]
 
+    def instead_of(self, expected: str, name: str) -> str:
+        """What is in the field `name` that should hold what is expected, for a message."""
+        if name not in self.fields:
+            return f"there is no field `{name}` (fields: {', '.join(map(str, self.fields)) or 'none'})"
+        value = self.fields[name]
+        found = "null" if value is None else "an empty list" if value == [] else type(value).__name__
+        return f"field `{name}` holds {found}, expected {expected}"
+
 
 @dataclasses.dataclass(frozen=True)
 class BadRow:
@@ -41,6 +51,21 @@ class BadRow:
     number: int
     reason: str
     detail: str
+
+    def refused(self, path: str) -> DataError:
+        """The error of whoever was told to refuse such rows."""
+        return DataError(
+            f'{path}:{self.number}: {self.reason}: {self.detail}; mend the row, or set on_bad_row="skip" to drop such rows and'
+            " count them"
+        )
+
+
+def check_on_bad_row(value: str) -> None:
+    """Raises:
+    ConfigError: it is no `OnBadRow`.
+    """
+    if value not in get_args(OnBadRow):
+        raise ConfigError(f'config field `on_bad_row` is {value!r}: use "refuse" or "skip"')
 
 
 def text_rows(file: InputFile, stream: BinaryIO) -> Iterator[Row | BadRow]:

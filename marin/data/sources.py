@@ -27,11 +27,11 @@ import collections
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO, ClassVar, Literal
+from typing import BinaryIO, ClassVar
 
 from marin.data.columns import column_rows
 from marin.data.documents import is_unicode, text_bytes
-from marin.data.formats import BadRow, Row, json_line_rows, json_rows, text_rows
+from marin.data.formats import BadRow, OnBadRow, Row, check_on_bad_row, json_line_rows, json_rows, text_rows
 from marin.data.inputs import InputFile, Inputs, find_inputs, opened_stamped
 from marin.data.pages import Skipped, html_rows, warc_rows
 from marin.data.reading import Reading
@@ -49,7 +49,6 @@ _READERS = {
 }
 _WHOLE_FILE = ("text", "html")
 _MAKES_TEXT = ("text", "html", "warc")  # formats whose text is not a field that the file names
-_SKIP_HINT = 'mend the row, or set on_bad_row="skip" to drop such rows and count them'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,13 +68,12 @@ class ImportConfig:
     source_name: str
     text_key: str = "text"
     id_key: str | None = None
-    on_bad_row: Literal["refuse", "skip"] = "refuse"
+    on_bad_row: OnBadRow = "refuse"
     shard_bytes: int = SHARD_BYTES
     output_path: str = this_output_path()
 
     def __post_init__(self) -> None:
-        if self.on_bad_row not in ("refuse", "skip"):
-            raise ConfigError(f'config field `on_bad_row` is {self.on_bad_row!r}: use "refuse" or "skip"')
+        check_on_bad_row(self.on_bad_row)
         if self.shard_bytes < 1:
             raise ConfigError(f"config field `shard_bytes` is {self.shard_bytes}: use at least 1, such as 32_000_000")
         if isinstance(self.paths, str):
@@ -91,7 +89,7 @@ def import_step(
     text_key: str = "text",
     id_key: str | None = None,
     source_name: str | None = None,
-    on_bad_row: Literal["refuse", "skip"] = "refuse",
+    on_bad_row: OnBadRow = "refuse",
     shard_bytes: int = SHARD_BYTES,
 ) -> ExecutorStep:
     """The step `documents/{name}`, whose output is a document set.
@@ -203,7 +201,7 @@ def _file_outputs(file: InputFile, config: ImportConfig, reading: Reading) -> It
             output = _document(file, row, config)
             if isinstance(output, BadRow):
                 if config.on_bad_row == "refuse":
-                    raise DataError(f"{file.path}:{output.number}: {output.reason}: {output.detail}; {_SKIP_HINT}")
+                    raise output.refused(file.path)
                 output = Dropped(_default_id(file, output.number), output.reason, output.detail)
             yield output
     if is_empty:
@@ -231,11 +229,11 @@ def _document(file: InputFile, row: Row | BadRow | Skipped, config: ImportConfig
     text_key = "text" if file.format in _MAKES_TEXT else config.text_key
     text = row.fields.get(text_key)
     if not isinstance(text, str):
-        return BadRow(row.number, "text_is_no_string", _what_is_there(row, text_key))
+        return BadRow(row.number, "text_is_no_string", row.instead_of("a string", text_key))
     document_id = _id(file, row, config)
     if document_id is None:
         assert config.id_key is not None
-        return BadRow(row.number, "no_id", _what_is_there(row, config.id_key))
+        return BadRow(row.number, "no_id", row.instead_of("a string", config.id_key))
     if not text:
         return Dropped(document_id, "empty_text")
     source = row.fields.get("source")
@@ -260,10 +258,3 @@ def _id(file: InputFile, row: Row, config: ImportConfig) -> str | None:
 
 def _default_id(file: InputFile, number: int) -> str:
     return file.name if file.format in _WHOLE_FILE else f"{file.name}:{number}"
-
-
-def _what_is_there(row: Row, name: str) -> str:
-    value: Any = row.fields.get(name)
-    if name not in row.fields:
-        return f"there is no field `{name}` (fields: {', '.join(map(str, row.fields)) or 'none'})"
-    return f"field `{name}` holds {'null' if value is None else type(value).__name__}, expected a string"

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from marin.data.formats import OnBadRow
 from marin.data.shards import SHARD_BYTES
 from marin.data.tokenizer import MIN_VOCAB_SIZE
 from marin.datashop.annotate_config import check_prompt
@@ -120,7 +121,7 @@ class DatashopRunnerConfig:
     ablation: AblationConfig | None = None
     text_key: str = "text"
     id_key: str | None = None
-    on_bad_row: str = "refuse"
+    on_bad_row: OnBadRow = "refuse"
     seed: int = 0
     endpoint: str | None = placement(default=None)
     api_key_env: str = placement(default="OPENAI_API_KEY")

@@ -248,7 +248,7 @@ class _Maker:
             source_name=name,
             text_key=self.config.text_key,
             id_key=self.config.id_key,
-            on_bad_row=self.config.on_bad_row,  # type: ignore[arg-type]
+            on_bad_row=self.config.on_bad_row,
             shard_bytes=self.config.shard_bytes,
             num_workers=self.config.num_workers,
         )

@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import UInt64
 
 from marin.data.documents import Document
+from marin.data.formats import OnBadRow
 from marin.data.shards import DocumentSet, Shard, transform_shards, write_shards
 from marin.data.sources import ImportConfig, import_documents, imported_documents
 from marin.data.workers import run_in_processes
@@ -88,7 +89,7 @@ class ExamplesConfig:
     seed: int = 0
     text_key: str = "text"
     id_key: str | None = None
-    on_bad_row: str = "refuse"
+    on_bad_row: OnBadRow = "refuse"
     output_path: str = this_output_path()
     num_workers: int = placement(default=0)
 
@@ -211,7 +212,7 @@ def _read(paths: Sequence[Path], role: str, config: ExamplesConfig) -> Iterator[
             documents = DocumentSet.open(path).documents()
         else:
             documents = imported_documents(
-                ImportConfig([path], role, config.text_key, config.id_key, config.on_bad_row)  # type: ignore[arg-type]
+                ImportConfig([path], role, config.text_key, config.id_key, config.on_bad_row)
             )
         prefix = role if len(paths) == 1 else f"{role}/{number}"
         for document in documents:
