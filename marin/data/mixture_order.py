@@ -25,7 +25,7 @@ from fractions import Fraction
 import numpy as np
 from jaxtyping import Int64
 
-from marin.data.permutation import derive_seed, permute
+from marin.data.permutation import derive_seed, in_passes, permute
 from marin.errors import ConfigError
 
 BLOCK = 2048
@@ -138,13 +138,7 @@ class MixtureOrder:
         row_B = np.empty(len(ordinal_B), np.int64)
         for component in np.unique(component_B):
             chosen = component_B == component
-            num_rows = self.num_rows[component]
-            epoch, position = np.divmod(ordinal_B[chosen], num_rows)
-            row = np.empty(len(epoch), np.int64)
-            for number in np.unique(epoch):
-                in_epoch = epoch == number
-                row[in_epoch] = permute(position[in_epoch], num_rows, derive_seed(seed, "epoch", int(number)))
-            row_B[chosen] = row
+            row_B[chosen] = in_passes(ordinal_B[chosen], self.num_rows[component], seed, "epoch")
         return row_B
 
     def _segment_of(self, sample: int) -> _Segment:

@@ -49,6 +49,20 @@ def permute(index: Any, length: int, seed: int) -> Any:
     return int(permuted[0]) if given.ndim == 0 else permuted.reshape(given.shape)
 
 
+def in_passes(ordinals: Int64[np.ndarray, " n"], length: int, seed: int, purpose: str) -> Int64[np.ndarray, " n"]:
+    """The items of `range(length)` at these places of an endless order, in which each pass has every item once, shuffled anew.
+
+    Args:
+        purpose: names the passes, as for `derive_seed`.
+    """
+    passes, places = np.divmod(ordinals, length)
+    chosen = np.empty_like(places)
+    for number in np.unique(passes):
+        here = passes == number
+        chosen[here] = permute(places[here], length, derive_seed(seed, purpose, int(number)))
+    return chosen
+
+
 def derive_seed(seed: int, purpose: str, number: int) -> int:
     """A seed of its own for the `number`-th use of `seed` for `purpose`, independent of every other."""
     return int.from_bytes(hashlib.sha256(f"marin {seed} {purpose} {number}".encode()).digest()[:8], "little")

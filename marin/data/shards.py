@@ -110,8 +110,8 @@ class DocumentSet:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 over the digests of the shards in order."""
-        return hashlib.sha256("\n".join(shard.digest for shard in self.shards).encode()).hexdigest()
+        """See `digest_of_shards`."""
+        return digest_of_shards(self.shards)
 
     def documents(self) -> Iterator[Document]:
         """All documents in order, one file at a time.
@@ -123,6 +123,11 @@ class DocumentSet:
             raise DataError(f"{self.path} holds no documents: see what dropped them in {files.join(self.path, REPORT)}")
         for shard in self.shards:
             yield from shard.documents()
+
+
+def digest_of_shards(shards: Sequence[Shard]) -> str:
+    """SHA-256 over the digests of the shards in order."""
+    return hashlib.sha256("\n".join(shard.digest for shard in shards).encode()).hexdigest()
 
 
 def read_manifest(path: str) -> dict[str, Any]:

@@ -134,15 +134,13 @@ class StoredArray:
         Raises:
             CacheError: one is missing.
         """
-        for path in self.missing_files(length):
-            raise CacheError(f"{path} is missing (the array has {length} values): {_NEXT_STEP}")
-
-    def missing_files(self, length: int) -> list[str]:
-        """The chunk files that the first `length` values need and that are not there."""
         directory = files.join(self.path, "c")
         present = set(files.list_dir(directory))
-        needed = map(str, range(-(-length // self.chunking.outer)))
-        return [files.join(directory, name) for name in needed if name not in present]
+        for name in map(str, range(-(-length // self.chunking.outer))):
+            if name not in present:
+                raise CacheError(
+                    f"{files.join(directory, name)} is missing (the array has {length} values): {_NEXT_STEP}"
+                )
 
 
 @functools.cache

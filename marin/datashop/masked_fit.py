@@ -19,10 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Int32, Int64
+from jaxtyping import Array, Int32
 
 from marin.data.documents import read_documents, text_bytes
-from marin.data.permutation import derive_seed, permute
+from marin.data.permutation import in_passes
 from marin.data.tokenizer.for_encoders import EncoderTokenizer, train_encoder_tokenizer
 from marin.data.tokenizer.training import sample
 from marin.datashop.encoder import CPU_SIZE, ENCODER, ORIGIN_FILE
@@ -134,7 +134,7 @@ def pretrain(config: PretrainEncoderConfig) -> None:
 
     def batch_of(index: int) -> tuple[np.ndarray, ...]:
         places = np.arange(index * config.batch_size, (index + 1) * config.batch_size)
-        return rows.rows(_windows_at(places, len(learn), config.seed), _BATCHES, index)
+        return rows.rows(in_passes(places, len(learn), config.seed, "masked prediction"), _BATCHES, index)
 
     state = {"weights": weights, "moments": optimizer.init(weights)}
     run = Fit("masked prediction", config.num_steps, output, config.checkpoint_interval)
@@ -242,12 +242,3 @@ def _token_pieces(documents: str, tokenizer: EncoderTokenizer, most: int) -> Ite
         for ids in tokenizer.encode_whole(batch):
             yield ids
             yield end
-
-
-def _windows_at(places_B: Int64[np.ndarray, " B"], count: int, seed: int) -> Int64[np.ndarray, " B"]:
-    """The windows at places of the endless order, in which every pass has every window once."""
-    passes, indices = np.divmod(places_B, count)
-    chosen = np.empty_like(places_B)
-    for each in np.unique(passes).tolist():
-        chosen[passes == each] = permute(indices[passes == each], count, derive_seed(seed, "masked prediction", each))
-    return chosen

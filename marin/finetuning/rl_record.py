@@ -36,7 +36,7 @@ class RlRecord:
         num_steps: int,
         model: Any,
     ) -> None:
-        self.directory, self._num_steps, self._samples = directory, num_steps, config.num_samples
+        self.directory, self._num_steps = directory, num_steps
         self.writer = RunWriter(directory)
         if not (directory / RUN_FILE).exists():
             self.writer.write_info(_info(config, origin, optimizer, num_steps, model))

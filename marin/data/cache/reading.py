@@ -31,7 +31,8 @@ class TokenCache:
         self.num_documents: int = ledger["total_num_rows"]
         self.ledger = ledger
         self.data = data
-        self._offsets = offsets
+        self.offsets = offsets
+        """As they are stored: entry 0 holds the number of documents, entry i where document i - 1 ends."""
         self._num_tokens = num_tokens
 
     @staticmethod
@@ -67,7 +68,7 @@ class TokenCache:
     @functools.cached_property
     def document_offsets(self) -> Int64[np.ndarray, " N+1"]:
         """Document i is `tokens[document_offsets[i] : document_offsets[i + 1]]`."""
-        offsets = self._offsets.read(0, self.num_documents + 1).astype(np.int64)
+        offsets = self.offsets.read(0, self.num_documents + 1).astype(np.int64)
         offsets[0] = 0
         if (np.diff(offsets) < 0).any() or offsets[-1] != self._num_tokens:
             raise CacheError(f"{self.path}: the document offsets are not in order: {NEXT_STEP}")

@@ -8,7 +8,6 @@ was working on, and the next one goes on with the others. The cache does not dep
 kills, and its content does not depend on how the documents are cut into shards.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -19,7 +18,7 @@ from marin.data.cache.reading import TokenCache
 from marin.data.cache.writing import write_token_blocks
 from marin.data.documents import is_set_path
 from marin.data.pace import Pace
-from marin.data.shards import DocumentSet, Shard
+from marin.data.shards import DocumentSet, Shard, digest_of_shards
 from marin.data.tokenizer import Tokenizer
 from marin.data.workers import run_in_processes
 from marin.errors import CacheError, DataError, StorageError
@@ -78,7 +77,7 @@ def tokenize_shards(shards: Sequence[Shard], tokenizer_path: str, output_path: s
         DataError: a shard or the tokenizer cannot be read.
     """
     tokenizer = Tokenizer.load(tokenizer_path)
-    documents_digest = hashlib.sha256("\n".join(shard.digest for shard in shards).encode()).hexdigest()
+    documents_digest = digest_of_shards(shards)
     cache_path, pieces = files.join(output_path, SPLIT), files.join(output_path, PIECES)
     if not _is_finished(cache_path, tokenizer.digest, documents_digest):
         writer = PieceWriter(pieces, tokenizer_path, tokenizer.digest)

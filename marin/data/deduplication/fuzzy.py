@@ -151,7 +151,7 @@ class _ShingleCache:
     """The shingles of documents by position; those that were used last stay in memory."""
 
     def __init__(self, scratch: Scratch, repeats: Repeats):
-        self._scratch, self._bases = scratch, repeats.bases
+        self._scratch, self._repeats = scratch, repeats
         self._kept: OrderedDict[int, UInt32[np.ndarray, " n"]] = OrderedDict()
         self._num_bytes = 0
 
@@ -160,8 +160,7 @@ class _ShingleCache:
         if found is not None:
             self._kept.move_to_end(position)
             return found
-        index = int(np.searchsorted(self._bases, position, side="right")) - 1
-        row = position - int(self._bases[index])
+        index, row = self._repeats.place_of(position)
         start, stop = self._scratch.read(index, "shingle-ends", row, row + 2).tolist()
         found = self._kept[position] = self._scratch.read(index, "shingles", start, stop)
         self._num_bytes += found.nbytes

@@ -47,8 +47,13 @@ class Repeats:
 
     def id_at(self, position: int) -> str:
         """The id of the document at a position, where rows are documents and the pass keeps their ids as `ids`."""
+        index, row = self.place_of(position)
+        return self._scratch.read_string(index, "ids", row)
+
+    def place_of(self, position: int) -> tuple[int, int]:
+        """The index of the shard that holds a position, and which of its rows it is."""
         index = int(np.searchsorted(self.bases, position, side="right")) - 1
-        return self._scratch.read_string(index, "ids", position - int(self.bases[index]))
+        return index, position - int(self.bases[index])
 
 
 def drop_repeats(

@@ -12,6 +12,7 @@ from typing import Any
 import markupsafe
 
 from marin.site.browser import shown
+from marin.site.browser.rendering import page_within
 
 PAGE = 200
 MATCHES = 100
@@ -76,8 +77,7 @@ def tree(value: Any, link: Link | None = None, pointer: str = "", page: int = 1)
     if not isinstance(value, dict | list) or not value:
         text = leaf(value) if not isinstance(value, dict | list) else _summary(value)
         return markupsafe.Markup('<div class="tree">{}</div>').format(text), 1
-    pages = -(-len(value) // PAGE)
-    page = min(max(page, 1), pages)
+    page, pages = page_within(page, len(value), PAGE)
     inner = builder.children(value, pointer, -1, (page - 1) * PAGE, PAGE)
     return markupsafe.Markup('<div class="tree">{}</div>').format(inner), pages
 

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from marin.execution.status import ATTEMPTS_NAME
 from marin.site.browser import kinds, roots
+from marin.site.browser.rendering import page_within
 from marin.site.browser.roots import Place
 
 PAGE = 100
@@ -63,8 +64,7 @@ def list_directory(place: Place, query: str = "", page: int = 1, show_all: bool 
                 is_folder = entry.is_symlink() or entry.is_dir(follow_symlinks=False)
                 (folders if is_folder else others).append(entry.name)
         names = sorted(folders, key=_natural) + sorted(others, key=_natural)
-        pages = max(1, -(-len(names) // PAGE))
-        page = min(max(page, 1), pages)
+        page, pages = page_within(page, len(names), PAGE)
         entries = [_entry(place, descriptor, name) for name in names[(page - 1) * PAGE : page * PAGE]]
     return Listing(tuple(entries), total, len(names), hidden, page, pages)
 

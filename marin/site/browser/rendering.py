@@ -43,6 +43,12 @@ def page_of(environment: jinja2.Environment, template: str, status: int, values:
     return HTMLResponse(html.encode("utf-8", "xmlcharrefreplace"), status)
 
 
+def page_within(wanted: int, count: int, size: int) -> tuple[int, int]:
+    """The page that is wanted, or the nearest that there is, and how many there are; `size` things of `count` are on each."""
+    pages = max(1, -(-count // size))
+    return min(max(wanted, 1), pages), pages
+
+
 def file_answer(files: Mapping[str, tuple[bytes, str]], name: str) -> Response:
     """One of our own files, of which `files` says content and media type.
 

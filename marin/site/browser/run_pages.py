@@ -13,7 +13,7 @@ from marin.number_checks import is_whole
 from marin.site import wording
 from marin.site.browser import charts, graph, json_view, listing, metrics, records, rendering, roots, shown, text
 from marin.site.browser.records import Experiment, Records, Step
-from marin.site.browser.rendering import number_of, text_of, with_query
+from marin.site.browser.rendering import number_of, page_within, text_of, with_query
 from marin.site.browser.roots import Place
 from marin.site.browser.site import Site, StepLink
 
@@ -24,7 +24,7 @@ _HIDDEN_KEYS = ("config", "version", "dependencies")
 
 def home(site: Site, request: Request) -> Response:
     """Experiments, newest first, and how far all steps are."""
-    number, query = number_of(request, "page", 1), text_of(request, "q").casefold()
+    query = text_of(request, "q").casefold()
     found = [
         (index, experiment)
         for index in map(site.records, site.roots)
@@ -32,8 +32,7 @@ def home(site: Site, request: Request) -> Response:
         if query in f"{experiment.title} {experiment.description}".casefold()
     ]
     found.sort(key=lambda item: (item[1].created or 0, item[1].file), reverse=True)
-    pages = max(1, -(-len(found) // _PAGE))
-    number = min(max(number, 1), pages)
+    number, pages = page_within(number_of(request, "page", 1), len(found), _PAGE)
     lines = [_experiment_line(index, experiment) for index, experiment in found[(number - 1) * _PAGE : number * _PAGE]]
     return rendering.page(
         "home.html.j2",
@@ -52,7 +51,7 @@ def home(site: Site, request: Request) -> Response:
 
 def steps(site: Site, request: Request) -> Response:
     """Every step of every folder, of one state if asked for."""
-    wanted, query, number = text_of(request, "state"), text_of(request, "q"), number_of(request, "page", 1)
+    wanted, query = text_of(request, "state"), text_of(request, "q")
     words = query.casefold().split()
     found = []
     for index in map(site.records, site.roots):
@@ -62,8 +61,7 @@ def steps(site: Site, request: Request) -> Response:
     if wanted in records.WORDS:
         found = [item for item in found if item[2].word == wanted]
     found.sort(key=lambda item: (item[2].since or 0, item[1].parts), reverse=True)
-    pages = max(1, -(-len(found) // _PAGE))
-    number = min(max(number, 1), pages)
+    number, pages = page_within(number_of(request, "page", 1), len(found), _PAGE)
     links = [site.link(index, step) for index, step, _ in found[(number - 1) * _PAGE : number * _PAGE]]
     return rendering.page(
         "steps.html.j2",
@@ -205,8 +203,7 @@ def _experiment_live(site: Site, index: Records, experiment: Experiment, request
             for parts, link in zip(places, links)
         ]
         drawing = graph.draw(nodes)
-    pages = max(1, -(-len(links) // _PAGE))
-    number = min(max(number_of(request, "page", 1), 1), pages)
+    number, pages = page_within(number_of(request, "page", 1), len(links), _PAGE)
     return {
         "drawing": drawing,
         "links": links[(number - 1) * _PAGE : number * _PAGE],

@@ -17,7 +17,6 @@ from starlette.exceptions import HTTPException
 
 from marin.data.cache import LEDGER, SPLIT, TokenCache
 from marin.data.tokenizer import TOKENIZER_FILE, Tokenizer
-from marin.data.zarr_store import StoredArray
 from marin.errors import MarinError
 from marin.site.browser import roots
 from marin.site.browser.roots import Place
@@ -75,18 +74,16 @@ def read_documents(place: Place, candidates: Iterable[Place], first: int = 1, qu
     _check_files(place)
     try:
         cache = TokenCache.open(place.real)
-        data = StoredArray.open(os.path.join(place.real, "input_ids", "data"))
-        offsets = StoredArray.open(os.path.join(place.real, "input_ids", "offsets"))
         tokenizer, where, note = _tokenizer(cache, candidates)
         first = min(max(first, 1), cache.num_documents)
-        documents, following = _read(cache, data, offsets, tokenizer, first, query)
+        documents, following = _read(cache, tokenizer, first, query)
     except MarinError as error:
         raise HTTPException(422, str(error).replace(place.root.path.rstrip("/") + "/", "")) from None
     return TokenPage(cache.num_documents, len(cache), cache.vocab_size, where, note, tuple(documents), first, following)
 
 
 def _read(
-    cache: TokenCache, data: StoredArray, offsets: StoredArray, tokenizer: Tokenizer | None, first: int, query: str
+    cache: TokenCache, tokenizer: Tokenizer | None, first: int, query: str
 ) -> tuple[list[TokenDocument], int | None]:
     wanted = query.casefold()
     found: list[TokenDocument] = []
@@ -94,13 +91,15 @@ def _read(
     start = first
     while start <= cache.num_documents:
         stop = min(start + (_SEARCH_DOCUMENTS if wanted else PAGE), cache.num_documents + 1)
-        ends = offsets.read(start - 1, stop).astype(np.int64)
+        ends = cache.offsets.read(start - 1, stop).astype(np.int64)
         if start == 1:
             ends[0] = 0  # this entry holds the number of documents
         if (np.diff(ends) < 0).any() or int(ends[-1]) > len(cache):
             raise HTTPException(422, "The document offsets of this cache are not in order: it is damaged.")
         for number, (begin, end) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist()), start=start):
-            ids = data.read(begin, min(end, begin + (end - begin if wanted and end - begin < 10**6 else TEXT_TOKENS)))
+            ids = cache.data.read(
+                begin, min(end, begin + (end - begin if wanted and end - begin < 10**6 else TEXT_TOKENS))
+            )
             text = tokenizer.decode(ids.tolist()) if tokenizer else None
             if wanted and wanted not in (text if text is not None else " ".join(map(str, ids.tolist()))).casefold():
                 continue

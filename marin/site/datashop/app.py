@@ -21,7 +21,7 @@ from marin.errors import DataError, MarinError, StorageError
 from marin.site.browser.rendering import error_answers, file_answer
 from marin.site.datashop import draft_pages, rendering, run_pages
 from marin.site.datashop.access import QUERY
-from marin.site.datashop.shop import Form, Shop
+from marin.site.datashop.shop import Form, Shop, value_of
 from marin.web.guard import Guard, from_own_pages, loopback_hosts, policy
 
 _MOST_FORM_BYTES = 1_000_000
@@ -54,7 +54,7 @@ def build_app(shop: Shop, port: int) -> ASGIApp:
     def post(path: str, handler: Handler) -> Route:
         async def endpoint(request: Request) -> Response:
             form = await _form(request)
-            if not shop.access.is_token(next(iter(form.get("token", ())), "")):
+            if not shop.access.is_token(value_of(form, "token")):
                 raise HTTPException(
                     403, "The form is out of date, and nothing was done: reload the page and send it again."
                 )

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from marin.errors import MarinError
 from marin.site.datashop import rendering, trying, wishes
 from marin.site.datashop.runs import CONFIG, Run
-from marin.site.datashop.shop import Form, Shop
+from marin.site.datashop.shop import Form, Shop, value_of
 from marin.site.datashop.taking import SPLITS
 from marin.site.datashop.wishes import Checked, Wish, config_text
 
@@ -89,14 +89,14 @@ def files_page(shop: Shop, request: Request) -> Response:
 
 def create(shop: Shop, request: Request, form: Form) -> Response:
     """A new draft; with `from` one like another run."""
-    other = shop.runs.get(next(iter(form.get("from", ())), ""))
+    other = shop.runs.get(value_of(form, "from"))
     run = shop.runs.create(other.wish if other is not None else Wish())
     return RedirectResponse(f"/runs/{run.id}", 303)
 
 
 def remove_file(shop: Shop, request: Request, form: Form) -> Response:
     """Forgets an upload, unless a run at work may still have to read it."""
-    number = next(iter(form.get("id", ())), "")
+    number = value_of(form, "id")
     reader = next((run for run in shop.runs.all() if run.is_alive and number in run.wish.files), None)
     if reader is not None:
         raise HTTPException(
@@ -109,7 +109,7 @@ def remove_file(shop: Shop, request: Request, form: Form) -> Response:
 def act(shop: Shop, request: Request, form: Form) -> Response:
     """What a button of a run's page asks for."""
     run = run_of(shop, request)
-    action = next(iter(form.get("action", ())), "")
+    action = value_of(form, "action")
     if action == "remove":
         shop.runs.remove(run)
         return RedirectResponse("/", 303)

@@ -47,8 +47,7 @@ def samples_page(shop: Shop, request: Request) -> Response:
     if drawn not in samples.DRAWN:
         raise HTTPException(404, "Samples are `near` the limit or `random`.")
     folder = _output(shop, run, "selection")
-    number = number_of(request, "page", 1)
-    sides = samples.read_sides(folder, drawn, number)
+    sides = samples.read_sides(folder, drawn, number_of(request, "page", 1))
     selection = read_json(folder / "selection.json") or {}
     return rendering.page(
         "samples.html.j2",
@@ -57,7 +56,7 @@ def samples_page(shop: Shop, request: Request) -> Response:
         run=run,
         sides=sides,
         drawn=drawn,
-        number=min(max(number, 1), sides.pages),
+        number=sides.number,
         limit=selection.get("limit"),
         page_link=lambda page: with_query(f"/runs/{run.id}/samples", drawn=drawn, page=page),
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from marin.datashop.selection import NEAR, RANDOM, SAMPLES
 from marin.errors import DataError
+from marin.site.browser.rendering import page_within
 
 PER_PAGE = 10
 DRAWN = {"near": NEAR, "random": RANDOM}
@@ -20,11 +21,12 @@ class Sides:
     dropped: list[dict[str, Any]]
     num_kept: int
     num_dropped: int
+    number: int
     pages: int
 
 
 def read_sides(folder: pathlib.Path, drawn: str, page: int) -> Sides:
-    """The samples of a page, counted from 1.
+    """The samples of a page, counted from 1, or of the nearest that there is.
 
     Args:
         folder: the output of the selection.
@@ -46,6 +48,6 @@ def read_sides(folder: pathlib.Path, drawn: str, page: int) -> Sides:
         dropped.sort(key=lambda row: (-row["score"], row["id"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path} cannot be read ({error!r}): remove that output and resume the run") from None
-    pages = max(1, -(-max(len(kept), len(dropped)) // PER_PAGE))
-    first = (min(max(page, 1), pages) - 1) * PER_PAGE
-    return Sides(kept[first : first + PER_PAGE], dropped[first : first + PER_PAGE], len(kept), len(dropped), pages)
+    number, pages = page_within(page, max(len(kept), len(dropped)), PER_PAGE)
+    here = slice((number - 1) * PER_PAGE, number * PER_PAGE)
+    return Sides(kept[here], dropped[here], len(kept), len(dropped), number, pages)

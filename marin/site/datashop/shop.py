@@ -36,6 +36,11 @@ class Shop:
 Form = Mapping[str, Sequence[str]]
 
 
+def value_of(form: Form, name: str) -> str:
+    """The first value of a form's field; "" if none was sent."""
+    return next(iter(form.get(name, ())), "")
+
+
 def open_shop(prefix: str, folders: Sequence[str], port: int, command: Sequence[str] | None = None) -> Shop:
     """The datashop of a prefix, whose folder is made.
 
