@@ -7,6 +7,7 @@ import dataclasses
 import io
 import math
 import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from marin.errors import DataError
@@ -77,37 +78,32 @@ def _page(table: Any, group: int, first: int, wanted: str) -> TablePage:
     rows: list[TableRow] = []
     following: tuple[int, int] | None = None
     deadline = math.inf  # begins at the first row that is looked at, or a late search would never go on
-    number, start = group, first
-    while number < len(sizes) and following is None:
-        before = sum(sizes[:number])
-        position = 0
-        for batch in table.iter_batches(batch_size=_BATCH, row_groups=[number]):
-            if position + batch.num_rows <= start:
-                position += batch.num_rows
-                continue
-            deadline = min(deadline, time.monotonic() + _SEARCH_SECONDS)
-            skip = max(0, start - position)
-            for index, value in enumerate(_values(batch.slice(skip)), start=position + skip):
-                if len(rows) == PAGE:
-                    following = number, index
-                    break
-                if not wanted or any(wanted in text.casefold() for text in _texts(value)):
-                    rows.append(TableRow(before + index + 1, _cells(value), plain(value)))
-            position += batch.num_rows
-            if following is None and wanted and time.monotonic() > deadline:
-                following = number, position
-            if following is not None:
-                break
-        if not wanted:
-            if following is None and number + 1 < len(sizes):
-                following = number + 1, 0
+    groups = range(group, len(sizes)) if wanted else range(group, min(group + 1, len(sizes)))
+    for number, index, value in _rows_from(table, groups, first):
+        if len(rows) == PAGE or time.monotonic() > deadline:
+            following = number, index
             break
-        number, start = number + 1, 0
-    if following is not None and following[1] >= sizes[following[0]]:
-        following = (following[0] + 1, 0) if following[0] + 1 < len(sizes) else None
+        if wanted:
+            deadline = min(deadline, time.monotonic() + _SEARCH_SECONDS)
+        if not wanted or any(wanted in text.casefold() for text in _texts(value)):
+            rows.append(TableRow(sum(sizes[:number]) + index + 1, _cells(value), plain(value)))
+    if following is None and not wanted:  # a page of rows ends with its group
+        following = next(((later, 0) for later in range(group + 1, len(sizes)) if sizes[later]), None)
     return TablePage(
         columns, meta.num_rows, sizes, group, first, tuple(rows), following, shown.name(meta.created_by or "", 80)
     )
+
+
+def _rows_from(table: Any, groups: Iterable[int], first: int) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """(row group, row in it, its values) of the rows of these groups, in the first of them from row `first` on."""
+    for number in groups:
+        position = 0
+        for batch in table.iter_batches(batch_size=_BATCH, row_groups=[number]):
+            skip = min(max(0, first - position), batch.num_rows)
+            for index, value in enumerate(_values(batch.slice(skip)), start=position + skip):
+                yield number, index, value
+            position += batch.num_rows
+        first = 0
 
 
 def _values(batch: Any) -> list[dict[str, Any]]:

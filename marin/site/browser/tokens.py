@@ -25,6 +25,7 @@ PAGE = 20
 TEXT_TOKENS = 2048
 _SEARCH_SECONDS = 4.0
 _SEARCH_DOCUMENTS = 256
+_SEARCH_TOKENS = 1_000_000  # of a longer document only its beginning is searched
 _TOKENIZER_BYTES = 64_000_000
 _MOST_FILES = 20_000
 
