@@ -18,7 +18,7 @@ from marin.data.inputs import InputFile, find_inputs, opened_unchanged
 from marin.data.masked_cache import write_masked_cache
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError, DataError
-from marin.execution.step import ExecutorStep, InputName, this_output_path
+from marin.execution.step import ExecutorStep, Input, this_output_path
 from marin.storage import files
 
 _ROWS_AT_ONCE = 512
@@ -34,8 +34,8 @@ class TokenizeChatConfig:
     on_bad_row: "refuse" ends at the first row that is no chat, "skip" drops and counts it.
     """
 
-    paths: Sequence[str | InputName | ExecutorStep]
-    tokenizer: str | InputName | ExecutorStep
+    paths: Sequence[Input]
+    tokenizer: Input
     format: ChatFormat | PromptFormat
     on_bad_row: OnBadRow = "refuse"
     output_path: str = this_output_path()
@@ -48,8 +48,8 @@ class TokenizeChatConfig:
 
 def tokenize_chat_step(
     name: str,
-    paths: Sequence[str | InputName | ExecutorStep],
-    tokenizer: str | InputName | ExecutorStep,
+    paths: Sequence[Input],
+    tokenizer: Input,
     format: ChatFormat | PromptFormat,
     on_bad_row: OnBadRow = "refuse",
 ) -> ExecutorStep:

@@ -17,7 +17,7 @@ from typing import Any
 from marin.data.mixture_order import Stage
 from marin.data.packing import Packing, check_packing
 from marin.errors import ConfigError
-from marin.execution.step import ExecutorStep, InputName, added_later
+from marin.execution.step import Input, added_later
 from marin.number_checks import is_finite, is_whole
 
 Weights = Mapping[str, float]
@@ -38,7 +38,7 @@ class Mixture:
         ConfigError: a name or a number that makes no mixture.
     """
 
-    components: Mapping[str, ExecutorStep | InputName | str]
+    components: Mapping[str, Input]
     weights: Weights | Sequence[tuple[int, Weights]]
     max_epochs: Mapping[str, float] = dataclasses.field(default_factory=dict)
     packing: Packing = "concatenate"
@@ -49,7 +49,7 @@ class Mixture:
         if not isinstance(self.components, Mapping) or not self.components:
             raise ConfigError("`components` of a mixture is empty: give token caches by name, {'web': step}")
         for name, component in self.components.items():
-            if not isinstance(name, str) or not isinstance(component, ExecutorStep | InputName | str):
+            if not isinstance(name, str) or not isinstance(component, Input):
                 raise ConfigError(
                     f"component {name!r} of a mixture is {component!r}: give a step or a path by its name"
                 )

@@ -37,7 +37,7 @@ from marin.data.pages import Skipped, html_rows, warc_rows
 from marin.data.reading import Reading
 from marin.data.shards import SHARD_BYTES, Document, DocumentSet, Dropped, finished_shards, write_shards
 from marin.errors import ConfigError, DataError
-from marin.execution.step import ExecutorStep, InputName, this_output_path
+from marin.execution.step import ExecutorStep, Input, this_output_path
 from marin.storage import files
 
 _READERS = {
@@ -64,7 +64,7 @@ class ImportConfig:
 
     marin_resumable: ClassVar[bool] = True
 
-    paths: Sequence[str | InputName | ExecutorStep]
+    paths: Sequence[Input]
     source_name: str
     text_key: str = "text"
     id_key: str | None = None
@@ -84,7 +84,7 @@ class ImportConfig:
 
 def import_step(
     name: str,
-    paths: str | InputName | ExecutorStep | Sequence[str | InputName | ExecutorStep],
+    paths: Input | Sequence[Input],
     *,
     text_key: str = "text",
     id_key: str | None = None,
@@ -97,7 +97,7 @@ def import_step(
     A path that no step makes is part of the identity by its name only: after its content has changed, give the step
     another name or remove its output.
     """
-    single = isinstance(paths, str | InputName | ExecutorStep)
+    single = isinstance(paths, Input)
     return ExecutorStep(
         name=f"documents/{name}",
         fn=import_documents,

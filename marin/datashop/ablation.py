@@ -18,14 +18,12 @@ from typing import Any, ClassVar
 
 from marin.data.cache import TokenizeConfig, tokenize_step
 from marin.errors import ConfigError, DataError
-from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
+from marin.execution.step import ExecutorStep, Input, placement, this_output_path
 from marin.resources import CpuOnlyConfig, Resources
 from marin.storage import files
 
 FILTERED, CONTROL = "filtered", "control"
 ABLATION_FILE, EVALUATION_FILE = "ablation.json", "evaluation.json"
-
-Documents = ExecutorStep | InputName | str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,13 +86,13 @@ class CompareArmsConfig:
 
 def ablation_step(
     name: str,
-    kept: Documents,
-    pool: Documents,
+    kept: Input,
+    pool: Input,
     *,
-    tokenizer: Documents,
+    tokenizer: Input,
     tokens: int,
     seeds: Sequence[int] = (0, 1, 2),
-    eval_set: Documents | Mapping[str, Documents],
+    eval_set: Input | Mapping[str, Input],
     kept_weight: float = 1.0,
     recipe: AblationModel | None = None,
     resources: Resources | None = None,
@@ -262,7 +260,7 @@ def summary(content: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _token_cache(name: str, documents: Documents, tokenizer: Documents) -> Documents:
+def _token_cache(name: str, documents: Input, tokenizer: Input) -> Input:
     if isinstance(documents, ExecutorStep) and isinstance(documents.config, TokenizeConfig):
         return documents
     return tokenize_step(name, documents, tokenizer)

@@ -19,7 +19,7 @@ from marin.datashop.labels import LABELS, read_scale, read_summary
 from marin.datashop.quality import Estimate
 from marin.datashop.resampling import interval_of
 from marin.errors import DataError
-from marin.execution.step import ExecutorStep, InputName, this_output_path
+from marin.execution.step import ExecutorStep, Input, InputName, this_output_path
 from marin.storage import files
 
 AGREEMENT = "agreement.json"
@@ -98,8 +98,8 @@ class AgreementConfig:
     first, second: folders of two annotations of one sample.
     """
 
-    first: str | InputName | ExecutorStep
-    second: str | InputName | ExecutorStep
+    first: Input
+    second: Input
     seed: int = 0
     output_path: str = this_output_path()
 

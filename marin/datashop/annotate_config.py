@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from marin.datashop.ask_config import AskConfig
 from marin.datashop.grading import ProcessorType, scale_of
 from marin.errors import ConfigError
-from marin.execution.step import ExecutorStep, InputName
+from marin.execution.step import Input, InputName
 
 EXAMPLE = "{example}"
 
@@ -25,13 +25,13 @@ class AnnotateConfig(AskConfig):
         max_unanswered_fraction: with more documents than this without any answer, the labels are not finished.
     """
 
-    sample: str | InputName | ExecutorStep = ""
+    sample: Input = ""
     prompt: str | None = None
     prompt_path: str | InputName | None = None
     processor_type: ProcessorType = "finalscore0-5"
     max_example_chars: int = 24_000
     max_example_tokens: int | None = None
-    tokenizer: str | InputName | ExecutorStep | None = None
+    tokenizer: Input | None = None
     max_unanswered_fraction: float = 0.01
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ from marin.data.shards import DocumentSet, write_shards
 from marin.datashop.agreement import read_labels
 from marin.datashop.labels import LABELS, SUMMARY, counts_of, read_scale, read_summary
 from marin.errors import ConfigError, DataError
-from marin.execution.step import ExecutorStep, InputName, this_output_path
+from marin.execution.step import ExecutorStep, Input, InputName, this_output_path
 from marin.storage import files
 
 SAMPLE = "sample"
@@ -34,8 +34,8 @@ class BalanceConfig:
     at_least: so many documents of each label are kept, where there are as many, however rare the rarest is.
     """
 
-    sample: str | InputName | ExecutorStep
-    labels: str | InputName | ExecutorStep
+    sample: Input
+    labels: Input
     at_least: int = 20
     seed: int = 0
     output_path: str = this_output_path()

@@ -19,7 +19,7 @@ from marin.datashop.classifier import QUALITY, read_record
 from marin.datashop.counts import StageCounts, check_cache, check_labels, check_scores, count_stages
 from marin.datashop.scoring import folder_digest, read_scores
 from marin.errors import DataError
-from marin.execution.step import ExecutorStep, InputName, this_output_path
+from marin.execution.step import Input, this_output_path
 from marin.storage import files
 from marin.web.markdown import markdown_cell
 
@@ -27,8 +27,6 @@ README, CARD, DATA = "README.md", "card.json", "data"
 _ROWS_AT_ONCE = 1024
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"), (10_000_000, "1M<n<10M"),
           (100_000_000, "10M<n<100M"), (1_000_000_000, "100M<n<1B"))  # fmt: skip
-
-Path = str | InputName | ExecutorStep
 
 
 @dataclass(frozen=True)
@@ -43,13 +41,13 @@ class CardConfig:
 
     name: str
     wish: Mapping[str, Any]
-    stages: Mapping[str, Path]
-    sample: Path
-    labels: Path
-    classifier: Path
-    scores: Path
-    cache: Path | None = None
-    contamination: Path | None = None
+    stages: Mapping[str, Input]
+    sample: Input
+    labels: Input
+    classifier: Input
+    scores: Input
+    cache: Input | None = None
+    contamination: Input | None = None
     output_path: str = this_output_path()
 
 

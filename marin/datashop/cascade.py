@@ -31,12 +31,12 @@ from marin.datashop.classifier import (
 from marin.datashop.labels import held_out
 from marin.datashop.ngrams import NgramConfig
 from marin.errors import ConfigError, DataError
-from marin.execution.step import ExecutorStep, InputName
+from marin.execution.step import Input
 from marin.storage import files
 
 CHEAP, DEAR = "cheap", "dear"
 
-Stage = TrainClassifierConfig | ExecutorStep | InputName | str
+Stage = TrainClassifierConfig | Input
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from jaxtyping import Float64
 from marin.datashop.labels import LabelledSample, as_scale, read_labelled, read_scale
 from marin.datashop.quality import Quality, measure_quality
 from marin.errors import ConfigError, DataError, StorageError
-from marin.execution.step import ExecutorStep, InputName, this_output_path
+from marin.execution.step import Input, this_output_path
 from marin.storage import files
 
 CLASSIFIER, QUALITY = "classifier.json", "quality.json"
@@ -60,8 +60,8 @@ class TrainClassifierConfig:
 
     kind: ClassVar[str]
 
-    sample: str | InputName | ExecutorStep = ""
-    labels: str | InputName | ExecutorStep = ""
+    sample: Input = ""
+    labels: Input = ""
     held_out_fraction: float = 0.1
     seed: int = 0
     threshold: float | None = None

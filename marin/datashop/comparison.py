@@ -21,7 +21,7 @@ from marin.datashop.labels import read_labelled
 from marin.datashop.quality import estimate_text
 from marin.datashop.resampling import Resampled, interval_of
 from marin.errors import ConfigError, DataError
-from marin.execution.step import ExecutorStep, InputName, this_output_path
+from marin.execution.step import Input, this_output_path
 from marin.storage import files
 
 COMPARISON, TABLE = "comparison.json", "comparison.md"
@@ -36,9 +36,9 @@ class CompareConfig:
     question: what the comparison is to answer, for the table.
     """
 
-    sample: str | InputName | ExecutorStep
-    labels: str | InputName | ExecutorStep
-    classifiers: Mapping[str, str | InputName | ExecutorStep]
+    sample: Input
+    labels: Input
+    classifiers: Mapping[str, Input]
     question: str = ""
     seed: int = 0
     output_path: str = this_output_path()

@@ -18,11 +18,9 @@ from marin.datashop.grading import scale_of
 from marin.datashop.labels import EXAMPLES_SCALE
 from marin.datashop.ngrams import NgramConfig
 from marin.errors import ConfigError
-from marin.execution.step import ExecutorStep, InputName, placement
+from marin.execution.step import Input, placement
 from marin.number_checks import check_whole
 from marin.resources import Resources
-
-Path = str | InputName | ExecutorStep
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +35,7 @@ class AblationConfig:
         recipe: an `AblationModel` of `marin.datashop.ablation`; None is the smallest one.
     """
 
-    eval_set: Path | Mapping[str, Path]
+    eval_set: Input | Mapping[str, Input]
     tokens: int = 500_000
     seeds: tuple[int, ...] = (0, 1, 2)
     kept_weight: float = 1.0
@@ -90,11 +88,11 @@ class DatashopRunnerConfig:
     """
 
     experiment_name: str
-    pretraining_data_path: Path | tuple[Path, ...]
-    annotator_data_path: Path | tuple[Path, ...] | None = None
+    pretraining_data_path: Input | tuple[Input, ...]
+    annotator_data_path: Input | tuple[Input, ...] | None = None
     annotator_model_name: str = "meta-llama/Llama-3.3-70B-Instruct"
     data_filter_prompt: str | None = None
-    corpus_content_paths: tuple[Path, ...] = ()
+    corpus_content_paths: tuple[Input, ...] = ()
     labeler_resource_config: Resources | None = placement(default=None)
     training_tpu_type: str | None = placement(default=None)
     eval_resource_config: Resources | None = placement(default=None)
@@ -104,20 +102,20 @@ class DatashopRunnerConfig:
     filter_config_kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     quality_train_config_kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    positives: tuple[Path, ...] = ()
-    negatives: tuple[Path, ...] = ()
+    positives: tuple[Input, ...] = ()
+    negatives: tuple[Input, ...] = ()
     negatives_per_positive: float = 5.0
     sample_size: int = 2000
     second_annotator_model_name: str | None = None
     classifier: TrainClassifierConfig = dataclasses.field(default_factory=NgramConfig)
     threshold: float | None = None
     keep_fraction: float | None = None
-    eval_sets: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+    eval_sets: Mapping[str, Input] = dataclasses.field(default_factory=dict)
     deduplicate: str = "exact"
     planted_sources: tuple[str, ...] = ()
     shard_bytes: int = SHARD_BYTES
     vocab_size: int = 8192
-    tokenizer: Path | None = None
+    tokenizer: Input | None = None
     ablation: AblationConfig | None = None
     text_key: str = "text"
     id_key: str | None = None

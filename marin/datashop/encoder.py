@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from marin.datashop.classifier import TrainClassifierConfig
 from marin.errors import ConfigError, DataError
-from marin.execution.step import ExecutorStep, InputName, placement
+from marin.execution.step import Input, placement
 from marin.number_checks import check_whole
 from marin.storage import files
 
@@ -50,7 +50,7 @@ class EncoderConfig(TrainClassifierConfig):
     kind: ClassVar[str] = "encoder"
     marin_resumable: ClassVar[bool] = True
 
-    encoder: str | InputName | ExecutorStep = ""
+    encoder: Input = ""
     fine_tune: bool = True
     pooling: str = "cls"
     max_tokens: int = 512

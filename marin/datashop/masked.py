@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from marin.data.tokenizer.for_encoders import SPECIAL_TOKENS
 from marin.errors import ConfigError
-from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
+from marin.execution.step import ExecutorStep, Input, placement, this_output_path
 from marin.number_checks import check_whole
 
 
@@ -35,7 +35,7 @@ class PretrainEncoderConfig:
 
     marin_resumable: ClassVar[bool] = True
 
-    documents: str | InputName | ExecutorStep
+    documents: Input
     vocab_size: int = 8192
     hidden_dim: int = 128
     intermediate_dim: int = 384
@@ -65,7 +65,7 @@ class PretrainEncoderConfig:
             raise ConfigError(f"config field `mask_fraction` is {self.mask_fraction!r}: use a fraction such as 0.15")
 
 
-def pretrain_encoder_step(name: str, documents: str | InputName | ExecutorStep, **fields: object) -> ExecutorStep:
+def pretrain_encoder_step(name: str, documents: Input, **fields: object) -> ExecutorStep:
     """The step that pretrains an encoder on `documents`; `fields` are those of `PretrainEncoderConfig`."""
     config = PretrainEncoderConfig(documents=documents, **fields)  # type: ignore[arg-type]
     return ExecutorStep(

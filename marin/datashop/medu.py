@@ -25,7 +25,7 @@ from marin.datashop.asking import Standing, ask
 from marin.datashop.grading import without_thoughts
 from marin.datashop.question import question
 from marin.errors import ConfigError, DataError, EndpointError
-from marin.execution.step import ExecutorStep, InputName
+from marin.execution.step import ExecutorStep, Input
 from marin.storage import files
 
 PROMPT_FILE, DESCRIPTIONS = "final_benchmark_description_prompt.txt", "descriptions.json"
@@ -96,9 +96,9 @@ class MeduConfig(AskConfig):
         seed: of the order in which descriptions are merged.
     """
 
-    corpus: Sequence[str | InputName | ExecutorStep]
+    corpus: Sequence[Input]
     max_corpus_tokens: int = 7000
-    tokenizer: str | InputName | ExecutorStep | None = None
+    tokenizer: Input | None = None
     text_key: str = "text"
     max_tokens: int = 1024
     seed: int = 42
@@ -111,9 +111,7 @@ class MeduConfig(AskConfig):
             raise ConfigError(f"config field `max_corpus_tokens` is {self.max_corpus_tokens}: use at least 1")
 
 
-def medu_config(
-    corpus: Sequence[str | InputName | ExecutorStep], settings: Mapping[str, Any], **own: Any
-) -> MeduConfig:
+def medu_config(corpus: Sequence[Input], settings: Mapping[str, Any], **own: Any) -> MeduConfig:
     """The config of the prompt that an annotation with these settings will use.
 
     Args:
@@ -125,9 +123,7 @@ def medu_config(
     return MeduConfig(corpus=corpus, **own, **{key: value for key, value in settings.items() if key in shared})
 
 
-def medu_prompt_step(
-    name: str, corpus: Sequence[str | InputName | ExecutorStep], settings: Mapping[str, Any]
-) -> ExecutorStep:
+def medu_prompt_step(name: str, corpus: Sequence[Input], settings: Mapping[str, Any]) -> ExecutorStep:
     """A step that writes the prompt, beside the annotation that will use it; `settings` are those of `medu_config`."""
     return ExecutorStep(
         name=name,

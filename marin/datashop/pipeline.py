@@ -43,12 +43,11 @@ from marin.datashop.sampling import (
 from marin.datashop.scoring import ScoreConfig, score_documents
 from marin.datashop.selection import SelectionConfig, look_at_selection
 from marin.errors import ConfigError
-from marin.execution.step import ExecutorStep, InputName
+from marin.execution.step import ExecutorStep, Input, InputName
 from marin.resources import Resources, TpuPodConfig
 
 __all__ = ["AblationConfig", "DatashopRunnerConfig", "datashop_steps", "last_documents"]
 
-Path = str | InputName | ExecutorStep
 _LABELLER_STAGES = ("prompt", "labels", "second_labels", "classifier", "scores")
 _DOCUMENT_STAGES = ("pool", "filtered", "deduplicated", "decontaminated")
 
@@ -194,7 +193,7 @@ class _Maker:
 
     def cache(self) -> None:
         documents = last_documents(self.steps)
-        tokenizer: Path | None = self.config.tokenizer
+        tokenizer: Input | None = self.config.tokenizer
         if tokenizer is None:
             trained = TrainTokenizerConfig(self.steps["pool"], self.config.vocab_size)
             tokenizer = self._add(
@@ -241,7 +240,7 @@ class _Maker:
             return config.eval_resource_config
         return TpuPodConfig(config.training_tpu_type)
 
-    def _pool_config(self, given: Path | tuple[Path, ...], name: str) -> PoolConfig:
+    def _pool_config(self, given: Input | tuple[Input, ...], name: str) -> PoolConfig:
         paths = given if isinstance(given, tuple | list) else (given,)
         return PoolConfig(
             paths=tuple(paths),
@@ -300,7 +299,7 @@ def _wish(config: DatashopRunnerConfig) -> dict[str, Any]:
     return {"model": config.annotator_model_name, "prompt": config.data_filter_prompt or ""}
 
 
-def _name(path: Path) -> str:
+def _name(path: Input) -> str:
     """A path as a card names it: a step by its name, a file by its own name, without the folders of the machine."""
     if isinstance(path, ExecutorStep):
         return path.name

@@ -31,10 +31,9 @@ from marin.data.sources import ImportConfig, import_documents, imported_document
 from marin.data.workers import run_in_processes
 from marin.datashop.labels import EXAMPLES_SCALE, LABELS, SUMMARY, counts_of, label_line
 from marin.errors import ConfigError, DataError
-from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
+from marin.execution.step import ExecutorStep, Input, placement, this_output_path
 from marin.storage import files
 
-Path = str | InputName | ExecutorStep
 POSITIVE, NEGATIVE, POOL = "positive", "negative", "pool"
 _ANNOTATOR = "examples"
 _EXTRA = 64  # more are drawn at first than asked for, to take the place of those whose text is there already
@@ -60,7 +59,7 @@ class DrawConfig:
     num_workers: processes; 0 is one a processor.
     """
 
-    documents: Path
+    documents: Input
     size: int
     seed: int = 0
     sources: tuple[str, ...] = ()
@@ -82,9 +81,9 @@ class ExamplesConfig:
     num_workers: processes; 0 is one a processor.
     """
 
-    pool: Path
-    positives: Sequence[Path]
-    negatives: Sequence[Path] = ()
+    pool: Input
+    positives: Sequence[Input]
+    negatives: Sequence[Input] = ()
     negatives_per_positive: float = 5.0
     seed: int = 0
     text_key: str = "text"
@@ -98,12 +97,12 @@ class ExamplesConfig:
 class ExampleLabelsConfig:
     """The sample that `draw_examples` made."""
 
-    sample: Path
+    sample: Input
     output_path: str = this_output_path()
 
 
 def draw_documents_step(
-    name: str, documents: Path, size: int, *, seed: int = 0, sources: Sequence[str] = ()
+    name: str, documents: Input, size: int, *, seed: int = 0, sources: Sequence[str] = ()
 ) -> ExecutorStep:
     """The step `{name}`: `size` documents, drawn by a hash of their ids."""
     return ExecutorStep(
@@ -206,7 +205,7 @@ def _examples(config: ExamplesConfig) -> Iterator[Document]:
         raise DataError("no document stands for what is not wanted: give `negatives`, or a pool of other documents")
 
 
-def _read(paths: Sequence[Path], role: str, config: ExamplesConfig) -> Iterator[Document]:
+def _read(paths: Sequence[Input], role: str, config: ExamplesConfig) -> Iterator[Document]:
     for number, path in enumerate(map(str, paths)):
         if _is_set(path):
             documents = DocumentSet.open(path).documents()

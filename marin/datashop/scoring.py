@@ -28,7 +28,7 @@ from marin.data.workers import run_in_processes
 from marin.datashop.classifier import Classifier, load_classifier, read_record
 from marin.errors import DataError, StorageError
 from marin.execution.status import OWN_PREFIX
-from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
+from marin.execution.step import Input, placement, this_output_path
 from marin.number_checks import is_finite
 from marin.storage import files
 
@@ -52,8 +52,8 @@ class ScoreConfig:
 
     marin_resumable: ClassVar[bool] = True
 
-    documents: str | InputName | ExecutorStep
-    classifier: str | InputName | ExecutorStep
+    documents: Input
+    classifier: Input
     output_path: str = this_output_path()
     num_workers: int = placement(default=0)
 

@@ -23,7 +23,7 @@ from marin.datashop.quality import measure_quality
 from marin.datashop.sampling import text_digest
 from marin.datashop.scoring import SCORES, read_scores
 from marin.errors import ConfigError, DataError
-from marin.execution.step import ExecutorStep, InputName, this_output_path
+from marin.execution.step import Input, this_output_path
 from marin.storage import files
 
 SELECTION, SAMPLES = "selection.json", "samples.jsonl"
@@ -44,10 +44,10 @@ class SelectionConfig:
     seed: of the random samples.
     """
 
-    documents: str | InputName | ExecutorStep
-    scores: str | InputName | ExecutorStep
-    filtered: str | InputName | ExecutorStep
-    labelled: str | InputName | ExecutorStep
+    documents: Input
+    scores: Input
+    filtered: Input
+    labelled: Input
     planted_sources: tuple[str, ...] = ()
     num_samples: int = 200
     seed: int = 0

@@ -124,6 +124,10 @@ def this_output_path(name: str | None = None) -> str:
     return cast(str, OutputName(name))
 
 
+Input = str | InputName | ExecutorStep
+"""Where something that a step reads lies: a path or URL, a step that makes it, or a place below a step's output."""
+
+
 def output_path_of(step: ExecutorStep, name: str | None = None) -> InputName:
     """The output path of `step`, or a path below it."""
     return InputName(step, name)

@@ -12,7 +12,7 @@ from marin.data.mixture import Mixture
 from marin.data.shards import REPORT, DocumentSet
 from marin.errors import DataError
 from marin.execution.attempts import usual_path
-from marin.execution.step import ExecutorStep, InputName, this_output_path
+from marin.execution.step import ExecutorStep, Input, this_output_path
 from marin.site import pages, wording
 from marin.storage import files
 
@@ -26,7 +26,7 @@ class DataReportConfig:
     """
 
     title: str
-    stages: Mapping[str, str | InputName | ExecutorStep]
+    stages: Mapping[str, Input]
     mixture: Mixture
     context_length: int = 1024
     output_path: str = this_output_path()
@@ -61,9 +61,7 @@ class Component:
     epochs: float
 
 
-def data_report_step(
-    name: str, stages: Mapping[str, str | InputName | ExecutorStep], mixture: Mixture, *, title: str
-) -> ExecutorStep:
+def data_report_step(name: str, stages: Mapping[str, Input], mixture: Mixture, *, title: str) -> ExecutorStep:
     """The step that reports on a chain once all of it is done."""
     config = DataReportConfig(title, dict(stages), mixture)
     return ExecutorStep(name=name, fn=write_data_report, config=config, description="what each stage of the data kept")

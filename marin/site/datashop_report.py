@@ -23,7 +23,7 @@ from marin.datashop.selection import NEAR, RANDOM, SAMPLES, SELECTION
 from marin.errors import DataError
 from marin.execution.attempts import usual_path
 from marin.execution.executor import executor_main
-from marin.execution.step import ExecutorStep, InputName, this_output_path
+from marin.execution.step import ExecutorStep, Input, this_output_path
 from marin.site import datashop_charts, pages, wording
 from marin.site.datashop_charts import Picture
 from marin.storage import files
@@ -48,8 +48,6 @@ _AGREEMENTS = {
     "spearman": "Spearman of the annotators",
 }
 
-Path = str | InputName | ExecutorStep
-
 
 @dataclasses.dataclass(frozen=True)
 class DatashopReportConfig:
@@ -61,10 +59,10 @@ class DatashopReportConfig:
     """
 
     title: str
-    card: Path
-    selection: Path
-    ablation: Path | None = None
-    agreement: Path | None = None
+    card: Input
+    selection: Input
+    ablation: Input | None = None
+    agreement: Input | None = None
     output_path: str = this_output_path()
 
 

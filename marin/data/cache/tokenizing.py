@@ -22,7 +22,7 @@ from marin.data.shards import DocumentSet, Shard, digest_of_shards
 from marin.data.tokenizer import Tokenizer
 from marin.data.workers import run_in_processes
 from marin.errors import CacheError, DataError, StorageError
-from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
+from marin.execution.step import ExecutorStep, Input, placement, this_output_path
 from marin.hardware import num_processors
 from marin.storage import files
 
@@ -41,15 +41,13 @@ class TokenizeConfig:
 
     marin_resumable: ClassVar[bool] = True
 
-    documents: str | InputName | ExecutorStep
-    tokenizer: str | InputName | ExecutorStep
+    documents: Input
+    tokenizer: Input
     output_path: str = this_output_path()
     num_workers: int = placement(default=0)
 
 
-def tokenize_step(
-    name: str, documents: str | InputName | ExecutorStep, tokenizer: str | InputName | ExecutorStep
-) -> ExecutorStep:
+def tokenize_step(name: str, documents: Input, tokenizer: Input) -> ExecutorStep:
     """The step `tokenized/{name}`, whose cache lies in `train` below its output path."""
     return ExecutorStep(
         name=f"tokenized/{name}",

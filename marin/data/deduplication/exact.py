@@ -24,7 +24,7 @@ from marin.data.deduplication.repeats import Repeats, drop_repeats
 from marin.data.documents import Document, Dropped
 from marin.data.scratch import Arrays, Scratch, string_arrays
 from marin.data.shards import DocumentSet, Shard, Transform, transform_shards
-from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
+from marin.execution.step import ExecutorStep, Input, placement, this_output_path
 
 _BLANK_LINES = re.compile(r"(\n\s*\n)")
 
@@ -38,7 +38,7 @@ class ExactDocumentsConfig:
 
     marin_resumable: ClassVar[bool] = True
 
-    documents: str | InputName | ExecutorStep
+    documents: Input
     output_path: str = this_output_path()
     num_workers: int = placement(default=0)
 
@@ -53,13 +53,13 @@ class ExactParagraphsConfig:
 
     marin_resumable: ClassVar[bool] = True
 
-    documents: str | InputName | ExecutorStep
+    documents: Input
     min_chars: int = 100
     output_path: str = this_output_path()
     num_workers: int = placement(default=0)
 
 
-def dedup_exact_documents_step(name: str, documents: str | InputName | ExecutorStep) -> ExecutorStep:
+def dedup_exact_documents_step(name: str, documents: Input) -> ExecutorStep:
     """The step `deduplicated/{name}`: of documents with the same text, the first."""
     return ExecutorStep(
         name=f"deduplicated/{name}",
@@ -69,9 +69,7 @@ def dedup_exact_documents_step(name: str, documents: str | InputName | ExecutorS
     )
 
 
-def dedup_exact_paragraphs_step(
-    name: str, documents: str | InputName | ExecutorStep, *, min_chars: int = 100
-) -> ExecutorStep:
+def dedup_exact_paragraphs_step(name: str, documents: Input, *, min_chars: int = 100) -> ExecutorStep:
     """The step `deduplicated/{name}`: documents without the paragraphs that stand in the corpus before."""
     return ExecutorStep(
         name=f"deduplicated/{name}",

@@ -29,7 +29,7 @@ from marin.data.deduplication.minhash import MinHashSettings, jaccard, sketch_sh
 from marin.data.deduplication.repeats import Repeats, drop_repeats
 from marin.data.scratch import Scratch
 from marin.data.shards import DocumentSet, transform_shards
-from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
+from marin.execution.step import ExecutorStep, Input, placement, this_output_path
 
 _MAX_COMPARISONS = 64
 _MAX_OF_GROUP = 4
@@ -48,15 +48,13 @@ class FuzzyConfig:
 
     marin_resumable: ClassVar[bool] = True
 
-    documents: str | InputName | ExecutorStep
+    documents: Input
     minhash: MinHashSettings = _MINHASH
     output_path: str = this_output_path()
     num_workers: int = placement(default=0)
 
 
-def dedup_fuzzy_documents_step(
-    name: str, documents: str | InputName | ExecutorStep, *, minhash: MinHashSettings = _MINHASH
-) -> ExecutorStep:
+def dedup_fuzzy_documents_step(name: str, documents: Input, *, minhash: MinHashSettings = _MINHASH) -> ExecutorStep:
     """The step `deduplicated/{name}`: of documents that are nearly the same, the first."""
     return ExecutorStep(
         name=f"deduplicated/{name}",

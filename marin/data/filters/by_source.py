@@ -8,7 +8,7 @@ from typing import ClassVar
 from marin.data.documents import Document, Dropped
 from marin.data.shards import DocumentSet, transform_shards
 from marin.errors import ConfigError, DataError
-from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
+from marin.execution.step import ExecutorStep, Input, placement, this_output_path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,7 @@ class KeepSourcesConfig:
 
     marin_resumable: ClassVar[bool] = True
 
-    documents: str | InputName | ExecutorStep
+    documents: Input
     sources: tuple[str, ...]
     output_path: str = this_output_path()
     num_workers: int = placement(default=0)
@@ -31,7 +31,7 @@ class KeepSourcesConfig:
             raise ConfigError(f"config field `sources` is {self.sources!r}: give at least one name, such as ('web',)")
 
 
-def keep_sources_step(name: str, documents: str | InputName | ExecutorStep, sources: Sequence[str]) -> ExecutorStep:
+def keep_sources_step(name: str, documents: Input, sources: Sequence[str]) -> ExecutorStep:
     """The step `documents/{name}` with the documents of these sources; all others count as dropped."""
     return ExecutorStep(
         name=f"documents/{name}",

@@ -24,7 +24,7 @@ from marin.data.scratch import Arrays, Scratch, string_arrays
 from marin.data.shards import DocumentSet, Shard, transform_shards
 from marin.data.words import BLOCK_CHARS, words_between, words_of
 from marin.errors import ConfigError
-from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
+from marin.execution.step import ExecutorStep, Input, placement, this_output_path
 from marin.storage import files
 
 CONTAMINATION = "contamination.json"
@@ -32,8 +32,6 @@ _NUM_EXAMPLES = 10
 _SHOWN_CHARS = 160
 
 _OVERLAP = OverlapSettings()
-
-Path = str | InputName | ExecutorStep
 
 
 @dataclass(frozen=True)
@@ -48,8 +46,8 @@ class ContaminationConfig:
 
     marin_resumable: ClassVar[bool] = True
 
-    documents: Path
-    evaluation: Mapping[str, Path]
+    documents: Input
+    evaluation: Mapping[str, Input]
     overlap: OverlapSettings = _OVERLAP
     output_path: str = this_output_path()
     num_workers: int = placement(default=0)
@@ -69,7 +67,7 @@ class DecontaminateConfig(ContaminationConfig):
 
 
 def contamination_report_step(
-    name: str, documents: Path, evaluation: Mapping[str, Path], *, overlap: OverlapSettings = _OVERLAP
+    name: str, documents: Input, evaluation: Mapping[str, Input], *, overlap: OverlapSettings = _OVERLAP
 ) -> ExecutorStep:
     """The step `contamination/{name}`, which writes `contamination.json` and no documents."""
     return ExecutorStep(
@@ -82,8 +80,8 @@ def contamination_report_step(
 
 def decontaminate_step(
     name: str,
-    documents: Path,
-    evaluation: Mapping[str, Path],
+    documents: Input,
+    evaluation: Mapping[str, Input],
     *,
     overlap: OverlapSettings = _OVERLAP,
     max_overlap: float = 0.0,
@@ -142,7 +140,7 @@ def _scanned(config: ContaminationConfig) -> Iterator[tuple[Scratch, dict[str, A
         yield scratch, settings
 
 
-def _sets(evaluation: Mapping[str, Path]) -> dict[str, str]:
+def _sets(evaluation: Mapping[str, Input]) -> dict[str, str]:
     """The file of each set by the set's name."""
     if not evaluation:
         raise ConfigError("config field `evaluation` is empty: name at least one evaluation set")

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from marin.data.documents import Document, Dropped
 from marin.data.shards import transform_shards
 from marin.errors import ConfigError
-from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
+from marin.execution.step import ExecutorStep, Input, placement, this_output_path
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class FilterByRulesConfig:
 
     marin_resumable: ClassVar[bool] = True
 
-    documents: str | InputName | ExecutorStep
+    documents: Input
     rules: tuple[Rule | Edit, ...]
     output_path: str = this_output_path()
     num_workers: int = placement(default=0)
@@ -78,9 +78,7 @@ class FilterByRulesConfig:
             )
 
 
-def filter_by_rules_step(
-    name: str, documents: str | InputName | ExecutorStep, rules: tuple[Rule | Edit, ...]
-) -> ExecutorStep:
+def filter_by_rules_step(name: str, documents: Input, rules: tuple[Rule | Edit, ...]) -> ExecutorStep:
     """The step `filtered/{name}`: the documents that break no rule."""
     return ExecutorStep(
         name=f"filtered/{name}",

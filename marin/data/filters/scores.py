@@ -24,7 +24,7 @@ from marin.data.inputs import InputFile, format_of, opened_unchanged
 from marin.data.scratch import Scratch
 from marin.data.shards import DocumentSet, Shard, transform_shards
 from marin.errors import ConfigError, DataError
-from marin.execution.step import ExecutorStep, InputName, placement, this_output_path
+from marin.execution.step import ExecutorStep, Input, placement, this_output_path
 from marin.number_checks import is_finite
 from marin.storage import files
 
@@ -44,8 +44,8 @@ class FilterByScoreConfig:
 
     marin_resumable: ClassVar[bool] = True
 
-    documents: str | InputName | ExecutorStep
-    scores: str | InputName | ExecutorStep
+    documents: Input
+    scores: Input
     threshold: float | None = None
     keep_fraction: float | None = None
     field: str = "score"
@@ -66,8 +66,8 @@ class FilterByScoreConfig:
 
 def filter_by_score_step(
     name: str,
-    documents: str | InputName | ExecutorStep,
-    scores: str | InputName | ExecutorStep,
+    documents: Input,
+    scores: Input,
     *,
     threshold: float | None = None,
     keep_fraction: float | None = None,

@@ -17,7 +17,7 @@ from marin.data.tokenizer.byte_bpe import GPT2_PATTERN
 from marin.data.tokenizer.loaded import TOKENIZER_FILE, Tokenizer
 from marin.data.tokenizer.training import sample
 from marin.errors import DataError
-from marin.execution.step import ExecutorStep, InputName, added_later, this_output_path
+from marin.execution.step import ExecutorStep, Input, added_later, this_output_path
 from marin.storage import files
 
 # As OpenAI published it for cl100k_base.
@@ -39,18 +39,18 @@ class TokenizerReportConfig:
     other_digests: of the files in a folder that no step makes, as `digests_of_others` gives them.
     """
 
-    tokenizer: str | InputName | ExecutorStep
-    documents: str | InputName | ExecutorStep
-    others: str | InputName | ExecutorStep | None = None
+    tokenizer: Input
+    documents: Input
+    others: Input | None = None
     max_bytes: int = 100_000_000
     output_path: str = this_output_path()
     other_digests: Mapping[str, str] | None = added_later(default=None, kw_only=True)
 
 
 def tokenizer_report_step(
-    tokenizer: str | InputName | ExecutorStep,
-    documents: str | InputName | ExecutorStep,
-    others: str | InputName | ExecutorStep | None = None,
+    tokenizer: Input,
+    documents: Input,
+    others: Input | None = None,
     name: str = "tokenizers/report",
 ) -> ExecutorStep:
     """The step that writes `report.json` and `report.md`; another one when the files in a local folder `others` are others."""

@@ -17,7 +17,7 @@ from marin.data.tokenizer.byte_bpe import byte_of_symbol
 from marin.data.tokenizer.learning import SPLIT_PATTERN, learn
 from marin.data.tokenizer.loaded import TOKENIZER_FILE, Tokenizer
 from marin.errors import ConfigError, DataError
-from marin.execution.step import ExecutorStep, InputName, VersionedValue, this_output_path
+from marin.execution.step import ExecutorStep, Input, VersionedValue, this_output_path
 from marin.number_checks import check_whole, is_whole
 from marin.storage import files
 
@@ -36,7 +36,7 @@ class TrainTokenizerConfig:
         a byte of text at 10 MB and 6 at 30 MB, 100 on words of random letters, which do not repeat.
     """
 
-    documents: str | InputName | ExecutorStep
+    documents: Input
     vocab_size: int
     output_path: str = this_output_path()
     special_tokens: tuple[str, ...] = (BOS_TOKEN,)
@@ -64,7 +64,7 @@ class TokenizerSettings(Protocol):
 
 
 def train_tokenizer_step(
-    documents: str | InputName | ExecutorStep,
+    documents: Input,
     vocab_size: int,
     name: str = "tokenizers/bpe",
     *,
