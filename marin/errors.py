@@ -120,6 +120,12 @@ class Terminated(SystemExit):
         super().__init__(status)
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, as far as it fits on one line of a message; its kind where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 _GOES_ON = "run the same command again to continue"
 
 

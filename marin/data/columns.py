@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from marin.data.compression import decompressed
 from marin.data.formats import BadRow, Row
 from marin.data.inputs import InputFile
-from marin.errors import DataError
+from marin.errors import DataError, first_line
 from marin.storage import files
 
 _ROWS_AT_ONCE = 512
@@ -44,9 +44,8 @@ def column_rows(
                     number += 1
                     yield row
         except (pa.ArrowException, OSError, EOFError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise DataError(
-                f"{file.path}: behind row {number} it is no readable {file.format} file ({reason}): fetch it again"
+                f"{file.path}: behind row {number} it is no readable {file.format} file ({first_line(error)}): fetch it again"
             ) from None
 
 

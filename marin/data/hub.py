@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from marin.data.download import fetch_all
 from marin.data.fetch import RemoteFile
-from marin.errors import ConfigError, DataError, StorageError
+from marin.errors import ConfigError, DataError, StorageError, first_line
 from marin.execution.attempts import usual_path
 from marin.execution.step import ExecutorStep, placement, this_output_path
 from marin.storage import files
@@ -242,5 +242,4 @@ def _reason(error: BaseException) -> str:
     """The first line of the error that started it."""
     while error.__cause__ is not None:
         error = error.__cause__
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return f"{type(error).__name__}: {first_line(error)}" if str(error).strip() else type(error).__name__

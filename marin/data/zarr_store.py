@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from marin.data.blosc_blocks import BlockReader, OtherBlocks
-from marin.errors import CacheError, StorageError
+from marin.errors import CacheError, StorageError, first_line
 from marin.storage import files
 
 DECLARED_LENGTH = 1 << 54
@@ -67,7 +67,7 @@ class StoredArray:
             return StoredArray(path, ts.open(spec, context=_context()).result(), chunking)
         except ValueError as error:
             raise StorageError(
-                f"{path} cannot be created ({_first_line(error)}): check the path, its permissions and the free space"
+                f"{path} cannot be created ({_said(error)}): check the path, its permissions and the free space"
             ) from None
 
     @staticmethod
@@ -82,7 +82,7 @@ class StoredArray:
         try:
             store = ts.open({"driver": "zarr3", "kvstore": _kvstore(path)}, context=_context()).result()
         except ValueError as error:
-            raise CacheError(f"{path} is no zarr3 array ({_first_line(error)}): {_NEXT_STEP}") from None
+            raise CacheError(f"{path} is no zarr3 array ({_said(error)}): {_NEXT_STEP}") from None
         if store.rank != 1 or not np.issubdtype(store.dtype.numpy_dtype, np.integer):
             raise CacheError(
                 f"{path} has {store.rank} dimensions of {store.dtype.name}: expected one dimension of integers"
@@ -99,7 +99,7 @@ class StoredArray:
             part.write(values, can_reference_source_data_indefinitely=True).result()
         except ValueError as error:
             raise StorageError(
-                f"{self.path} cannot be written ({_first_line(error)}): free some space or choose another --prefix"
+                f"{self.path} cannot be written ({_said(error)}): free some space or choose another --prefix"
             ) from None
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -121,7 +121,7 @@ class StoredArray:
             return np.stack(rows)
         except ValueError as error:
             raise CacheError(
-                f"{self.path} cannot be read ({_first_line(error)}): it is damaged or cut short, {_NEXT_STEP}"
+                f"{self.path} cannot be read ({_said(error)}): it is damaged or cut short, {_NEXT_STEP}"
             ) from None
 
     @functools.cached_property
@@ -185,7 +185,6 @@ def _metadata(dtype: np.dtype[Any], chunking: Chunking) -> dict[str, Any]:
     }
 
 
-def _first_line(error: Exception) -> str:
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
-    text = text.partition(" [tensorstore_spec=")[0]  # the whole request, of a thousand characters
+def _said(error: Exception) -> str:
+    text = first_line(error).partition(" [tensorstore_spec=")[0]  # the whole request, of a thousand characters
     return json.dumps(text[:300])[1:-1]

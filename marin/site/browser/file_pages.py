@@ -159,14 +159,14 @@ def _rows_view(place: Place, request: Request) -> tuple[str, dict[str, Any]]:
     with roots.open_file(place) as file:
         found = rows.read_rows(file, place.name, first, query)
     lines = [
-        (row, json_view.preview(row.value) if not row.problem else shown.line(row.text, 160), _row_tree(row.value))
+        (
+            row,
+            json_view.preview(row.value) if not row.problem else shown.line(row.text, 160),
+            json_view.tree(row.value)[0],
+        )
         for row in found.rows
     ]
     return "rows.html.j2", {"q": query, "found": found, "lines": lines, "page_size": rows.PAGE}
-
-
-def _row_tree(value: Any) -> Any:
-    return json_view.tree(value)[0]
 
 
 def _table_view(place: Place, request: Request) -> tuple[str, dict[str, Any]]:

@@ -257,10 +257,7 @@ class Records:
         return sorted(found, key=lambda item: (item.created or 0, item.file), reverse=True)
 
     def _step(self, parts: tuple[str, ...], info: dict[str, Any], prefixes: Iterable[str] = ()) -> Step:
-        known = list(prefixes)
-        output = info.get("output_path")
-        if isinstance(output, str) and parts and output.rstrip("/").endswith("/" + "/".join(parts)):
-            known.append(output.rstrip("/").removesuffix("/" + "/".join(parts)))
+        known = [*prefixes, *_recorded_prefix(info, parts)]
         dependencies = info.get("dependencies")
         reads, elsewhere = [], []
         for path in dependencies if isinstance(dependencies, list) else []:
@@ -287,8 +284,7 @@ class Records:
 
     def prefixes(self, step: Step) -> list[str]:
         """The prefix under which the step was recorded, where its record shows it."""
-        output, ending = step.info.get("output_path"), "/" + step.relative
-        return [output.removesuffix(ending)] if isinstance(output, str) and output.endswith(ending) else []
+        return _recorded_prefix(step.info, step.parts)
 
     def _info(self, parts: tuple[str, ...]) -> dict[str, Any] | None:
         info = self._record((*parts, INFO_NAME))
@@ -386,3 +382,11 @@ class Records:
 
     def _path(self, parts: tuple[str, ...]) -> str:
         return os.path.join(self.root.path, *parts)
+
+
+def _recorded_prefix(info: dict[str, Any], parts: tuple[str, ...]) -> list[str]:
+    """What stands before `parts` in a record's output path; nothing where they do not end it."""
+    output, ending = info.get("output_path"), "/" + "/".join(parts)
+    if not parts or not isinstance(output, str) or not output.rstrip("/").endswith(ending):
+        return []
+    return [output.rstrip("/").removesuffix(ending)]

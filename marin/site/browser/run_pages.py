@@ -254,15 +254,13 @@ def _facts(found: Step, is_live: bool) -> list[tuple[str, str]]:
         facts.append(("Took", wording.duration(seconds) or ""))
     elif is_live and start is not None:
         facts.append(("Running for", wording.duration(max(0.0, time.time() - start)) or ""))
-    for key, title in (("host", "Host"), ("output_bytes", "Output"), ("git_commit", "Commit")):
-        value = info.get(key)
-        if key == "output_bytes" and _is_sane(value):
-            files = info.get("output_files")
-            facts.append((title, f"{shown.size(value)}" + (f" in {files:,} files" if isinstance(files, int) else "")))
-        elif key == "git_commit" and isinstance(value, str):
-            facts.append((title, shown.name(value[:12]) + (" with changes" if info.get("git_dirty") else "")))
-        elif key == "host" and isinstance(value, str):
-            facts.append((title, shown.name(value, 60)))
+    if isinstance(host := info.get("host"), str):
+        facts.append(("Host", shown.name(host, 60)))
+    if _is_sane(size := info.get("output_bytes")):
+        count = info.get("output_files")
+        facts.append(("Output", shown.size(size) + (f" in {count:,} files" if isinstance(count, int) else "")))
+    if isinstance(commit := info.get("git_commit"), str):
+        facts.append(("Commit", shown.name(commit[:12]) + (" with changes" if info.get("git_dirty") else "")))
     return facts
 
 

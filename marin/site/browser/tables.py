@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from marin.errors import DataError
+from marin.errors import DataError, first_line
 from marin.site.browser import json_view, shown
 
 PAGE = 50
@@ -64,8 +64,7 @@ def read_table(file: io.FileIO, group: int = 0, first: int = 0, query: str = "")
         table = pq.ParquetFile(file, memory_map=False, pre_buffer=False)
         return _page(table, group, first, query.casefold())
     except (pa.ArrowException, OSError, ValueError, KeyError, IndexError, OverflowError, TypeError) as error:
-        message = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"This is not a readable Parquet file: {shown.name(message, 300)}") from None
+        raise DataError(f"This is not a readable Parquet file: {shown.name(first_line(error), 300)}") from None
 
 
 def _page(table: Any, group: int, first: int, wanted: str) -> TablePage:

@@ -24,7 +24,7 @@ from marin.data.compression import BlockStream, decompressed
 from marin.data.documents import Document, is_unicode, text_bytes, write_documents
 from marin.data.formats import BadRow, Row, json_line_rows
 from marin.data.inputs import InputFile, format_of
-from marin.errors import DataError, clean_exit
+from marin.errors import DataError, clean_exit, first_line
 from marin.storage import files
 
 MOST_TEXT = 16_000_000_000
@@ -212,7 +212,7 @@ def _columns(file: InputFile, wanted: str) -> tuple[str, Iterator[Row | BadRow]]
         metadata = pq.read_metadata(file.path)
         schema = metadata.schema.to_arrow_schema()
     except (pa.ArrowException, OSError, EOFError) as error:
-        raise DataError(f"it is no Parquet file ({str(error).splitlines()[0] if str(error) else error})") from None
+        raise DataError(f"it is no Parquet file ({first_line(error)})") from None
     _check_size(sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)))
     strings = [item.name for item in schema if pa.types.is_string(item.type) or pa.types.is_large_string(item.type)]
     usual = [name for name in _USUAL_FIELDS if name in strings]
