@@ -15,9 +15,9 @@ from marin.datashop.annotate_config import AnnotateConfig
 from marin.datashop.annotate_progress import PROGRESS, AnnotateProgress, perhaps_paid
 from marin.datashop.answer_cache import AnswerCache, Tokens, open_cache
 from marin.datashop.asking import Standing, ask
-from marin.datashop.grading import Grade, grade, scale_of
+from marin.datashop.grading import scale_of
 from marin.datashop.labels import LABELS, SUMMARY, counts_of, label_line
-from marin.datashop.question import Question, grading_question, read_prompt
+from marin.datashop.question import Question, graded, grading_question, read_prompt
 from marin.datashop.trial import CostEstimate, Trial, estimate_cost, try_prompt
 from marin.errors import BudgetError, DataError, EndpointError, Terminated
 from marin.execution.step import ExecutorStep
@@ -103,14 +103,11 @@ def _write_labels(
         for document in sample.documents():
             question = grading_question(config, prompt, document.text)
             answer = cache.get(question.digest)
-            if answer is None:
-                found = Grade(None, f"no answer: {standing.unanswered[question.digest]}")
-            else:
-                found = grade(config.processor_type, answer.text, was_cut_off=answer.was_cut_off)
-                if question.digest not in counted:  # documents with one text were paid for once
-                    used.add(answer.input_tokens, answer.output_tokens)
-                    num_estimated += answer.is_estimated
-                    counted.add(question.digest)
+            found = graded(config, question, answer, standing.unanswered)
+            if answer is not None and question.digest not in counted:  # documents with one text were paid for once
+                used.add(answer.input_tokens, answer.output_tokens)
+                num_estimated += answer.is_estimated
+                counted.add(question.digest)
             if found.label is not None:
                 labels.append(found.label)
             else:

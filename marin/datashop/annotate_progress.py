@@ -7,8 +7,7 @@ from typing import Any
 from marin.datashop.annotate_config import AnnotateConfig
 from marin.datashop.answer_cache import AnswerCache, Tokens
 from marin.datashop.asking import Standing
-from marin.datashop.grading import grade
-from marin.datashop.question import Answer, Question
+from marin.datashop.question import Answer, Question, graded
 from marin.storage import files
 from marin.tracking.console import duration
 
@@ -31,8 +30,7 @@ class AnnotateProgress:
 
     def answered(self, question: Question, answer: Answer) -> None:
         """Looks at an answer that has come."""
-        found = grade(self._config.processor_type, answer.text, was_cut_off=answer.was_cut_off)
-        self._num_unparsed += found.label is None
+        self._num_unparsed += graded(self._config, question, answer, self._standing.unanswered).label is None
 
     def every_second(self) -> None:
         """Writes the file, and now and then prints a line."""

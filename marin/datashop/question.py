@@ -8,6 +8,7 @@ at most one token of each byte, and an answer has at most `max_tokens`.
 import functools
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from marin.data.documents import text_bytes
 from marin.data.tokenizer import Tokenizer
 from marin.datashop.annotate_config import EXAMPLE, AnnotateConfig, check_prompt
 from marin.datashop.ask_config import AskConfig
+from marin.datashop.grading import Grade, grade
 from marin.errors import DataError, StorageError
 from marin.storage import files
 
@@ -128,6 +130,17 @@ def _tokenizer(path: str) -> Tokenizer:
 def grading_question(config: AnnotateConfig, prompt: str, text: str) -> Question:
     """What is asked of a document."""
     return question(config, prompt.replace(EXAMPLE, shown_example(config, text)))
+
+
+def graded(config: AnnotateConfig, question: Question, answer: Answer | None, unanswered: Mapping[str, str]) -> Grade:
+    """The label that an answer gives.
+
+    Args:
+        unanswered: what became of the questions without an answer, by their digests.
+    """
+    if answer is None:
+        return Grade(None, f"no answer: {unanswered[question.digest]}")
+    return grade(config.processor_type, answer.text, was_cut_off=answer.was_cut_off)
 
 
 def question(config: AskConfig, message: str) -> Question:

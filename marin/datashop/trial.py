@@ -11,8 +11,7 @@ from marin.data.documents import Document
 from marin.datashop.annotate_config import AnnotateConfig
 from marin.datashop.answer_cache import AnswerCache, open_cache
 from marin.datashop.asking import Standing, ask
-from marin.datashop.grading import grade
-from marin.datashop.question import Answer, Question, grading_question, read_prompt, shown_example
+from marin.datashop.question import Answer, Question, graded, grading_question, read_prompt, shown_example
 from marin.errors import ConfigError
 
 
@@ -99,20 +98,17 @@ def _trial(
     seconds: Mapping[str, float],
 ) -> Trial:
     answer = cache.get(question.digest)
-    example = shown_example(config, document.text)
-    if answer is None:
-        why = f"no answer: {standing.unanswered[question.digest]}"
-        return Trial(document.id, example, None, None, why, 0, 0, config.dollars(0, 0), 0.0)
-    found = grade(config.processor_type, answer.text, was_cut_off=answer.was_cut_off)
+    found = graded(config, question, answer, standing.unanswered)
+    read, written = (0, 0) if answer is None else (answer.input_tokens, answer.output_tokens)
     return Trial(
         id=document.id,
-        example=example,
-        answer=answer.text,
+        example=shown_example(config, document.text),
+        answer=None if answer is None else answer.text,
         label=found.label,
         why_null=found.why_null,
-        input_tokens=answer.input_tokens,
-        output_tokens=answer.output_tokens,
-        cost_dollars=config.dollars(answer.input_tokens, answer.output_tokens),
+        input_tokens=read,
+        output_tokens=written,
+        cost_dollars=config.dollars(read, written),
         seconds=seconds.get(question.digest, 0.0),
     )
 
