@@ -130,7 +130,7 @@ def encode_line(row: Document | Dropped, path: str) -> bytes:
 def _parse_line(line: str, where: str) -> Document:
     try:
         row: Any = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(
             f"{where} is not JSON ({error}): expected one object with {', '.join(_FIELDS)} on each line"
         ) from None

@@ -114,7 +114,7 @@ def read_json(path: str) -> Any:
     data = read_bytes(path)
     try:
         return json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StorageError(
             f"{path} is not valid JSON ({error}): restore it, or remove it and run its step again"
         ) from None

@@ -62,6 +62,7 @@ def test_documents_with_a_lone_surrogate_are_refused_by_name(tmp_path):
         (b"{not json", "is not JSON"),
         (b"[1]", "holds a list"),
         (b"", "is not JSON"),
+        (b"[" * 200_000, "is not JSON"),
         (b'{"id": "1", "source": "s"}', "field `text` is absent"),
         (b'{"id": "1", "text": 3, "source": "s"}', "field `text` is a int"),
         (b'{"id": "1", "text": "\\ud83d", "source": "s"}', "lone surrogate"),

@@ -17,7 +17,17 @@ import pytest
 import zstandard
 from browser_pages import CACHE, CORPUS, links_of, open_page, words_of
 
+from marin.site.browser import listing, roots
+
 # --- folders ------------------------------------------------------------------------------------------------------
+
+
+def test_numbers_in_names_count_as_numbers_with_zeros_before_them_too(tmp_path: pathlib.Path) -> None:
+    names = ["a-1", "a-02", "a-003", "a-10", "a-0100", "b"]
+    for name in reversed(names):
+        (tmp_path / name).touch()
+    (root,) = roots.make_roots([str(tmp_path)])
+    assert [entry.name for entry in listing.list_directory(roots.resolve(root, ())).entries] == names
 
 
 def test_folder_lists_sizes_kinds_and_states_and_hides_attempts(client: Any) -> None:

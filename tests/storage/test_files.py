@@ -39,8 +39,9 @@ def test_read_of_missing_file_names_path_and_next_step(store: str) -> None:
         files.read_bytes(path)
 
 
-def test_read_json_of_truncated_file_is_refused(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "a.json").write_text('{"a": ')
+@pytest.mark.parametrize("content", ['{"a": ', "[" * 200_000])
+def test_read_json_of_damaged_file_is_refused(tmp_path: pathlib.Path, content: str) -> None:
+    (tmp_path / "a.json").write_text(content)
     with pytest.raises(StorageError, match=r"a\.json is not valid JSON"):
         files.read_json(str(tmp_path / "a.json"))
 

@@ -75,10 +75,10 @@ def _has_all(name: str, words: list[str]) -> bool:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    # Each run of digits by its length, then its digits: the order of the numbers, however long.
-    return [
-        (len(part.lstrip("0")) if part.isdigit() else -1, part.casefold()) for part in re.split(r"([0-9]+)", name)
-    ] + [(0, name)]
+    # Each run of digits without its zeros by its length, then its digits: the order of the numbers, however long.
+    parts = [part.lstrip("0") if index % 2 else part for index, part in enumerate(re.split(r"([0-9]+)", name))]
+    order = [(len(part) if index % 2 else -1, part.casefold()) for index, part in enumerate(parts)]
+    return [*order, (0, name)]
 
 
 def _entry(parent: Place, descriptor: int, name: str) -> Entry:

@@ -143,7 +143,7 @@ class Uploads:
             async with self._reading:
                 await _taken(raw, kept_name, made, text_field, split)
             await asyncio.to_thread(files.sync_tree, str(made))  # both take seconds where the file is large
-            with contextlib.suppress(FileExistsError, OSError):  # another request may have brought the same file
+            with contextlib.suppress(OSError):  # another request may have brought the same file
                 os.rename(made, self.folder / reading)
             upload = self.get(reading)
             if upload is None:
