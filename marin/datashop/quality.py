@@ -89,44 +89,12 @@ class Quality:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> "Quality":
-        """What `to_json` gave, as read from a file.
-
-        Raises:
-            DataError: it is something else.
-        """
-        try:
-            named: dict[str, Any] = {name: Estimate(**value[name]) for name in _ESTIMATES}
-            curves: dict[str, Any] = {
-                name: tuple((float(x), float(y)) for x, y in value[name]) for name in ("roc", "pr")
-            }
-            rest = {
-                name: value[name] for name in ("num_documents", "threshold", "seed", "prior", "histogram", "lopsided")
-            }
-            low, high = value["scale"]
-            return Quality(
-                **named,
-                **curves,
-                **rest,
-                scale=(float(low), float(high)),
-                calibration=tuple(CalibrationBin(**entry) for entry in value["calibration"]),
-                confusion=tuple(tuple(int(count) for count in row) for row in value["confusion"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(
-                f"this is no record of a classifier's quality ({error!r}): train the classifier again"
-            ) from None
-
     def summary(self) -> str:
         """One line for the console."""
         return (
             f"AUC {self.auc}, average precision {self.average_precision} where the prior is {self.prior:.4f}, "
             f"F1 {self.f1} at {self.threshold:g}, Spearman {self.spearman}, {self.num_documents:,} held-out documents"
         )
-
-
-_ESTIMATES = ("auc", "average_precision", "f1", "macro_f1", "spearman")
 
 
 def measure_quality(

@@ -1,6 +1,5 @@
 """A classifier's figures are the libraries', also within each resample of the bootstrap; nothing is guessed."""
 
-import json
 import math
 
 import numpy as np
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
-from marin.datashop.quality import Quality, measure_quality
+from marin.datashop.quality import measure_quality
 from marin.datashop.resampling import Resampled
 from marin.errors import DataError
 
@@ -119,14 +118,6 @@ def test_lopsided_labels_are_warned_of_and_balanced_ones_are_not() -> None:
     assert warning is not None and "only 5 of 505" in warning
     even = np.array([1.0, 0.0] * 100)
     assert measure_quality(even, even, 0.5, scale=UNIT, seed=0).lopsided is None
-
-
-def test_quality_survives_its_json_file() -> None:
-    quality = measure_quality(*drawn_pairs(80, 3), 3.0, scale=(0.0, 5.0), seed=0)
-    again = Quality.from_json(json.loads(json.dumps(quality.to_json())))
-    assert again == quality
-    with pytest.raises(DataError, match="no record of a classifier's quality"):
-        Quality.from_json({"auc": 1})
 
 
 @pytest.mark.parametrize(
