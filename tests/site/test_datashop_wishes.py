@@ -126,6 +126,12 @@ def test_each_mistake_is_told_at_its_field(
     assert list(checked.problems) == [field] and len(checked.problems[field]) > 15
 
 
+def test_two_budgets_of_nothing_are_two_mistakes(uploads: Uploads, files: dict[str, Upload]) -> None:
+    budgets = {"budget_dollars": "0", "budget_tokens": "0", "price_input": "1", "price_output": "1"}
+    problems = check(_wish(files, **(PROMPTED | budgets)), uploads, []).problems
+    assert problems == {"budget_dollars": "Use more than 0.", "budget_tokens": "Use more than 0."}
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [

@@ -227,20 +227,20 @@ class _Checker:
                 "Give the server's base URL, such as http://127.0.0.1:8000/v1 of `marin serve`."
             )
         self._number("sample_size", int, lambda value: 10 <= value <= 1_000_000, "a whole number from 10 to 1,000,000")
-        more: dict[str, Any] = {}
-        for field, target in (
-            ("price_input", "dollars_per_million_input"),
-            ("price_output", "dollars_per_million_output"),
-        ):
-            more[target] = self._optional(field, float, "dollars for a million tokens, such as 0.6")
-        more["budget_dollars"] = self._optional("budget_dollars", float, "dollars, such as 5")
-        more["budget_tokens"] = self._optional("budget_tokens", int, "a whole number of tokens, such as 2000000")
+        price = "dollars for a million tokens, such as 0.6"
+        more = {
+            "dollars_per_million_input": self._optional("price_input", float, price),
+            "dollars_per_million_output": self._optional("price_output", float, price),
+            "budget_dollars": self._optional("budget_dollars", float, "dollars, such as 5"),
+            "budget_tokens": self._optional("budget_tokens", int, "a whole number of tokens, such as 2000000"),
+        }
         if bool(wish.price_input) != bool(wish.price_output):
             self._problems.setdefault("price_output", "Give both prices or none.")
         if more["budget_dollars"] is not None and not wish.price_input:
             self._problems.setdefault("budget_dollars", "A budget in dollars needs both prices.")
-        if more["budget_dollars"] == 0 or more["budget_tokens"] == 0:
-            self._problems["budget_dollars" if more["budget_dollars"] == 0 else "budget_tokens"] = "Use more than 0."
+        for budget in ("budget_dollars", "budget_tokens"):
+            if more[budget] == 0:
+                self._problems[budget] = "Use more than 0."
         self._settings["text_generation_inference_config_kwargs"] = {
             name: value for name, value in more.items() if value is not None
         }
