@@ -125,6 +125,11 @@ class DocumentSet:
             yield from shard.documents()
 
 
+def is_document_set(path: str) -> bool:
+    """Whether a finished set lies in the directory `path`."""
+    return files.exists(files.join(path, MANIFEST)) and files.exists(files.join(path, DOCUMENTS))
+
+
 def digest_of_shards(shards: Sequence[Shard]) -> str:
     """SHA-256 over the digests of the shards in order."""
     return hashlib.sha256("\n".join(shard.digest for shard in shards).encode()).hexdigest()

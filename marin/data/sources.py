@@ -35,7 +35,16 @@ from marin.data.formats import BadRow, OnBadRow, Row, check_on_bad_row, json_lin
 from marin.data.inputs import InputFile, Inputs, find_inputs, opened_stamped
 from marin.data.pages import Skipped, html_rows, warc_rows
 from marin.data.reading import Reading
-from marin.data.shards import SHARD_BYTES, Document, DocumentSet, Dropped, finished_shards, write_shards
+from marin.data.shards import (
+    REPORT,
+    SHARD_BYTES,
+    Document,
+    DocumentSet,
+    Dropped,
+    finished_shards,
+    is_document_set,
+    write_shards,
+)
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, Input, this_output_path
 from marin.storage import files
@@ -144,7 +153,7 @@ def import_documents(config: ImportConfig) -> DocumentSet:
     )
     reading.set_done()
     if result.num_documents == 0:
-        report = files.join(config.output_path, "report.json")
+        report = files.join(config.output_path, REPORT)
         reasons = ", ".join(
             f"{reason} ({row['documents']:,})" for reason, row in files.read_json(report)["dropped"].items()
         )
@@ -166,6 +175,14 @@ def imported_documents(config: ImportConfig) -> Iterator[Document]:
             num_dropped += 1
     if num_dropped:
         print(f"import: {num_dropped:,} rows without a text are left out", flush=True)
+
+
+def documents_of(config: ImportConfig) -> Iterator[Document]:
+    """The documents of a finished set where the only path is that of one, else `imported_documents`."""
+    path = str(config.paths[0])
+    if len(config.paths) == 1 and is_document_set(path):
+        return DocumentSet.open(path).documents()
+    return imported_documents(config)
 
 
 def _with_table(

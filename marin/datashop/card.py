@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import marin
+from marin.data.filters.decontamination import CONTAMINATION
 from marin.data.shards import DocumentSet, Shard
 from marin.datashop.classifier import QUALITY, read_record
 from marin.datashop.counts import StageCounts, check_cache, check_labels, check_scores, count_stages
@@ -159,7 +160,7 @@ def _provenance(config: CardConfig, stages: Sequence[StageCounts]) -> dict[str, 
 def _contamination(config: CardConfig) -> dict[str, Any] | None:
     if config.contamination is None:
         return None
-    report = files.read_json(files.join(str(config.contamination), "contamination.json"))
+    report = files.read_json(files.join(str(config.contamination), CONTAMINATION))
     sets = {
         name: {key: found[key] for key in ("items", "items_found", "documents_overlapping")}
         for name, found in report["sets"].items()

@@ -88,7 +88,7 @@ def check_cache(cache: str, last: StageCounts) -> dict[str, int]:
     """
     from marin.data.cache import TokenCache
 
-    opened = TokenCache.open(files.join(cache, "train"))
+    opened = TokenCache.open(cache)
     if opened.num_documents != last.documents_kept:
         raise DataError(
             f"the counts do not add up: {cache} has {opened.num_documents:,} documents, {last.name} kept "

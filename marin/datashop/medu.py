@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from marin.data.documents import Document
-from marin.data.shards import MANIFEST, DocumentSet
-from marin.data.sources import ImportConfig, imported_documents
+from marin.data.sources import ImportConfig, documents_of
 from marin.data.tokenizer import Tokenizer
 from marin.datashop.annotate_config import EXAMPLE
 from marin.datashop.answer_cache import AnswerCache, open_cache
@@ -178,7 +177,7 @@ def corpus_beginning(config: MeduConfig, path: str) -> str:
         DataError: it cannot be read, or holds no text.
     """
     reader = ImportConfig(paths=[path], source_name="corpus", text_key=config.text_key)
-    text = _joined(_documents(path, reader), config.max_corpus_tokens * 16)
+    text = _joined(documents_of(reader), config.max_corpus_tokens * 16)
     if not text.strip():
         raise DataError(f"the corpus {path} holds no text: give another one")
     if config.tokenizer is not None:
@@ -186,12 +185,6 @@ def corpus_beginning(config: MeduConfig, path: str) -> str:
         ids = tokenizer.encode(text)
         return tokenizer.decode(ids[: config.max_corpus_tokens]) if len(ids) > config.max_corpus_tokens else text
     return text.encode()[: config.max_corpus_tokens * _BYTES_PER_TOKEN].decode(errors="ignore")
-
-
-def _documents(path: str, reader: ImportConfig) -> Iterator[Document]:
-    if files.exists(files.join(path, MANIFEST)):
-        return DocumentSet.open(path).documents()
-    return imported_documents(reader)
 
 
 def _joined(documents: Iterator[Document], most_chars: int) -> str:

@@ -26,8 +26,8 @@ from jaxtyping import UInt64
 
 from marin.data.documents import Document
 from marin.data.formats import OnBadRow
-from marin.data.shards import DocumentSet, Shard, transform_shards, write_shards
-from marin.data.sources import ImportConfig, import_documents, imported_documents
+from marin.data.shards import DocumentSet, Shard, is_document_set, transform_shards, write_shards
+from marin.data.sources import ImportConfig, documents_of, import_documents
 from marin.data.workers import run_in_processes
 from marin.datashop.labels import EXAMPLES_SCALE, LABELS, SUMMARY, counts_of, label_line
 from marin.errors import ConfigError, DataError
@@ -119,7 +119,7 @@ def make_pool(config: PoolConfig) -> None:
     Raises:
         DataError: see `import_documents`.
     """
-    if len(config.paths) == 1 and _is_set(str(config.paths[0])):
+    if len(config.paths) == 1 and is_document_set(str(config.paths[0])):
         transform_shards(
             str(config.paths[0]), config.output_path, lambda index, documents: documents, stage="pool", settings={},
             num_workers=config.num_workers,
@@ -207,19 +207,10 @@ def _examples(config: ExamplesConfig) -> Iterator[Document]:
 
 def _read(paths: Sequence[Input], role: str, config: ExamplesConfig) -> Iterator[Document]:
     for number, path in enumerate(map(str, paths)):
-        if _is_set(path):
-            documents = DocumentSet.open(path).documents()
-        else:
-            documents = imported_documents(
-                ImportConfig([path], role, config.text_key, config.id_key, config.on_bad_row)
-            )
+        documents = documents_of(ImportConfig([path], role, config.text_key, config.id_key, config.on_bad_row))
         prefix = role if len(paths) == 1 else f"{role}/{number}"
         for document in documents:
             yield dataclasses.replace(document, id=f"{prefix}/{document.id}")
-
-
-def _is_set(path: str) -> bool:
-    return files.exists(files.join(path, "manifest.json")) and files.exists(files.join(path, "documents"))
 
 
 def _distinct(documents: Iterator[Document], seen: set[bytes]) -> Iterator[Document]:

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from marin.data.documents import Document
 from marin.data.formats import json_line
-from marin.data.shards import DocumentSet
+from marin.data.shards import REPORT, DocumentSet
 from marin.datashop.quality import measure_quality
 from marin.datashop.sampling import text_digest
 from marin.datashop.scoring import SCORES, read_scores
@@ -66,7 +66,7 @@ def look_at_selection(config: SelectionConfig) -> None:
             source.
     """
     pool, kept_set = DocumentSet.open(str(config.documents)), DocumentSet.open(str(config.filtered))
-    settings = files.read_json(files.join(str(config.filtered), "report.json"))["settings"]
+    settings = files.read_json(files.join(str(config.filtered), REPORT))["settings"]
     scale = [float(end) for end in files.read_json(files.join(str(config.scores), SCORES))["scale"]]
     kept_all: list[np.ndarray] = []
     scores_all: list[np.ndarray] = []

@@ -16,6 +16,7 @@ from marin.site.browser.records import Experiment, Records, Step
 from marin.site.browser.rendering import number_of, page_within, text_of, with_query
 from marin.site.browser.roots import Place
 from marin.site.browser.site import Site, StepLink
+from marin.tracking.run_record import RUN_FILE
 
 _LOG_BYTES = 16_000
 _PAGE = 100
@@ -288,7 +289,7 @@ def _run_facts(run: metrics.Run, place: Place) -> list[tuple[str, str]]:
 def _total_steps(place: Place) -> int | None:
     """The number of steps that the run's own record plans."""
     try:
-        data = roots.read_start(roots.resolve(place.root, (*place.parts, "run.json")), 4_000_000)
+        data = roots.read_start(roots.resolve(place.root, (*place.parts, RUN_FILE)), 4_000_000)
     except HTTPException:
         return None
     value: Any = _parsed(data)

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from marin.datashop.card import CARD, README
+from marin.datashop.selection import SELECTION
 from marin.site.browser import roots
 from marin.site.browser.rendering import number_of, with_query
 from marin.site.datashop import downloads, rendering, samples, stages
@@ -48,7 +49,7 @@ def samples_page(shop: Shop, request: Request) -> Response:
         raise HTTPException(404, "Samples are `near` the limit or `random`.")
     folder = _output(shop, run, "selection")
     sides = samples.read_sides(folder, drawn, number_of(request, "page", 1))
-    selection = read_json(folder / "selection.json") or {}
+    selection = read_json(folder / SELECTION) or {}
     return rendering.page(
         "samples.html.j2",
         shop=shop,

@@ -12,7 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from marin.data.shards import MANIFEST
+from marin.datashop.annotate_progress import PROGRESS
+from marin.datashop.card import CARD
+from marin.datashop.classifier import QUALITY
+from marin.datashop.labels import SUMMARY
 from marin.datashop.quality import estimate_text
+from marin.datashop.scoring import SCORES
+from marin.datashop.selection import SELECTION
 from marin.errors import ConfigError, DataError, StorageError
 from marin.execution.status import ERROR_NAME, INFO_NAME, LOG_NAME
 from marin.site import wording
@@ -221,7 +228,7 @@ def _found(key: str, output: pathlib.Path) -> Found:
 
 
 def _documents(output: pathlib.Path) -> Found:
-    manifest = read_json(output / "manifest.json")
+    manifest = read_json(output / MANIFEST)
     documents, size = manifest["documents"], manifest["bytes"]
     facts = [("documents", f"{documents['kept']:,}"), ("text", shown.size(size["kept"]))]
     for reason, count in list(manifest["dropped_by_reason"].items())[:3]:
@@ -230,9 +237,9 @@ def _documents(output: pathlib.Path) -> Found:
 
 
 def _labels(output: pathlib.Path) -> Found:
-    summary = read_json(output / "labels.json")
+    summary = read_json(output / SUMMARY)
     if summary is None:
-        return _labelling(read_json(output / "progress.json"))
+        return _labelling(read_json(output / PROGRESS))
     facts = [("labelled", f"{summary['num_labelled']:,}")]
     if summary["num_unparsed"]:
         facts.append(("without a label", f"{summary['num_unparsed']:,}"))
@@ -259,7 +266,7 @@ def _labelling(progress: Any) -> Found:
 
 
 def _classifier(output: pathlib.Path) -> Found:
-    quality = read_json(output / "quality.json")
+    quality = read_json(output / QUALITY)
     facts = [
         ("AUC", estimate_text(quality["auc"], 3)),
         ("average precision", f"{estimate_text(quality['average_precision'], 3)}; {quality['prior']:.3f} by chance"),
@@ -269,11 +276,11 @@ def _classifier(output: pathlib.Path) -> Found:
 
 
 def _scores(output: pathlib.Path) -> Found:
-    return Found([("documents", f"{read_json(output / 'scores.json')['num_documents']:,}")])
+    return Found([("documents", f"{read_json(output / SCORES)['num_documents']:,}")])
 
 
 def _selection(output: pathlib.Path) -> Found:
-    found = read_json(output / "selection.json")
+    found = read_json(output / SELECTION)
     facts = [
         ("kept", f"{found['num_kept']:,} of {found['num_documents']:,} ({found['kept_fraction']:.1%})"),
         ("limit", f"{found['limit']:.4g}"),
@@ -282,7 +289,7 @@ def _selection(output: pathlib.Path) -> Found:
 
 
 def _card(output: pathlib.Path) -> Found:
-    card = read_json(output / "card.json")
+    card = read_json(output / CARD)
     last = card["stages"][-1]
     facts = [("documents", f"{last['documents_kept']:,}"), ("text", shown.size(last["bytes_kept"]))]
     return Found(facts + ([("tokens", f"{card['cache']['tokens']:,}")] if card["cache"] else []))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from marin.data.documents import Document, read_documents
-from marin.data.sources import ImportConfig, imported_documents
+from marin.data.sources import ImportConfig, documents_of
 from marin.datashop.annotate_config import AnnotateConfig
 from marin.datashop.ask_config import ANSWER_CACHE
 from marin.datashop.medu import PROMPT_FILE, MeduConfig, write_medu_prompt
@@ -115,9 +115,7 @@ def _documents(settings: Mapping[str, Any], prefix: str) -> list[Document]:
 def _read(path: str, prefix: str) -> Iterator[Document]:
     if path == BUILT_IN:
         return read_documents(_built_in(prefix))
-    if files.is_local(path) and files.exists(files.join(path, "manifest.json")):
-        return read_documents(path)
-    return imported_documents(ImportConfig([path], "pool", on_bad_row="skip"))
+    return documents_of(ImportConfig([path], "pool", on_bad_row="skip"))
 
 
 def _built_in(prefix: str) -> str:
