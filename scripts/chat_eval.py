@@ -162,7 +162,7 @@ def main() -> None:
 
     from marin.evaluation.chat import chat_core
     from marin.evaluation.records import RecordFolder
-    from marin.finetuning.chat_scores import chat_scores, open_task
+    from marin.finetuning.chat_scores import AskedModel, chat_scores, open_task
     from marin.finetuning.origin import Origin
     from marin.gpt2.devices import resources_of
     from marin.training.compile_cache import use_compile_cache
@@ -185,16 +185,8 @@ def main() -> None:
     folder = Path(places.base, "chat_eval", f"{flags.source}_{run.name}_{loaded.step:06d}{flags.asked}")
     kept = RecordFolder(folder, {"weights": weights})
     with timed(places, f"chat_eval, {flags.source}"):
-        scores = chat_scores(
-            loaded.model,
-            loaded.tokenizer,
-            tasks,
-            options,
-            precision=precision,
-            context=loaded.config.max_seq_len,
-            report=counter,
-            records=kept,
-        )
+        asked = AskedModel(loaded.model, loaded.tokenizer, precision, loaded.config.max_seq_len)
+        scores = chat_scores(asked, tasks, options, report=counter, records=kept)
     letters = {task.name for task in tasks if task.grade is None}  # chosen by their logits, whatever is sampled
     named = {score.name + ("" if score.name in letters else pass_words(options.num_samples)): score for score in scores}
     verdict = show(named, places.task_data, options)

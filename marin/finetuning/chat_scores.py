@@ -1,6 +1,7 @@
 """A model's scores on chat tasks: public ones whose data is there, and made ones."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import time
@@ -93,14 +94,25 @@ def open_task(name: str, task_data: Path) -> ChatTask:
     return public_task(found, task_data) if found in PUBLIC_TASKS else made_task(found)
 
 
+@dataclasses.dataclass(frozen=True)
+class AskedModel:
+    """A model that answers.
+
+    Args:
+        context: tokens of the sequences that it was trained with.
+    """
+
+    model: Any
+    tokenizer: Tokenizer
+    precision: Precision
+    context: int
+
+
 def chat_scores(
-    model: Any,
-    tokenizer: Tokenizer,
+    asked: AskedModel,
     tasks: Sequence[ChatTask],
     options: ChatEvalOptions,
     *,
-    precision: Precision,
-    context: int,
     report: Callable[[str], Progress] | None = None,
     records: RecordFolder | None = None,
     shorter: str = "`--max-new-tokens {}`",
@@ -108,63 +120,76 @@ def chat_scores(
     """The score of each task. Questions and answers beyond the model's context are asked as others are, with a note.
 
     Args:
-        context: tokens of the sequences that the model was trained with.
         report: makes for a task's name what is told how far it is; see `marin.evaluation.chat.scoring`.
         records: where each reply is kept as soon as its task is done, and where a task is found that was done before with the
             same model, questions and options.
         shorter: what a note on answers beyond the context says asks for shorter ones; see `note_long_answers`.
     """
-    model = on_one_device(model)
-    asked = [task.first(options.max_choices if task.grade is None else options.max_replies) for task in tasks]
-    prompts = [[prompt_of(question, tokenizer) for question in task.questions] for task in asked]
-    longest = max(
-        (max(map(len, own), default=0) for task, own in zip(asked, prompts, strict=True) if task.grade), default=0
-    )
-    letters = [own for task, own in zip(asked, prompts, strict=True) if task.grade is None]
-    note_long_choices([len(prompt) for own in letters for prompt in own], context)
-    rows = max(options.batch_size, options.num_samples)
-    engine: Engine | None = None
+    tokenizer, precision = asked.tokenizer, asked.precision
+    model = on_one_device(asked.model)
+    tasks = [task.first(options.max_choices if task.grade is None else options.max_replies) for task in tasks]
+    prompts = [[prompt_of(question, tokenizer) for question in task.questions] for task in tasks]
+    lengths = [(task.grade is None, len(prompt)) for task, own in zip(tasks, prompts, strict=True) for prompt in own]
+    note_long_choices([length for by_letter, length in lengths if by_letter], asked.context)
+    longest = max((length for by_letter, length in lengths if not by_letter), default=0)
     sampling = dataclasses.replace(options.sampling, stop_tokens=stop_tokens(tokenizer))
-    scores = []
-    for task, own in zip(asked, prompts, strict=True):
-        beyond = sum(len(prompt) > context for prompt in own)
-        progress = report(task.name) if report else None
-        made_from = _made_from(task, tokenizer, options, precision)
-        found = records.read(task.name, made_from) if records else None
-        if found is not None:
-            right = sum(bool(record["right"]) for record in found[0])
-            if progress:
-                progress(len(found[0]), len(found[0]), right)
-            scores.append(TaskScore(task.name, right, len(found[0]), task.baseline, found[0], beyond))
-            continue
-        started = time.monotonic()
-        if task.grade is None:
-            score = score_choices(
-                task, own, model, tokenizer, precision=precision, batch_size=options.batch_size, progress=progress
+
+    @functools.cache
+    def engine() -> Engine:
+        note_long_answers(longest, options.max_new_tokens, asked.context, shorter)
+        # As long as the longest of all tasks asks for, so that replies do not depend on which of them are left to ask.
+        length, rows = longest + options.max_new_tokens, max(options.batch_size, options.num_samples)
+        return Engine(model, tokenizer, max_length=length, max_rows=rows, precision=precision)
+
+    def ask(task: ChatTask, own: Sequence[Sequence[int]], progress: Progress | None) -> TaskScore:
+        if task.grade is not None:
+            return score_replies(
+                task, engine(), tokenizer, sampling, num_samples=options.num_samples, progress=progress
             )
-        else:
-            # As long as the longest of all tasks asks for, so that replies do not depend on which of them are left to ask.
-            length = longest + options.max_new_tokens
-            note_long_answers(longest, options.max_new_tokens, context, shorter)
-            engine = engine or Engine(model, tokenizer, max_length=length, max_rows=rows, precision=precision)
-            score = score_replies(task, engine, tokenizer, sampling, num_samples=options.num_samples, progress=progress)
-        if records is not None:
-            replies = [dict(record) for record in score.records]
-            records.write(task.name, replies, made_from, time.monotonic() - started)
+        return score_choices(
+            task, own, model, tokenizer, precision=precision, batch_size=options.batch_size, progress=progress
+        )
+
+    scores = []
+    for task, own in zip(tasks, prompts, strict=True):
+        progress = report(task.name) if report else None
+        made_from = _made_from(task, asked, options)
+        score = _kept_score(task, records, made_from, progress)
+        if score is None:
+            started = time.monotonic()
+            score = ask(task, own, progress)
+            if records is not None:
+                replies = [dict(record) for record in score.records]
+                records.write(task.name, replies, made_from, time.monotonic() - started)
+        beyond = sum(len(prompt) > asked.context for prompt in own)
         scores.append(dataclasses.replace(score, beyond_context=beyond))
     return scores
 
 
-def _made_from(task: ChatTask, tokenizer: Tokenizer, options: ChatEvalOptions, precision: Precision) -> dict[str, Any]:
+def _kept_score(
+    task: ChatTask, records: RecordFolder | None, made_from: dict[str, Any], progress: Progress | None
+) -> TaskScore | None:
+    """The score of a task that was done before."""
+    found = records.read(task.name, made_from) if records else None
+    if found is None:
+        return None
+    replies = found[0]
+    right = sum(bool(reply["right"]) for reply in replies)
+    if progress:
+        progress(len(replies), len(replies), right)
+    return TaskScore(task.name, right, len(replies), task.baseline, replies)
+
+
+def _made_from(task: ChatTask, asked: AskedModel, options: ChatEvalOptions) -> dict[str, Any]:
     """All that a task's replies and verdicts follow from, beside the model."""
     questions = json.dumps([dataclasses.astuple(question) for question in task.questions]).encode()
     return {
         "version": _VERSION,
         "task": task.name,
         "questions": hashlib.sha256(questions).hexdigest(),
-        "tokenizer": tokenizer.digest,
+        "tokenizer": asked.tokenizer.digest,
         "options": dataclasses.asdict(options),
-        "precision": precision.compute,
+        "precision": asked.precision.compute,
     }
 
 

@@ -20,7 +20,7 @@ from marin.errors import ConfigError
 from marin.evaluation.chat import TaskScore, chat_core
 from marin.execution.step import placement, this_output_path
 from marin.finetuning.answer_loss import answer_bits_per_byte
-from marin.finetuning.chat_scores import ChatEvalOptions, available_tasks, chat_scores, open_task
+from marin.finetuning.chat_scores import AskedModel, ChatEvalOptions, available_tasks, chat_scores, open_task
 from marin.finetuning.conversations import VALIDATION
 from marin.finetuning.origin import FinetuneRates, Origin, finetuning_optimizer, with_context
 from marin.flags import named_as_flags
@@ -131,15 +131,8 @@ def train_sft(config: SftConfig) -> None:
 
     def ask(model: Any) -> list[TaskScore]:
         tasks = [open_task(name, Path(config.task_data)) for name in available_tasks(Path(config.task_data))]
-        return chat_scores(
-            model,
-            tokenizer,
-            tasks,
-            config.chat_eval,
-            precision=precision(),
-            context=train.model.max_seq_len,
-            shorter=_SHORTER_ANSWERS,
-        )
+        asked = AskedModel(model, tokenizer, precision(), train.model.max_seq_len)
+        return chat_scores(asked, tasks, config.chat_eval, shorter=_SHORTER_ANSWERS)
 
     # Several processes take each step of a computation together, which generating does not.
     alone = distributed.processes_of(os.environ) is None

@@ -9,7 +9,7 @@ from marin.evaluation.chat import ChatTask, Question, choice_question
 from marin.evaluation.chat.scoring import prompt_of
 from marin.evaluation.records import RecordFolder
 from marin.finetuning import chat_scores as scoring
-from marin.finetuning.chat_scores import ChatEvalOptions, chat_scores
+from marin.finetuning.chat_scores import AskedModel, ChatEvalOptions, chat_scores
 from marin.nn.precision import Precision
 
 
@@ -32,8 +32,8 @@ def test_tasks_that_were_asked_are_not_asked_again_after_a_kill(chat_model, chat
         return whole(task, *arguments, **named)
 
     def scores(tasks=tasks, records=kept, options=options):
-        fixed = {"precision": Precision("f32"), "context": 64}
-        return chat_scores(chat_model, chat_tokenizer, tasks, options, **fixed, records=records)
+        model = AskedModel(chat_model, chat_tokenizer, Precision("f32"), context=64)
+        return chat_scores(model, tasks, options, records=records)
 
     monkeypatch.setattr(scoring, "score_choices", ask)
     with pytest.raises(KeyboardInterrupt):
@@ -58,11 +58,9 @@ def test_answers_beyond_the_trained_context_are_said_once(chat_model, chat_token
     question = Question([{"role": "user", "content": "7"}], "7")
     tasks = [ChatTask(name, 0.0, [question], lambda question, reply: False) for name in ("one", "two")]
     prompt = len(prompt_of(question, chat_tokenizer))
-    options, precision = ChatEvalOptions(max_new_tokens=max_new_tokens), Precision("f32")
+    model = AskedModel(chat_model, chat_tokenizer, Precision("f32"), context=prompt + max_new_tokens - beyond)
     for _ in range(2):
-        chat_scores(
-            chat_model, chat_tokenizer, tasks, options, precision=precision, context=prompt + max_new_tokens - beyond
-        )
+        chat_scores(model, tasks, ChatEvalOptions(max_new_tokens=max_new_tokens))
     said = capsys.readouterr().err
     assert said.count("\n") == bool(beyond)
     assert not beyond or f"{beyond} more than the {prompt + 47} that the model was trained with" in said
@@ -76,9 +74,10 @@ def test_questions_with_letters_beyond_the_trained_context_are_said_once_and_cou
     lengths = [len(prompt_of(question, chat_tokenizer)) for question in questions]
     reply = ChatTask("words", 0.0, [questions[0]], lambda question, reply: False)
     tasks, context = [ChatTask("letters", 0.5, questions), reply], lengths[0] + 4
-    fixed = {"precision": Precision("f32"), "context": context, "records": RecordFolder(tmp_path, {"weights": "x"})}
+    model = AskedModel(chat_model, chat_tokenizer, Precision("f32"), context)
+    kept = RecordFolder(tmp_path, {"weights": "x"})
     for _ in range(2):  # the second time from what is kept
-        found = chat_scores(chat_model, chat_tokenizer, tasks, ChatEvalOptions(max_new_tokens=4), **fixed)
+        found = chat_scores(model, tasks, ChatEvalOptions(max_new_tokens=4), records=kept)
         assert [score.as_json()["beyond_context"] for score in found] == [2, 0]
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "of 3 multiple-choice questions 2 are beyond the context" in said
