@@ -105,6 +105,11 @@ def text_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
+def text_digest(text: str) -> bytes:
+    """What equal texts have in common."""
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
 def is_unicode(text: str) -> bool:
     """Whether `text` can be encoded, that is, holds no lone surrogates."""
     try:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import UInt64
 
-from marin.data.documents import Document
+from marin.data.documents import Document, text_digest
 from marin.data.formats import OnBadRow
 from marin.data.shards import DocumentSet, Shard, is_document_set, transform_shards, write_shards
 from marin.data.sources import ImportConfig, documents_of, import_documents
@@ -220,11 +220,6 @@ def _distinct(documents: Iterator[Document], seen: set[bytes]) -> Iterator[Docum
         if digest not in seen:
             seen.add(digest)
             yield document
-
-
-def text_digest(text: str) -> bytes:
-    """What two documents with the same text have in common."""
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 # --- drawing ----------------------------------------------------------------------------------------------------------

@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from marin.data.documents import Document
+from marin.data.documents import Document, text_digest
 from marin.data.formats import json_line
 from marin.data.shards import REPORT, DocumentSet
 from marin.datashop.quality import measure_quality
-from marin.datashop.sampling import text_digest
 from marin.datashop.scoring import SCORES, read_scores
 from marin.errors import ConfigError, DataError
 from marin.execution.step import Input, this_output_path

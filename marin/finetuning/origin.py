@@ -106,6 +106,18 @@ class Origin:
             precision=str(info.get("precision") or "f32"),
         )
 
+    @staticmethod
+    def reopen(path: str, digest: str) -> "Origin":
+        """What was at `path` when a command began.
+
+        Raises:
+            ConfigError: it is another checkpoint by now.
+        """
+        origin = Origin.open(path)
+        if origin.digest != digest:
+            raise ConfigError(f"{path} is another checkpoint than when the command began: run it again")
+        return origin
+
     @property
     def is_gpt_muon(self) -> bool:
         """Whether it was trained with the pipeline's optimizer groups."""

@@ -130,9 +130,7 @@ def train_rl(config: RlConfig) -> None:
     take_gpu_memory(config.resources)
     use_compile_cache()
     check_devices(config.resources)
-    origin = Origin.open(config.origin)
-    if origin.digest != config.origin_digest:
-        raise ConfigError(f"{config.origin} is another checkpoint than when the command began: run it again")
+    origin = Origin.reopen(config.origin, config.origin_digest)
     tokenizer = Tokenizer.load(origin.tokenizer)
     learned, held_out = rl_task(
         config.task, Path(config.task_data), num_questions=config.num_questions, seed=config.seed

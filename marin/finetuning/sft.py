@@ -107,9 +107,7 @@ def train_sft(config: SftConfig) -> None:
     Raises:
         ConfigError: the flags do not go together, or not with the base run.
     """
-    origin = Origin.open(config.origin)
-    if origin.digest != config.origin_digest:
-        raise ConfigError(f"{config.origin} is another checkpoint than when the command began: run it again")
+    origin = Origin.reopen(config.origin, config.origin_digest)
     train = training_config(config, origin)
     tokenizer = Tokenizer.load(origin.tokenizer)
     directory = Path(str(config.output_path))

@@ -203,6 +203,13 @@ def test_counts_that_cannot_be_are_refused(base, made, tmp_path, name, value):
         config_for(base, made, tmp_path, **{name: value})
 
 
+def test_checkpoint_that_changed_since_the_command_began_is_refused(base):
+    origin = Origin.open(base.run)
+    assert Origin.reopen(base.run, origin.digest) == origin
+    with pytest.raises(ConfigError, match="another checkpoint than when the command began: run it again"):
+        Origin.reopen(base.run, "0" * 64)
+
+
 def test_damaged_notes_of_a_run_are_named(base, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(base.run, run)

@@ -11,7 +11,6 @@ of a document keeps its blank lines; a document of which nothing remains is drop
 """
 
 import functools
-import hashlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import numpy as np
 
 from marin.data.deduplication.buckets import buckets, first_of_equals, sorted_hashes
 from marin.data.deduplication.repeats import Repeats, drop_repeats
-from marin.data.documents import Document, Dropped
+from marin.data.documents import Document, Dropped, text_digest
 from marin.data.scratch import Arrays, Scratch, string_arrays
 from marin.data.shards import DocumentSet, Shard, Transform, transform_shards
 from marin.execution.step import ExecutorStep, Input, placement, this_output_path
@@ -138,7 +137,7 @@ def _deduplicate(
 def _document_hashes(shard: Shard, index: int) -> Arrays:
     hashes, ids = bytearray(), []
     for document in shard.documents():
-        hashes += _hash(document.text)
+        hashes += text_digest(document.text)
         ids.append(document.id)
     return _hash_arrays(hashes) | string_arrays("ids", ids)
 
@@ -149,17 +148,13 @@ def _paragraph_hashes(shard: Shard, min_chars: int) -> Arrays:
         for paragraph in _BLANK_LINES.split(document.text)[::2]:
             normalized = _normalized(paragraph)
             if len(normalized) >= min_chars:
-                hashes += _hash(normalized)
+                hashes += text_digest(normalized)
     return _hash_arrays(hashes)
 
 
 def _hash_arrays(hashes: bytearray) -> dict[str, np.ndarray]:
     halves = np.frombuffer(bytes(hashes), "<u8").reshape(-1, 2)
     return sorted_hashes(halves[:, :1].T, extras=halves[:, 1:].T) | {"num-rows": np.array([len(halves)])}
-
-
-def _hash(text: str) -> bytes:
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def _normalized(paragraph: str) -> str:

@@ -60,8 +60,8 @@ def test_exact_documents_differ_by_a_single_space(tmp_path):
 def test_exact_documents_whose_hashes_agree_in_64_bits_are_different(tmp_path, monkeypatch):
     from marin.data.deduplication import exact
 
-    real = exact._hash
-    monkeypatch.setattr(exact, "_hash", lambda text: bytes(8) + real(text)[8:])
+    real = exact.text_digest
+    monkeypatch.setattr(exact, "text_digest", lambda text: bytes(8) + real(text)[8:])
     texts = [f"text {i % 7}" for i in range(30)]
     dedup_exact_documents(ExactDocumentsConfig(written(tmp_path / "in", texts), str(tmp_path / "out"), num_workers=1))
     assert [document.text for document in read_documents(str(tmp_path / "out"))] == texts[:7]
