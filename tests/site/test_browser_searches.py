@@ -37,7 +37,7 @@ def test_a_search_late_in_a_packed_file_goes_on_after_each_request(
     count = 200_000
     (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress(b'{"n": 1, "text": "nothing to see"}\n' * count, 1))
     # Less than it takes to come to the row where the search goes on, as in a file that is as large for four seconds.
-    monkeypatch.setattr(rows, "_SEARCH_SECONDS", 0.02)
+    monkeypatch.setattr(rows, "SEARCH_SECONDS", 0.02)
     with serve(tmp_path) as client:
         page = open_page(client, f"/files/0/rows.jsonl.gz?q=needle&row={count // 2}")
         following = [int(found) for link in links_of(page) for found in re.findall(r"row=(\d+)", link)]
@@ -49,7 +49,7 @@ def test_a_search_late_in_a_row_group_goes_on_after_each_request(
 ) -> None:
     count = 400_000
     pq.write_table(pa.table({"n": pa.array(range(count), pa.int64())}), tmp_path / "rows.parquet", row_group_size=count)
-    monkeypatch.setattr(tables, "_SEARCH_SECONDS", 0.02)
+    monkeypatch.setattr(tables, "SEARCH_SECONDS", 0.02)
     with serve(tmp_path) as client:
         page = open_page(client, f"/files/0/rows.parquet?q=needle&row={count // 2}")
         following = [int(found) for link in links_of(page) for found in re.findall(r"row=(\d+)", link)]

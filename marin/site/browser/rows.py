@@ -23,13 +23,12 @@ import zstandard
 
 from marin.data.compression import BlockStream, unpacked
 from marin.site.browser import json_view
+from marin.site.browser.text import SEARCH_BYTES, SEARCH_SECONDS
 
 PAGE = 50
 _PACKED = (".gz", ".zst", ".zstd")
 _ROW_BYTES = 1_000_000
 _PAGE_BYTES = 4_000_000
-_SEARCH_BYTES = 512_000_000
-_SEARCH_SECONDS = 4.0
 _SKIP_SECONDS = 20.0
 _MARK_EVERY = 1000
 _MARKED_FILES = 32
@@ -99,11 +98,11 @@ class _Limit:
     def begin(self) -> None:
         """The page's first row is reached: what was passed before has a limit of its own, or a late search would never go on."""
         if self._deadline == math.inf:
-            self._deadline = time.monotonic() + _SEARCH_SECONDS
+            self._deadline = time.monotonic() + SEARCH_SECONDS
 
     def is_used_up(self, length: int) -> bool:
         self._bytes += length
-        return self._bytes > _SEARCH_BYTES or time.monotonic() > self._deadline
+        return self._bytes > SEARCH_BYTES or time.monotonic() > self._deadline
 
 
 def _lines(file: io.FileIO, name: str, first: int, limit: _Limit) -> Generator[tuple[int, bytes, int], None, None]:

@@ -12,11 +12,11 @@ from typing import Any
 
 from marin.errors import DataError, first_line
 from marin.site.browser import json_view, shown
+from marin.site.browser.text import SEARCH_SECONDS
 
 PAGE = 50
 COLUMNS = 12
 _BATCH = 64
-_SEARCH_SECONDS = 4.0
 _CELL = 120
 
 
@@ -83,7 +83,7 @@ def _page(table: Any, group: int, first: int, wanted: str) -> TablePage:
             following = number, index
             break
         if wanted:
-            deadline = min(deadline, time.monotonic() + _SEARCH_SECONDS)
+            deadline = min(deadline, time.monotonic() + SEARCH_SECONDS)
         if not wanted or any(wanted in text.casefold() for text in _texts(value)):
             rows.append(TableRow(sum(sizes[:number]) + index + 1, _cells(value), plain(value)))
     if following is None and not wanted:  # a page of rows ends with its group

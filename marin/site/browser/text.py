@@ -8,8 +8,9 @@ import time
 PAGE_BYTES = 64 * 1024
 MATCHES = 100
 _LINE = 2000
-_SEARCH_BYTES = 512_000_000
-_SEARCH_SECONDS = 4.0
+# As much as one search of a file reads, and as long as it looks, whatever the file is.
+SEARCH_BYTES = 512_000_000
+SEARCH_SECONDS = 4.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +74,7 @@ def search(file: io.FileIO, query: str, start: int = 0) -> tuple[list[Match], in
     """
     wanted = query.casefold()
     found: list[Match] = []
-    deadline = time.monotonic() + _SEARCH_SECONDS
+    deadline = time.monotonic() + SEARCH_SECONDS
     file.seek(start)
     offset, carry = start, b""
     overlap = 4 * len(query)  # the most bytes that the query can have
@@ -98,7 +99,7 @@ def search(file: io.FileIO, query: str, start: int = 0) -> tuple[list[Match], in
                 return found, offset
         if not block:
             return found, None
-        if time.monotonic() > deadline or offset - start > _SEARCH_BYTES:
+        if time.monotonic() > deadline or offset - start > SEARCH_BYTES:
             return found, offset
     return found, offset
 

@@ -20,10 +20,10 @@ from marin.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from marin.errors import MarinError
 from marin.site.browser import roots
 from marin.site.browser.roots import Place
+from marin.site.browser.text import SEARCH_SECONDS
 
 PAGE = 20
 TEXT_TOKENS = 2048
-_SEARCH_SECONDS = 4.0
 _SEARCH_DOCUMENTS = 256
 _SEARCH_TOKENS = 1_000_000  # of a longer document only its beginning is searched
 _TOKENIZER_BYTES = 64_000_000
@@ -88,7 +88,7 @@ def _read(
 ) -> tuple[list[TokenDocument], int | None]:
     wanted = query.casefold()
     found: list[TokenDocument] = []
-    deadline = time.monotonic() + _SEARCH_SECONDS
+    deadline = time.monotonic() + SEARCH_SECONDS
     start = first
     while start <= cache.num_documents:
         stop = min(start + (_SEARCH_DOCUMENTS if wanted else PAGE), cache.num_documents + 1)
