@@ -5,6 +5,7 @@ from marin.data.tokenizer.loaded import TOKENIZER_FILE, Tokenizer
 from marin.data.tokenizer.report import TokenizerReportConfig, report_tokenizer, tokenizer_report_step
 from marin.data.tokenizer.training import (
     BOS_TOKEN,
+    MIN_VOCAB_SIZE,
     TrainTokenizerConfig,
     train_tokenizer,
     train_tokenizer_step,
@@ -12,6 +13,7 @@ from marin.data.tokenizer.training import (
 
 __all__ = [
     "BOS_TOKEN",
+    "MIN_VOCAB_SIZE",
     "SPLIT_PATTERN",
     "TOKENIZER_FILE",
     "Tokenizer",

@@ -22,6 +22,7 @@ from marin.number_checks import check_whole, is_whole
 from marin.storage import files
 
 BOS_TOKEN = "<|bos|>"
+MIN_VOCAB_SIZE = 256 + 1  # every byte, and one special token
 
 
 @dataclass(frozen=True)
