@@ -52,7 +52,8 @@ def _commit(folder: Path, branch: str) -> None:
 def test_report_names_the_branch_and_message_of_the_code_that_runs(tmp_path, monkeypatch):
     for branch in ("code", "elsewhere"):
         _commit(tmp_path / branch, branch)
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "code" / "report.py"))
+    # A worker of pytest-xdist has a `__main__` without a file.
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "code" / "report.py"), raising=False)
     monkeypatch.chdir(tmp_path / "elsewhere")
     places = Places(str(tmp_path / "base"))
     report_module.reset(places)
