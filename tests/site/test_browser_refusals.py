@@ -13,6 +13,8 @@ from urllib.parse import quote
 import pytest
 from browser_pages import CORPUS, RUN, links_of, open_page, words_of
 
+from marin.site.browser import run_pages
+
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 TRAVERSALS = (
@@ -101,6 +103,21 @@ def test_own_names_are_answered_and_only_get_and_head_are_allowed(client: Any) -
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"):
         assert client.get("/", method=method).status == 405
     assert client.get("/", method="HEAD").body == b""
+
+
+def test_error_of_our_own_is_answered_by_a_page_that_says_no_more_of_it(
+    tmp_path: pathlib.Path, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(site: Any, request: Any) -> Any:
+        raise RuntimeError("something of ours")
+
+    monkeypatch.setattr(run_pages, "home", broken)
+    with serve(tmp_path) as own:
+        answer = own.get("/")
+    assert answer.status == 500
+    words = words_of(answer.text)
+    assert "Something broke" in words and "The terminal where it was started says more." in words
+    assert "something of ours" not in words
 
 
 def test_every_answer_carries_the_policy(client: Any) -> None:

@@ -59,7 +59,7 @@ def build_app(folders: Sequence[Root], port: int) -> ASGIApp:
         *under("live/experiment", run_pages.experiment_live),
         *under("live/step", run_pages.step_live),
     ]
-    error_page = functools.partial(rendering.page, "error.html.j2", site=site)
+    error_page = functools.partial(rendering.page, "error.html.j2", site=site, folder=None)
     answers = rendering.error_answers(
         error_page, _TITLES, _OURS, beside=lambda request: {"folder": site.nearest_folder(request)}
     )
