@@ -98,9 +98,7 @@ def _read(
         if (np.diff(ends) < 0).any() or int(ends[-1]) > len(cache):
             raise HTTPException(422, "The document offsets of this cache are not in order: it is damaged.")
         for number, (begin, end) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist()), start=start):
-            ids = cache.data.read(
-                begin, min(end, begin + (end - begin if wanted and end - begin < 10**6 else TEXT_TOKENS))
-            )
+            ids = cache.data.read(begin, min(end, begin + (_SEARCH_TOKENS if wanted else TEXT_TOKENS)))
             text = tokenizer.decode(ids.tolist()) if tokenizer else None
             if wanted and wanted not in (text if text is not None else " ".join(map(str, ids.tolist()))).casefold():
                 continue
