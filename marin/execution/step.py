@@ -119,6 +119,11 @@ class VersionedValue(Generic[T]):
     value: T
 
 
+def has_versioned(config: Any) -> bool:
+    """Whether a field of the config is versioned: its values are known, and can be checked, when it is made again for its step."""
+    return any(isinstance(getattr(config, field.name), VersionedValue) for field in dataclasses.fields(config))
+
+
 def this_output_path(name: str | None = None) -> str:
     """The output path of the step that the config belongs to; typed as the string that it becomes."""
     return cast(str, OutputName(name))

@@ -28,6 +28,7 @@ from marin.datashop.scoring import folder_digest, read_scores
 from marin.errors import ConfigError, DataError, NonFiniteLossError
 from marin.execution.executor import Executor
 from marin.execution.flags import ExecutorMainConfig
+from marin.execution.step import resolve, versioned
 
 from .made_texts import documents_by_first_word, write_labelled
 
@@ -334,6 +335,9 @@ def test_pretraining_learns_what_the_text_around_says(tmp_path: Path) -> None:
 def test_pretraining_of_fewer_tokens_than_bytes_and_marks_is_refused_before_it_runs() -> None:
     with pytest.raises(ConfigError, match="`vocab_size` is 260: use a whole number of at least 261"):
         pretrain_encoder_step("encoder", "pool", vocab_size=260)
+    step = pretrain_encoder_step("encoder", "pool", vocab_size=versioned(260))
+    with pytest.raises(ConfigError, match="`vocab_size` is 260"):
+        resolve(step.config, "/out", "/p", lambda step: "/q")
 
 
 def test_hidden_tokens_follow_berts_rule(made: dict[str, str]) -> None:

@@ -8,7 +8,7 @@ evenly over a document set, or from the beginning of a single file.
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from marin.data.documents import Document, is_set_path, is_unicode, read_documents, text_bytes
@@ -17,7 +17,7 @@ from marin.data.tokenizer.byte_bpe import byte_of_symbol
 from marin.data.tokenizer.learning import SPLIT_PATTERN, learn
 from marin.data.tokenizer.loaded import TOKENIZER_FILE, Tokenizer
 from marin.errors import ConfigError, DataError
-from marin.execution.step import ExecutorStep, Input, VersionedValue, this_output_path
+from marin.execution.step import ExecutorStep, Input, has_versioned, this_output_path
 from marin.number_checks import check_whole, is_whole
 from marin.storage import files
 
@@ -45,8 +45,8 @@ class TrainTokenizerConfig:
     max_bytes: int = 200_000_000
 
     def __post_init__(self) -> None:  # before any step runs, as what comes before this one may take hours or money
-        if any(isinstance(getattr(self, field.name), VersionedValue) for field in fields(self)):
-            return  # made again with the values in their place when the step runs
+        if has_versioned(self):
+            return
         check_settings(self)
         check_whole("config field `max_bytes`", self.max_bytes)
 
