@@ -98,9 +98,10 @@ def _rows_from(table: Any, groups: Iterable[int], first: int) -> Iterator[tuple[
     for number in groups:
         position = 0
         for batch in table.iter_batches(batch_size=_BATCH, row_groups=[number]):
-            skip = min(max(0, first - position), batch.num_rows)
-            for index, value in enumerate(_values(batch.slice(skip)), start=position + skip):
-                yield number, index, value
+            if position + batch.num_rows > first:
+                skip = max(0, first - position)
+                for index, value in enumerate(_values(batch.slice(skip)), start=position + skip):
+                    yield number, index, value
             position += batch.num_rows
         first = 0
 
