@@ -8,12 +8,13 @@ each child once to stop; and a child whose parent dies is asked to stop by the k
 
 import contextlib
 import dataclasses
+import importlib
 import io
 import json
+import operator
 import os
 import pathlib
 import pickle
-import pkgutil
 import shutil
 import signal
 import subprocess
@@ -143,7 +144,7 @@ def pickled(task: StepTask, content: StepContent) -> bytes:
     class Pickler(cloudpickle.Pickler):
         def reducer_override(self, value: Any) -> Any:
             if isinstance(value, type | types.FunctionType) and is_importable_from_main(value):
-                return pkgutil.resolve_name, (f"{module_of(value)}:{value.__qualname__}",)
+                return _imported, (module_of(value), value.__qualname__)
             return super().reducer_override(value)
 
     written = io.BytesIO()
@@ -154,6 +155,11 @@ def pickled(task: StepTask, content: StepContent) -> bytes:
             f"step `{task.name}` cannot be sent to a process of its own ({error}): use `--max_concurrent 1`"
         ) from error
     return written.getvalue()
+
+
+def _imported(module: str, qualname: str) -> Any:
+    """What a module calls so. `pkgutil.resolve_name` would refuse the module of a file such as `my-idea/2_layers.py`."""
+    return operator.attrgetter(qualname)(importlib.import_module(module))
 
 
 def result_of(task: StepTask, end: ChildEnd, *, is_stopped: bool) -> Result:

@@ -254,13 +254,17 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("command", "on_path"), [(["-m", "ideas.mine.main"], "."), (["ideas/mine/main.py"], "folder")])
+@pytest.mark.parametrize(
+    ("command", "on_path"),
+    [(["-m", "ideas.mine.main"], "."), (["ideas/mine/main.py"], "folder"), (["ideas/my-idea/2_main.py"], "folder")],
+)
 def test_steps_whose_classes_stand_in_the_started_script_run_in_processes_of_their_own(
     tmp_path: pathlib.Path, command: list[str], on_path: str
 ) -> None:
     """Equinox's modules, of which every copy of the template is made, cannot be sent by value."""
-    (tmp_path / "ideas" / "mine").mkdir(parents=True)
-    (tmp_path / "ideas" / "mine" / "main.py").write_text(MODULE_EXPERIMENT)
+    for place in ("mine/main.py", "my-idea/2_main.py"):
+        (tmp_path / "ideas" / place).parent.mkdir(parents=True)
+        (tmp_path / "ideas" / place).write_text(MODULE_EXPERIMENT)
     search = [str(pathlib.Path.cwd()), *([str(tmp_path)] if on_path == "folder" else [])]
     done = subprocess.run(
         [sys.executable, *command, "--prefix", "store", "--max_concurrent", "2"],
@@ -272,4 +276,5 @@ def test_steps_whose_classes_stand_in_the_started_script_run_in_processes_of_the
     )
     assert done.returncode == 0, done.stdout + done.stderr
     labels = sorted(path.read_text() for path in tmp_path.glob("store/steps/*/label"))
-    assert labels == ["ideas.mine.main 1", "ideas.mine.main 2"]
+    module = command[-1].removesuffix(".py").replace("/", ".")
+    assert labels == [f"{module} 1", f"{module} 2"]
