@@ -22,8 +22,7 @@ from marin.errors import ConfigError
 from marin.gpt2.command import check_numbers, parse_flags, run_command, top_k_of
 from marin.gpt2.opening import precision_for
 from marin.gpt2.places import Places
-from marin.gpt2.report import limit_words, pass_words
-from marin.gpt2.sections import timed
+from marin.gpt2.sections import limit_words, pass_words, timed
 from marin.gpt2.stages import process_index, report_section
 
 if TYPE_CHECKING:  # what imports JAX is imported where it is used, as `--help` does not need it

@@ -18,7 +18,7 @@ from marin.errors import DataError
 from marin.execution.provenance import code_directory, git
 from marin.gpt2.places import Places, Source
 from marin.gpt2.results import Condition, CoreFigures, record_conditions, write_run_results
-from marin.gpt2.sections import TIMES_FILE, read_times, section_markdown
+from marin.gpt2.sections import TIMES_FILE, limit_words, pass_words, read_times, section_markdown
 from marin.storage import files
 from marin.tracking.environment import capture_environment
 from marin.tracking.run_record import RunRecord
@@ -233,15 +233,6 @@ def final_metrics(report: Report) -> dict[str, dict[str, Any]]:
 def limit_of_core(figures: dict[str, Any]) -> str:
     """What a CORE of some items of each task is marked with; nothing where all were asked."""
     return limit_words(figures.get("max_per_task"), "items")
-
-
-def limit_words(limit: int | None, asked: str = "questions") -> str:
-    return "" if limit in (None, -1) else f", at most {limit} {asked} a task"
-
-
-def pass_words(num_samples: int | None) -> str:
-    """What a figure of several answers to a question is marked with; nothing where there was one."""
-    return "" if num_samples in (None, 1) else f", pass@{num_samples}"
 
 
 def comparisons(report: Report) -> dict[str, dict[str, Any]]:

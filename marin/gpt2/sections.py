@@ -108,6 +108,16 @@ def shown(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def limit_words(limit: int | None, asked: str = "questions") -> str:
+    """What a figure of some items of each task is marked with; nothing where all were asked."""
+    return "" if limit in (None, -1) else f", at most {limit} {asked} a task"
+
+
+def pass_words(num_samples: int | None) -> str:
+    """What a figure of several answers to a question is marked with; nothing where there was one."""
+    return "" if num_samples in (None, 1) else f", pass@{num_samples}"
+
+
 def note_time(places: Places, stage: str, seconds: float) -> None:
     """Adds wall time to what a stage has taken; attempts that were killed are not in it."""
     path = str(places.report / TIMES_FILE)
