@@ -220,7 +220,10 @@ def gathered_names(directory: pathlib.Path) -> set[str]:
 
 
 def _names_in(run_files: Iterable[pathlib.Path]) -> set[str]:
-    names = (run_name_of(path.read_bytes()) for path in run_files if path.is_file())
+    names = set()
+    for path in run_files:
+        with contextlib.suppress(OSError):
+            names.add(run_name_of(path.read_bytes()) if path.is_file() else None)
     return {name for name in names if name}
 
 
