@@ -261,8 +261,10 @@ def _sign(message: bytes, key: pathlib.Path) -> bytes:
         raise ConfigError(f"{key}: no such key: make one with `ssh-keygen -t ed25519 -f {key}`")
     done = _ssh_keygen(["-Y", "sign", "-n", NAMESPACE, "-f", str(key)], message)
     if done.returncode != 0 or not done.stdout:
-        locked = f": unlock it with `ssh-add {key}` and give {key}.pub as the key, or sign at a terminal"
-        raise ConfigError(f"{key} does not sign: {_last_line(done)}{locked if b'passphrase' in done.stderr else ''}")
+        step = f"give the file of a private SSH key, or make one with `ssh-keygen -t ed25519 -f {key}.new`"
+        if b"passphrase" in done.stderr:
+            step = f"unlock it with `ssh-add {key}` and give {key}.pub as the key, or sign at a terminal"
+        raise ConfigError(f"{key} does not sign ({_last_line(done)}): {step}")
     return done.stdout
 
 
