@@ -1,18 +1,16 @@
 """The chat page as a person uses it, in Chromium, over a server with a small model."""
 
-import contextlib
 import json
 import re
-from typing import Any
 
 import pytest
+from chat_pages import ANSWERS, answers_with, held_back, opened, scripted, send
 from chat_server import CONFIG as MODEL
 from chat_server import NAME, endless, make_tokenizer, model_of, serving
 
 from marin.data.conversation import render, render_for_completion
 from marin.inference.text_stream import TextStream
 
-ANSWERS = "**/v1/chat/completions"
 HOSTILE = (
     "# Title\n\nA **bold** and *soft* `<b>code</b>` word.\n\n- one\n- two\n\n```html\n<script>document.title='hit'</script>\n```\n"
     "> quoted\n\n<img src=x onerror=\"document.title='hit'\"> <script>document.title='hit'</script>\n\n"
@@ -27,34 +25,6 @@ def served(tmp_path_factory: pytest.TempPathFactory):
     model = endless(model_of(MODEL, tokenizer.vocab_size))
     with serving(tokenizer, model, max_length=8192, max_rows=4) as server:
         yield server
-
-
-@contextlib.contextmanager
-def opened(browser: Any, served: Any, **options: Any):
-    """The page, and what it complained of: script errors and refusals by its policy."""
-    context = browser.new_context(**options)
-    page = context.new_page()
-    complaints: list[str] = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    page.goto(served.url)
-    page.get_by_role("heading", name=NAME, exact=True).wait_for()
-    try:
-        yield page, complaints
-    finally:
-        context.close()
-
-
-def scripted(page: Any, text: str) -> None:
-    """The next answers are this text, in pieces, as the server would send them."""
-    pieces = [text[at : at + 7] for at in range(0, len(text), 7)]
-    events = [{"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]} for piece in pieces]
-    _answers_with(page, events)
-
-
-def _answers_with(page: Any, events: list[dict[str, Any]]) -> None:
-    body = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
-    page.route(ANSWERS, lambda route: route.fulfill(status=200, content_type="text/event-stream", body=body))
 
 
 def test_a_message_is_answered_and_can_be_answered_again(browser, served):
@@ -137,7 +107,7 @@ def test_tables_of_an_answer_are_drawn_and_what_only_has_bars_stays_text(browser
     )
     with opened(browser, served) as (page, complaints):
         scripted(page, said)
-        _send(page, "sums")
+        send(page, "sums")
         page.get_by_role("button", name="Retry").wait_for()
         body = page.locator(".message.assistant .body")
         first, second = body.locator("table").all()
@@ -155,7 +125,7 @@ def test_tables_of_an_answer_are_drawn_and_what_only_has_bars_stays_text(browser
 def test_rules_between_parts_and_words_that_are_bold_and_slanted_are_drawn(browser, served):
     with opened(browser, served) as (page, complaints):
         scripted(page, "A ***strong `word`*** here\n\n---\n\nmore\n***\n_ _ _\n* * * *\n\n--\n-- - x\n** x")
-        _send(page, "rules")
+        send(page, "rules")
         page.get_by_role("button", name="Retry").wait_for()
         body = page.locator(".message.assistant .body")
         assert body.locator("hr").count() == 4 and body.locator("li").count() == 0
@@ -187,7 +157,7 @@ def test_lists_in_lists_stand_inside_of_their_items(browser, served):
     }"""
     with opened(browser, served) as (page, complaints):
         scripted(page, LISTS)
-        _send(page, "lists")
+        send(page, "lists")
         page.get_by_role("button", name="Retry").wait_for()
         body = page.locator(".message.assistant .body")
         assert body.evaluate(outline) == [
@@ -209,7 +179,7 @@ def test_a_page_that_was_open_before_its_server_answers_once_it_is_there(browser
     page.get_by_text("The server cannot be reached.").wait_for()
     page.get_by_text("Settings").click()
     page.get_by_label("Longest answer").fill("8")
-    _send(page, "the cat")
+    send(page, "the cat")
     page.get_by_text("The server cannot be reached. Retry when it runs.").wait_for()
     page.unroute_all()
     page.get_by_role("button", name="Retry").click()
@@ -224,7 +194,7 @@ def test_a_message_can_be_taken_back_while_the_server_says_nothing(browser, serv
     page = browser.new_page()
     page.route("**/v1/models", lambda route: None)
     page.goto(served.url)
-    _send(page, "the cat")
+    send(page, "the cat")
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("button", name="Retry").wait_for(timeout=5000)
     assert page.get_by_role("button", name="Send").is_visible()
@@ -239,7 +209,7 @@ def test_a_conversation_goes_on_where_the_server_is_started_again_with_another_m
     page.unroute_all()
     page.get_by_text("Settings").click()
     page.get_by_label("Longest answer").fill("8")
-    _send(page, "the cat")
+    send(page, "the cat")
     page.get_by_role("alert").get_by_text(f"this server has '{NAME}'. Retry to ask that one.").wait_for()
     page.get_by_role("button", name="Retry").click()
     page.locator(".message.assistant .body").wait_for()
@@ -252,7 +222,7 @@ def test_products_in_an_answer_keep_their_stars(browser, served):
     products = "7*8 is 56 and 3*4 is 12, 2 *3 * 4 is 24"
     with opened(browser, served) as (page, _):
         scripted(page, f"{products}, said *softly*.")
-        _send(page, "count")
+        send(page, "count")
         page.get_by_role("button", name="Retry").wait_for()
         body = page.locator(".message.assistant .body")
         assert body.inner_text() == f"{products}, said softly." and body.locator("em").all_inner_texts() == ["softly"]
@@ -262,14 +232,14 @@ def test_an_answer_that_reached_its_longest_says_so(browser, served):
     with opened(browser, served) as (page, _):
         page.get_by_text("Settings").click()
         page.get_by_label("Longest answer, in tokens").fill("5")
-        _send(page, "hello")
+        send(page, "hello")
         page.locator(".message.assistant").get_by_text("Cut off here").wait_for()
         page.get_by_role("button", name="Retry").click()
         page.locator(".message.assistant").get_by_text("Cut off here").wait_for()
         assert page.get_by_text("Cut off here").count() == 1
     with opened(browser, served) as (page, _):
         scripted(page, "It ends by itself.")
-        _send(page, "hello")
+        send(page, "hello")
         page.get_by_role("button", name="Retry").wait_for()
         assert page.get_by_text("Cut off here").count() == 0
 
@@ -277,15 +247,15 @@ def test_an_answer_that_reached_its_longest_says_so(browser, served):
 def test_what_stands_below_a_long_answer_is_in_sight_unless_a_person_reads_further_up(browser, served):
     long = [{"choices": [{"index": 0, "delta": {"content": "word and more " * 200}, "finish_reason": "length"}]}]
     with opened(browser, served, viewport={"width": 375, "height": 600}) as (page, _):
-        _answers_with(page, long)
-        _send(page, "hello")
+        answers_with(page, long)
+        send(page, "hello")
         page.get_by_role("button", name="Retry").wait_for()
         end = page.locator("#messages").bounding_box()
         for below in (page.get_by_text("Cut off here"), page.get_by_role("button", name="Retry")):
             box = below.bounding_box()
             assert end["y"] < box["y"] and box["y"] + box["height"] <= end["y"] + end["height"]
-        held = _held_back(page)
-        _send(page, "again")
+        held = held_back(page)
+        send(page, "again")
         page.wait_for_timeout(100)
         page.locator("#messages").evaluate("list => { list.scrollTop = 40; }")
         body = "".join(f"data: {json.dumps(event)}\n\n" for event in long) + "data: [DONE]\n\n"
@@ -298,9 +268,9 @@ def test_focus_stays_where_a_person_has_put_it_and_is_never_lost(browser, served
     with opened(browser, served) as (page, _):
         page.get_by_text("Settings").click()
         for way in ("Enter", "Send", "Retry", "Stop"):
-            held = _held_back(page)
+            held = held_back(page)
             if way in ("Enter", "Stop"):
-                _send(page, "hello")
+                send(page, "hello")
             else:
                 page.get_by_role("button", name=way).first.focus()
                 page.get_by_label("Message").evaluate("box => { box.value = 'hello'; }")
@@ -340,10 +310,10 @@ def test_a_server_that_refuses_or_is_gone_is_said_and_can_be_retried(browser, se
 def test_an_answer_stays_where_no_other_comes_in_its_place(browser, served, status):
     with opened(browser, served) as (page, _):
         scripted(page, "The first answer.")
-        _send(page, "hello")
+        send(page, "hello")
         page.get_by_role("button", name="Retry").wait_for()
         page.unroute(ANSWERS)
-        held = _held_back(page)
+        held = held_back(page)
         page.get_by_role("button", name="Retry").click()
         page.get_by_role("button", name="Stop").wait_for()
         assert page.locator(".message").count() == 1
@@ -356,23 +326,11 @@ def test_an_answer_stays_where_no_other_comes_in_its_place(browser, served, stat
         page.get_by_text("The first answer.").wait_for()
         assert page.locator(".message").count() == 2 and page.get_by_role("button", name="Retry").count() == 1
         with page.expect_request(ANSWERS) as asked:
-            _send(page, "and more")
+            send(page, "and more")
         assert [m["content"] for m in json.loads(asked.value.post_data)["messages"]][:2] == [
             "hello",
             "The first answer.",
         ]
-
-
-def _held_back(page: Any) -> list[Any]:
-    """Requests for answers, which are kept here until the test answers them."""
-    held: list[Any] = []
-    page.route(ANSWERS, lambda route: held.append(route))
-    return held
-
-
-def _send(page: Any, text: str) -> None:
-    page.get_by_label("Message").fill(text)
-    page.keyboard.press("Enter")
 
 
 def test_new_chat_during_an_answer_begins_with_nothing(browser, served):
@@ -380,12 +338,12 @@ def test_new_chat_during_an_answer_begins_with_nothing(browser, served):
         page.get_by_text("Settings").click()
         page.get_by_label("Longest answer").fill("8000")
         page.get_by_label("Temperature").fill("0")
-        _send(page, "first secret")
+        send(page, "first secret")
         page.locator(".message.assistant .body").filter(has_text=re.compile(r"[\s\S]{20}")).wait_for()
         page.get_by_role("button", name="New chat").click()
         served.until(lambda stats: stats["running_samples"] == 0)
         with page.expect_request(ANSWERS) as asked:
-            _send(page, "second")
+            send(page, "second")
         assert json.loads(asked.value.post_data)["messages"] == [{"role": "user", "content": "second"}]
         page.get_by_role("button", name="Stop").click()
         assert not complaints
@@ -410,12 +368,12 @@ def test_a_second_turn_has_the_call_of_the_first_answer_as_the_model_wrote_it(br
             {"choices": [{"index": 0, "delta": {"content": stream.push([token])}, "token_ids": [token]}]}
             for token in tokens
         ]
-        _answers_with(page, events)
-        _send(page, "12 times 7?")
+        answers_with(page, events)
+        send(page, "12 times 7?")
         page.locator(".message.assistant").get_by_text("12*7 = 84 so 84").wait_for()
         page.unroute(ANSWERS)
         page.get_by_role("button", name="Retry").wait_for()
-        _send(page, "sure?")
+        send(page, "sure?")
         served.until(lambda stats: bool(prompts))
         asked = render_for_completion({"messages": [*first, {"role": "user", "content": "sure?"}]}, tokenizer)
         assert prompts == [tuple(asked)]
@@ -426,7 +384,7 @@ def test_a_second_turn_has_the_call_of_the_first_answer_as_the_model_wrote_it(br
 def test_answers_are_as_long_as_there_is_room_unless_a_person_says(browser, served):
     with opened(browser, served) as (page, _):
         with page.expect_request(ANSWERS) as asked:
-            _send(page, "hello")
+            send(page, "hello")
         assert "max_tokens" not in json.loads(asked.value.post_data)
         page.get_by_role("button", name="Stop").click()
 
@@ -442,12 +400,12 @@ def test_answers_are_as_long_as_there_is_room_unless_a_person_says(browser, serv
 def test_an_answer_that_does_not_come_is_said_and_loses_nothing(browser, served, answer, said):
     with opened(browser, served) as (page, _):
         page.route(ANSWERS, lambda route: route.fulfill(**answer))
-        _send(page, "first")
+        send(page, "first")
         page.get_by_role("alert").get_by_text(said).wait_for()
         assert page.locator("#status").inner_text() != "The model is writing."
         page.unroute(ANSWERS)
-        held = _held_back(page)
-        _send(page, "second")
+        held = held_back(page)
+        send(page, "second")
         page.wait_for_function("document.querySelectorAll('.message').length === 1")
         page.get_by_role("button", name="Stop").wait_for()
         assert page.locator(".message.user .body").inner_text() == "first\n\nsecond"
@@ -458,7 +416,7 @@ def test_an_answer_that_does_not_come_is_said_and_loses_nothing(browser, served,
 
 def test_a_message_that_is_refused_can_be_changed(browser, served):
     with opened(browser, served) as (page, _):
-        _send(page, "zq " * 9000)
+        send(page, "zq " * 9000)
         said = "room for 8,192, the answer among them. Write less, lower the longest answer in the settings, or begin a new chat."
         page.get_by_role("alert").get_by_text(said).wait_for()
         assert page.get_by_role("alert").inner_text().startswith("The prompt has ")
@@ -487,7 +445,7 @@ def test_the_page_fits_and_is_accessible(browser, served, scheme, width, tmp_pat
 def test_a_conversation_is_whole_on_paper(browser, served):
     with opened(browser, served, viewport={"width": 700, "height": 500}) as (page, _):
         scripted(page, "first line\n\n" + "word and more " * 400 + "\n\n```\n" + "code " * 60 + "\n```\n\nlast line")
-        _send(page, "hello")
+        send(page, "hello")
         page.get_by_role("button", name="Retry").wait_for()
         page.emulate_media(media="print")
         whole = page.evaluate("[document.documentElement.scrollHeight, document.documentElement.scrollWidth]")
