@@ -111,8 +111,9 @@ class Engine:
         scheduler = self.scheduler()
         scheduler.submit(Request(tuple(prompt), options))
         while not scheduler.is_idle:
-            for event in scheduler.step():
-                yield from event.tokens
+            for work in (scheduler.take_prompt, scheduler.continue_samples):  # the first token before the first burst
+                for event in work():
+                    yield from event.tokens
 
 
 def _sample(events: list[Event]) -> Sample:

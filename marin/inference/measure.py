@@ -64,8 +64,7 @@ def measure_speed(
         scheduler.submit(Request(prompt, options, rows))
         start, begun = time.perf_counter(), None
         while begun is None:
-            events = scheduler.step()
-            begun = time.perf_counter() if events else None
+            begun = time.perf_counter() if scheduler.take_prompt() else None
         times, processors = [], []
         while not scheduler.is_idle:
             step_start, full = time.perf_counter(), scheduler.num_running == rows
@@ -75,7 +74,7 @@ def measure_speed(
                 times.append((time.perf_counter() - step_start) / len(events[0].tokens))
                 processors.append((time.process_time() - processors_start) / len(events[0].tokens))
         if repetition:
-            # With several samples the step that gives the first token also takes a burst; one prompt alone is timed.
+            # Several samples begin together; one prompt alone is timed.
             first_token.append(_first_token(engine, prompt) if rows > 1 else begun - start)
             per_token.extend(times)
             of_processors.extend(processors)
@@ -90,7 +89,7 @@ def _first_token(engine: Engine, prompt: tuple[int, ...]) -> float:
     scheduler = engine.scheduler(stops=False)
     scheduler.submit(Request(prompt, SamplingOptions(max_tokens=1, temperature=0.0)))
     start = time.perf_counter()
-    while not scheduler.step():
+    while not scheduler.take_prompt():
         pass
     return time.perf_counter() - start
 

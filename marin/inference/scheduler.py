@@ -148,10 +148,12 @@ class Scheduler:
         return not self.num_running and not self.num_waiting
 
     def step(self) -> list[Event]:
-        """One piece of a prompt, if one waits and there is a free row, and one burst of all running samples."""
-        events = self._admit()
-        if self.num_running:
-            events.extend(self._burst())
+        """`take_prompt`, then `continue_samples`."""
+        return [*self.take_prompt(), *self.continue_samples()]
+
+    def continue_samples(self) -> list[Event]:
+        """One burst of all running samples."""
+        events = self._burst() if self.num_running else []
         if self.is_idle:
             # The room that a long one needed would slow down all that follow.
             self._cache, self._rows = None, []
@@ -159,7 +161,8 @@ class Scheduler:
 
     # ---- prompts ---------------------------------------------------------------------------------------------------
 
-    def _admit(self) -> list[Event]:
+    def take_prompt(self) -> list[Event]:
+        """One piece of a prompt, if one waits and there is a free row: the first tokens of its samples, after the last."""
         if self._prompt is None and self._waiting and self.num_running < self.max_rows:
             request = self._waiting.popleft()
             length = self._length_for(len(request.prompt) + BURST)

@@ -157,6 +157,13 @@ def test_options_that_cannot_work_are_refused(field, value):
         SamplingOptions(**{"max_tokens": 5} | {field: value})
 
 
+def test_a_stream_gives_its_first_token_before_a_burst(engine, chat_tokenizer, monkeypatch):
+    (prompt,) = prompts(chat_tokenizer.vocab_size, (5,))
+    expected = engine.generate([prompt], GREEDY)[0][0].tokens
+    monkeypatch.setattr(engine.programs, "burst", None)
+    assert next(engine.stream(prompt, GREEDY)) == expected[0]
+
+
 def test_cancelled_requests_leave_room_and_the_others_as_they_are(engine, chat_tokenizer):
     asked = prompts(chat_tokenizer.vocab_size, (4, 5, 6, 7, 8, 9))
     scheduler = engine.scheduler()

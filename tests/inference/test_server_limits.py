@@ -45,19 +45,21 @@ def test_a_full_queue_is_said_so(chat_tokenizer, chat_model):
 
         def ask():
             with client_of(served) as client:
-                asked = client.completions.create(
-                    model=NAME, prompt="the", max_tokens=90_000, temperature=0, stream=True
-                )
-                with asked:
-                    for _ in asked:
-                        if seen.is_set():
-                            return
-                errors.append("ended before it was left")
+                try:
+                    with client.completions.create(
+                        model=NAME, prompt="the", max_tokens=90_000, temperature=0, stream=True
+                    ) as asked:
+                        for _ in asked:
+                            if seen.is_set():
+                                return
+                    errors.append("ended before it was left")
+                except openai.APIError as error:
+                    errors.append(str(error))
 
         threads = [threading.Thread(target=ask) for _ in range(2)]
-        for thread, state in zip(threads, ("running_samples", "waiting_requests"), strict=True):
+        for waiting, thread in enumerate(threads):
             thread.start()
-            served.until(lambda s, state=state: s[state] == 1)
+            served.until(lambda s, waiting=waiting: (s["running_samples"], s["waiting_requests"]) == (1, waiting))
         with client_of(served) as client, pytest.raises(openai.RateLimitError, match="wait already"):
             client.completions.create(model=NAME, prompt="a", max_tokens=1)
         seen.set()
@@ -65,6 +67,28 @@ def test_a_full_queue_is_said_so(chat_tokenizer, chat_model):
             thread.join(60)
         assert not errors
         served.until(lambda s: s["running_samples"] == 0 and s["waiting_requests"] == 0)
+
+
+def test_a_first_token_is_there_before_the_burst_that_follows_it(chat_tokenizer, chat_model, monkeypatch):
+    """Which may compile, and take long: the request then waits no more, and the queue has room for another."""
+    going_on = threading.Event()
+    with serving(chat_tokenizer, endless(chat_model), max_rows=1, limits=Limits(queue=1)) as served:
+        programs = served.engine.programs
+        burst = programs.burst
+
+        def late(*given):
+            assert going_on.wait(60)
+            return burst(*given)
+
+        monkeypatch.setattr(programs, "burst", late)
+        with client_of(served) as client:
+            asked = client.completions.create(model=NAME, prompt="the", max_tokens=9, temperature=0, stream=True)
+            try:
+                stats = served.until(lambda s: s["generated_tokens"] == 1)
+                assert (stats["running_samples"], stats["waiting_requests"]) == (1, 0)
+            finally:
+                going_on.set()
+            assert [piece.choices[0].finish_reason for piece in asked][-1] == "length"
 
 
 def test_a_slow_answer_is_said_so_whether_it_runs_or_waits(chat_tokenizer, chat_model):

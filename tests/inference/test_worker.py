@@ -14,7 +14,7 @@ from marin.inference.server.worker import Worker
 
 
 class _FailingEngine:
-    """Engine and scheduler in one; its step waits for `go`, then fails."""
+    """Engine and scheduler in one; its work waits for `go`, then fails."""
 
     max_rows, max_length, num_running = 1, 8, 0
 
@@ -29,10 +29,12 @@ class _FailingEngine:
     def submit(self, request: Request) -> None:
         self.is_idle = False
 
-    def step(self) -> list[Any]:
+    def take_prompt(self) -> list[Any]:
         self.at_work.set()
         self.go.wait(30)
         raise ZeroDivisionError
+
+    continue_samples = take_prompt
 
 
 def _request() -> Request:

@@ -167,12 +167,14 @@ class Worker:
                     break
                 if self._scheduler.is_idle:
                     continue
-                start = time.monotonic()
-                events = self._scheduler.step()
-                with self._lock:
-                    self._busy_seconds += time.monotonic() - start
-                for event in events:
-                    self._deliver(event)
+                # A first token does not wait for the burst that follows it, nor does its request count as waiting then.
+                for work in (self._scheduler.take_prompt, self._scheduler.continue_samples):
+                    start = time.monotonic()
+                    events = work()
+                    with self._lock:
+                        self._busy_seconds += time.monotonic() - start
+                    for event in events:
+                        self._deliver(event)
             except Exception:
                 logger.exception("the engine failed; running requests are given up")
                 self._fail(ProblemError(500, "the engine failed; the server's log says how", code="engine_failed"))
