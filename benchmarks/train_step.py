@@ -63,8 +63,6 @@ class Program:
 
 def serve(args: argparse.Namespace) -> None:
     """Our side: the engine's own step, compiled as training compiles it."""
-    import equinox as eqx
-    import jax
     import numpy as np
 
     begin = time.perf_counter()
@@ -72,10 +70,13 @@ def serve(args: argparse.Namespace) -> None:
     from marin.models import GptConfig
     from marin.nn import Precision
     from marin.optim import MuonConfig
+    from marin.parallel.mesh import make_mesh
     from marin.training.compile_cache import use_compile_cache
+    from marin.training.compiled_steps import in_the_making
     from marin.training.host_memory import keep_freed_memory
+    from marin.training.placement import parameter_shapes, trace_initial_state
     from marin.training.programs import compile_traced, cpu_candidates, fastest, seconds_of, trace_program
-    from marin.training.state import StepConfig, init_state, make_train_step
+    from marin.training.state import StepConfig, make_train_step
 
     keep_freed_memory()
     use_compile_cache()
@@ -90,9 +91,8 @@ def serve(args: argparse.Namespace) -> None:
         backout=False,
     )
     optimizer_config = MuonConfig(learning_rate=0.02, adam_lr=1e-3, weight_decay=0.0, warmup=0, max_grad_norm=None)
-    model = model_config.build(args.vocabulary, key=jax.random.key(0))
-    optimizer = optimizer_config.build(eqx.filter(model, eqx.is_array), 1000)
-    state = init_state(model, optimizer, None)
+    optimizer = optimizer_config.build(parameter_shapes(model_config, args.vocabulary), 1000)
+    initial, mesh = trace_initial_state(model_config, args.vocabulary, optimizer), make_mesh({})
     draw = np.random.default_rng(0)
     rows = draw.integers(0, args.vocabulary, (64, args.batch, args.tokens + 1)).astype(np.int32)
     ends = draw.random((64, args.batch, args.tokens)) < 1 / 128
@@ -104,8 +104,10 @@ def serve(args: argparse.Namespace) -> None:
         return Batch(row[:, :-1], row[:, 1:], weight, segments[step % 64])
 
     way = fastest(cpu_candidates(Precision(args.precision)), lambda way: seconds_of(way, args.width))
+    making = in_the_making(lambda: initial.run(mesh), beside=True)
     train_step = make_train_step(optimizer, optimizer_config.schedule(1000), StepConfig(way.precision))
-    step = compile_traced(trace_program(train_step, state, batch(0)), way)
+    step = compile_traced(trace_program(train_step, initial.layout(mesh), batch(0)), way)
+    state = making.result()
     compile_time = time.perf_counter() - begin
     state, metrics = step(state, batch(0))
     float(metrics["loss"])

@@ -3,6 +3,7 @@
 import concurrent.futures
 import dataclasses
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -35,30 +36,52 @@ class CompiledSteps:
     compile_time: float
 
 
-def compile_steps(setup: RunSetup, state: TrainState) -> CompiledSteps:
-    """Compiles the step for each batch size that is still to come; every process in the way that the first one chooses."""
+def compile_steps(setup: RunSetup, first_state: Callable[[], TrainState]) -> tuple[CompiledSteps, TrainState]:
+    """Compiles the step for each batch size that is still to come; every process in the way that the first one chooses.
+
+    Args:
+        first_state: gives the state that training begins with.
+    """
     begin = time.perf_counter()
     config, saved = setup.config, setup.saved
     compilation = choose_compilation(config, setup.shapes) if saved is None else Compilation.from_json(saved)
     compilation = Compilation.from_json(distributed.of_main(compilation.as_json()))
+    making = in_the_making(first_state, beside=config.train.resources.platform == "cpu" and jax.process_count() == 1)
     sizes = config.train.batch_schedule.sizes(setup.first_step, config.train.num_train_steps)
     traced_flops = None
     if saved is None:
         first = _step_config(setup, compilation, sizes[0])
         traced_flops = tracing_flops(config.model, config.vocab_size, first, config.seq_len)
-    layout = (jax.tree.map(lambda leaf: leaf.sharding, state), replicated(setup.mesh))
+    layout = (jax.tree.map(lambda leaf: leaf.sharding, setup.layout), replicated(setup.mesh))
     of_size: dict[int, Any] = {}
     calls_out, held = setup.initial_calls_out, setup.initial_held
     for size in sizes:
         with ambient(setup.mesh):
             step = make_train_step(setup.optimizer, setup.rate, _step_config(setup, compilation, size))
-            program = trace_program(step, state, setup.batch_of(0, size), out_shardings=layout)
+            program = trace_program(step, setup.layout, setup.batch_of(0, size), out_shardings=layout)
             calls_out = calls_out | calls_out_of(program.jaxpr)
             held = max(held, held_bytes(program.jaxpr))
             of_size[size] = compile_traced(program, compilation)
+    state = making.result()
     compile_time = time.perf_counter() - begin
     distributed.meet("after compiling")
-    return CompiledSteps(compilation, of_size, calls_out, held, traced_flops, compile_time)
+    return CompiledSteps(compilation, of_size, calls_out, held, traced_flops, compile_time), state
+
+
+def in_the_making(first_state: Callable[[], TrainState], *, beside: bool) -> concurrent.futures.Future[TrainState]:
+    """The state, made in a thread if it is to be made beside other work.
+
+    Making it is compiling some forty small programs on one core, and tracing the step keeps another busy. Devices have to be
+    idle where the compiler measures on them what is fastest, and several processes must begin their programs in one order.
+    """
+    if beside:
+        thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="first-state")
+        making = thread.submit(first_state)
+        thread.shutdown(wait=False)
+        return making
+    made = concurrent.futures.Future[TrainState]()
+    made.set_result(first_state())
+    return made
 
 
 def _step_config(setup: RunSetup, compilation: Compilation, batch_size: int) -> StepConfig:

@@ -19,11 +19,10 @@ from marin.training.state import TrainState, evaluation_model
 class HfExporter:
     """Writes the model that evaluation scores (the average of the weights where one is kept), with the run's tokenizer.
 
-    Raises:
-        ConfigError: when it is made, if `steps_per_hf_export` asks for exports and the layout cannot say the model.
+    It must have seen the state that training begins with (`check`).
     """
 
-    def __init__(self, config: TrainLmConfig, directory: Path, state: TrainState) -> None:
+    def __init__(self, config: TrainLmConfig, directory: Path) -> None:
         self._config, self._directory = config, directory / "hf"
         train = config.train
         asked = train.steps_per_hf_export
@@ -31,10 +30,19 @@ class HfExporter:
         self._last = train.num_train_steps if asked not in (None, -1) else None
         if asked == -1 or (asked is None and train.steps_per_export > train.num_train_steps):
             self._every = None
+
+    def check(self, state: TrainState) -> None:
+        """Whether the layout can say the model; exports that nobody asked for by name are left out where it cannot.
+
+        Raises:
+            ConfigError: if `steps_per_hf_export` asks for them.
+        """
+        if self._every is None:
             return
         try:
-            check_exportable(state.model, config.model)
+            check_exportable(state.model, self._config.model)
         except ConfigError as error:
+            asked = self._config.train.steps_per_hf_export
             if asked is not None:
                 raise ConfigError(f"config field `steps_per_hf_export` is {asked}, but {error}") from None
             print(f"note: no export in Hugging Face's layout: {error}")

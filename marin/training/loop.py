@@ -90,14 +90,16 @@ def train_lm(
     distributed.start()
     with distributed.taking_part():
         begin = time.perf_counter()
-        setup, state = set_up(config)
+        setup, first_state = set_up(config)
         if setup.is_over:
+            state = first_state()
             if distributed.is_main():
                 ensure_finished(setup.directory, setup.first_step, "budget" if setup.at_budget else None)
             return state
         check_data(setup.source, setup.first_sample, setup.last_sample)
         setup_time = time.perf_counter() - begin
-        steps = compile_steps(setup, state)
+        steps, state = compile_steps(setup, first_state)
+        del first_state  # and with it the program, which may hold as much as the state
         # closed after all that writes to it has ended
         with contextlib.closing((RunWriter if distributed.is_main() else SilentRunWriter)(setup.directory)) as writer:
             info = _begin_record(setup, steps, writer, measurements, setup_time)

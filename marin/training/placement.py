@@ -47,16 +47,27 @@ class InitialProgram:
     shapes: Any
     static: Any
 
+    def layout(self, mesh: jax.sharding.Mesh) -> TrainState:
+        """The state as shapes that say where they lie on the mesh, by the rules of `marin.parallel.sharding`."""
+        shardings = state_shardings(self.shapes, self.shapes.model, mesh)
+        placed = jax.tree.map(
+            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+            self.shapes,
+            shardings,
+        )
+        return eqx.combine(placed, self.static)
+
     def run(self, mesh: jax.sharding.Mesh) -> TrainState:
-        """The state, laid out on the mesh by the rules of `marin.parallel.sharding`."""
+        """The state, laid out so."""
 
         def make() -> Any:
             return jax.tree.unflatten(jax.tree.structure(self.shapes), core.jaxpr_as_fun(self.program)())
 
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, eqx.filter(self.layout(mesh), is_shape))
         if mesh.size == 1:  # without one large program to compile
-            arrays = jax.device_put(make(), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
+            arrays = jax.device_put(make(), shardings)
         else:
-            arrays = jax.jit(make, out_shardings=state_shardings(self.shapes, self.shapes.model, mesh))()
+            arrays = jax.jit(make, out_shardings=shardings)()
         return eqx.combine(arrays, self.static)
 
 

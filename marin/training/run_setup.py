@@ -4,6 +4,7 @@ What cannot run on this machine is refused here, before anything is computed.
 """
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,12 @@ from marin.training.traced_flops import calls_out_of, held_bytes
 
 @dataclasses.dataclass(frozen=True)
 class RunSetup:
-    """What set-up found. The state is not in it: each step gives the memory of the one before it away. Nor is the program that made the
+    """What set-up found. The state is not in it: each step gives the memory of the one before it away. Nor is the program that makes the
     first state: it may hold as much, such as weights that `build` has read.
 
     Args:
         shapes: the model's parameters.
+        layout: the state, as shapes that say where they lie.
         initial_calls_out: by what the program calls out of itself that makes the state of a new run from its seed.
         initial_held: how much that program holds of its own, in bytes, and its largest array, in words.
         saved: the content of `run.json`, where the run was begun before.
@@ -53,6 +55,7 @@ class RunSetup:
     tokenizer: Tokenizer
     source: BatchSource
     shapes: Any
+    layout: TrainState
     initial_calls_out: set[str]
     initial_held: tuple[int, str]
     optimizer: optax.GradientTransformation
@@ -90,8 +93,8 @@ class RunSetup:
         return self.source.rows_from(self.config.data_seed, first, schedule.size_at(step))
 
 
-def set_up(config: TrainLmConfig) -> tuple[RunSetup, TrainState]:
-    """What the run needs, and the state that it begins or goes on with.
+def set_up(config: TrainLmConfig) -> tuple[RunSetup, Callable[[], TrainState]]:
+    """What the run needs, and what gives the state that it begins or goes on with, to be called once.
 
     Raises:
         ConfigError, HardwareError: if the config cannot run on this machine.
@@ -116,14 +119,18 @@ def set_up(config: TrainLmConfig) -> tuple[RunSetup, TrainState]:
     shapes = parameter_shapes(config.model, config.vocab_size)
     optimizer = train.build_transformation(shapes)
     initial = trace_initial_state(config.model, config.vocab_size, optimizer, seed=train.seed, ema_beta=train.ema_beta)
-    state = initial.run(mesh)
-    start = starting_point(config, directory, state, optimizer, tokenizer, source)
-    state = start.state
+    start = starting_point(config, directory, initial, mesh, optimizer, tokenizer, source)
     first_step = 0 if start.restored is None else start.restored.step
-    if start.restored is None:
-        check_radii(state.opt_state)
-    exporter = HfExporter(config, directory, state)
-    exporter.make_up(state, first_step)
+    exporter = HfExporter(config, directory)
+
+    def first_state() -> TrainState:
+        state = initial.run(mesh) if start.state is None else start.state
+        if start.restored is None:
+            check_radii(state.opt_state)
+        exporter.check(state)
+        exporter.make_up(state, first_step)
+        return state
+
     saved = read_run_info(directory)
     setup = RunSetup(
         config=config,
@@ -132,6 +139,7 @@ def set_up(config: TrainLmConfig) -> tuple[RunSetup, TrainState]:
         tokenizer=tokenizer,
         source=source,
         shapes=shapes,
+        layout=initial.layout(mesh),
         initial_calls_out=calls_out_of(initial.program),
         initial_held=held_bytes(initial.program),
         optimizer=optimizer,
@@ -144,4 +152,4 @@ def set_up(config: TrainLmConfig) -> tuple[RunSetup, TrainState]:
         origin_step=start.origin_step,
         at_budget=first_step > 0 and budget_is_spent(train.budget, directory, saved, first_step),
     )
-    return setup, state
+    return setup, first_state

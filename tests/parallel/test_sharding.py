@@ -79,6 +79,19 @@ def test_each_device_holds_its_part_of_the_state_only():
         assert value.shape == named_leaves(whole)[name].shape
 
 
+@pytest.mark.parametrize("sizes", [{}, {"data": 2, "fsdp": 2, "tensor": 2}], ids=["one device", "eight devices"])
+def test_the_layout_of_a_state_is_that_of_the_state_that_is_made(sizes):
+    """As the step is compiled for it while the state is still in the making."""
+    optimizer, mesh = MuonConfig().build(parameter_shapes(MODEL, VOCAB), 10), make_mesh(sizes)
+    initial = trace_initial_state(MODEL, VOCAB, optimizer, ema_beta=0.9)
+    made, layout = initial.run(mesh), initial.layout(mesh)
+    assert jax.tree.structure(made) == jax.tree.structure(layout)
+    for name, leaf in named_leaves(layout).items():
+        array = named_leaves(made)[name]
+        assert (array.shape, array.dtype, array.weak_type) == (leaf.shape, leaf.dtype, leaf.weak_type), name
+        assert array.sharding == leaf.sharding, name
+
+
 def test_the_same_initial_weights_whatever_the_mesh():
     import numpy as np
 

@@ -16,6 +16,7 @@ from marin.storage import files
 from marin.tracking import RunRecord
 from marin.training import checkpoint as checkpoints
 from marin.training.loop import train_lm
+from marin.training.placement import InitialProgram
 
 
 def _saved_steps(config) -> list[int]:
@@ -49,6 +50,17 @@ def test_training_whose_background_save_fails_stops_and_goes_on_from_the_checkpo
         np.testing.assert_array_equal(named_leaves(resumed)[name], value, err_msg=name)
     losses = [[step["loss"] for step in RunRecord.open(c.output_path).steps()] for c in (alone, config)]
     assert losses[0] == losses[1]
+
+
+def test_training_that_goes_on_makes_no_first_state(make_config, monkeypatch):
+    """Neither its time nor its memory are needed beside what the checkpoint holds."""
+    config = make_config(num_train_steps=4, steps_per_export=2, steps_per_hf_export=-1)
+    whole = train_lm(config)
+    shutil.rmtree(Path(config.output_path) / "checkpoints" / "step-00000004")
+    monkeypatch.setattr(InitialProgram, "run", None)
+    resumed = train_lm(config)
+    for name, value in named_leaves(whole).items():
+        np.testing.assert_array_equal(named_leaves(resumed)[name], value, err_msg=name)
 
 
 def test_training_records_the_wait_for_a_checkpoint_and_its_time_in_the_background(make_config):
