@@ -258,7 +258,8 @@ class Lease:
                     return
                 beats += 1
                 beat = {"worker_id": json.loads(self._claim)["worker_id"], "beat": beats, "date": _now()}
-                files.write_bytes(path, json.dumps(beat).encode(), durable=False)
+                data = json.dumps(beat).encode()
+                files.write_bytes(path, data, durable=False, make_parents=False)  # a removed ledger must not come back
                 renewed = time.monotonic()
             except StorageError:  # a full disk may get room again; when it does not, the lease counts as lost
                 if time.monotonic() - renewed >= self._stale_after:
