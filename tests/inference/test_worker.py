@@ -31,7 +31,7 @@ class _FailingEngine:
 
     def take_prompt(self) -> list[Any]:
         self.at_work.set()
-        self.go.wait(30)
+        assert self.go.wait(60)
         raise ZeroDivisionError
 
     continue_samples = take_prompt
@@ -46,8 +46,8 @@ def test_worker_that_is_closed_while_its_engine_fails_ends() -> None:
         engine: Any = _FailingEngine()
         worker = Worker(engine, Limits())
         job = worker.submit([_request()])
-        await asyncio.to_thread(engine.at_work.wait, 30)
-        closing = asyncio.create_task(asyncio.to_thread(worker.close, 3.0))
+        assert await asyncio.to_thread(engine.at_work.wait, 30)
+        closing = asyncio.create_task(asyncio.to_thread(worker.close, 60.0))
         while worker._inbox.empty():
             await asyncio.sleep(0.01)
         engine.go.set()
@@ -68,14 +68,14 @@ def test_all_are_told_that_the_server_stops_while_the_engine_is_still_busy() -> 
         engine: Any = _FailingEngine()
         worker = Worker(engine, Limits())
         running = worker.submit([_request()])
-        await asyncio.to_thread(engine.at_work.wait, 30)
+        assert await asyncio.to_thread(engine.at_work.wait, 30)
         arrived = worker.submit([_request()])
         worker.stop_soon()
         for job in (running, arrived):
             with pytest.raises(ProblemError, match="stopping"):
                 await asyncio.wait_for(job.next_event(), 10)
         engine.go.set()
-        await asyncio.to_thread(worker.close)
+        await asyncio.to_thread(worker.close, 60.0)
         assert not worker.is_alive
 
     asyncio.run(drive())
@@ -101,7 +101,7 @@ def test_clients_that_go_away_leave_the_queue_while_the_engine_is_busy() -> None
         engine: Any = _FailingEngine()
         worker = Worker(engine, Limits(queue=2))
         running = worker.submit([_request()])
-        await asyncio.to_thread(engine.at_work.wait, 30)
+        assert await asyncio.to_thread(engine.at_work.wait, 30)
         gone = worker.submit([_request()])
         with pytest.raises(ProblemError, match="wait already"):
             worker.submit([_request()])

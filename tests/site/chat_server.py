@@ -54,7 +54,7 @@ class Served:
     engine: Engine
     worker: Worker
 
-    def until(self, condition: Any, seconds: float = 20.0) -> Any:
+    def until(self, condition: Any, seconds: float = 60.0) -> Any:
         """The first statistics of which the condition holds."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:

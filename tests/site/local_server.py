@@ -18,6 +18,7 @@ def answering(build: Callable[[int], ASGIApp]) -> Iterator[int]:
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started:
+        assert thread.is_alive(), "the server ended before it answered: its thread says why"
         time.sleep(0.01)
     try:
         yield port_of(listener)
