@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -48,12 +49,21 @@ def slow(config):
             stream.write(str(index))
         print(index, "\u2260")
         time.sleep(float(os.environ.get("SLOW_SECONDS", "0")))
+        while str(index) == os.environ.get("SLOW_STAYS_AT"):
+            time.sleep(0.02)
 
 MAKE = ExecutorStep("make", make, Config())
 SLOW = ExecutorStep("slow", slow, SlowConfig(MAKE / "data"))
 if __name__ == "__main__":
     executor_main(steps=[SLOW])
 """
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 class Experiment:
@@ -82,10 +92,7 @@ class Experiment:
         return process.returncode, out, err
 
     def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + 60
-        while text not in self.log.read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: text in self.log.read_text())
 
     def only(self, pattern: str) -> pathlib.Path:
         (path,) = self.store.glob(pattern)
@@ -131,19 +138,17 @@ def test_run_on_a_terminal_of_few_characters_prints_the_others_as_escapes(experi
 
 
 def test_run_killed_in_a_step_continues_where_it_was(experiment: Experiment) -> None:
-    process = experiment.start(SLOW_SECONDS="0.1")
+    process = experiment.start(SLOW_STAYS_AT="2")
     experiment.wait_for("slow from 0")
     done = experiment.only("slow-*/") / "done"
-    while not done.exists() or len(done.read_text()) < 3:
-        time.sleep(0.01)
+    wait_until(lambda: done.exists() and len(done.read_text()) == 3)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    written = len(done.read_text())
     assert (done.parent / ".executor_status").read_text() == "RUNNING\n"
     code, out, err = experiment.run()
     assert (code, err) == (0, "")
     assert "interrupted; continues" in out
-    assert experiment.log.read_text().splitlines() == ["make", "slow from 0", f"slow from {written}"]
+    assert experiment.log.read_text().splitlines() == ["make", "slow from 0", "slow from 3"]
     assert done.read_text() == "0123456789"
 
 
@@ -163,10 +168,10 @@ def test_run_killed_before_a_step_is_whole_makes_it_again(experiment: Experiment
 def test_run_interrupted_exits_cleanly_and_releases_its_lease(
     experiment: Experiment, signal_number: int, expected: int
 ) -> None:
-    process = experiment.start(SLOW_SECONDS="5")
+    process = experiment.start(SLOW_STAYS_AT="0")
     experiment.wait_for("slow from 0")
     process.send_signal(signal_number)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == expected
     assert "run the same command again to continue" in err
     assert "Traceback" not in err
