@@ -38,6 +38,7 @@ class Reply:
     """Args:
     text: the model's answer; None sends `raw` as it is.
     wait: seconds before the first byte.
+    held: whether the first byte waits on, looked at every 10 ms after that.
     fault: "reset" closes hard instead of answering, "cut" ends in the middle, "drip" sends a byte every 50 ms,
         "hang" says nothing until the client goes.
     """
@@ -47,6 +48,7 @@ class Reply:
     headers: tuple[tuple[str, str], ...] = ()
     raw: bytes = b"{}"
     wait: float = 0.0
+    held: Callable[[], bool] = lambda: False
     fault: str | None = None
     has_usage: bool = True
     finish_reason: str = "stop"
@@ -103,6 +105,8 @@ class ScriptedEndpoint:
         try:
             reply = self.script(received)
             await asyncio.sleep(reply.wait)
+            while reply.held():
+                await asyncio.sleep(0.01)
             return await self._answer(received, reply, reader, writer)
         finally:
             self._in_flight -= 1

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -108,7 +109,7 @@ def test_one_label_each_through_every_fault(
 ) -> None:
     monkeypatch.setattr("marin.datashop.throttle._FIRST_WAIT", 0.01)
     with serving(faults) as endpoint:
-        config = config_for(endpoint, sample, tmp_path, timeout=1.0, concurrency=32)
+        config = config_for(endpoint, sample, tmp_path, timeout=2.0, concurrency=32)
         annotate(config)
     check_one_right_label_each(config)
     # What may have been charged beside the answers that were kept is counted, none left out.
@@ -261,8 +262,12 @@ def test_fault_of_this_side_loses_nothing_of_what_is_under_way(fault: str, sampl
         if fault == "every second" and len(looks) == 2:
             raise StorageError("the disk is full")
 
-    wait = 1.4 if fault == "every second" else 0.1
-    with serving(lambda received: Reply(grader(received).text, wait=wait + 0.1 * received.number)) as endpoint:
+    def slow(received: Received) -> Reply:
+        # The first answers may come only after the second look, however late that is.
+        held = lambda: fault == "every second" and len(looks) < 2  # noqa: E731
+        return Reply(grader(received).text, wait=0.1 + 0.1 * received.number, held=held)
+
+    with serving(slow) as endpoint:
         config = config_for(endpoint, sample, tmp_path)
         with open_cache(config, PROMPT) as cache:
             with pytest.raises((DataError, StorageError), match="damaged|full"):
@@ -351,8 +356,11 @@ def start_child(config: AnnotateConfig) -> "subprocess.Popen[bytes]":
 
 
 def test_kill_and_second_run_pay_for_nothing_twice_but_what_was_under_way(sample: str, tmp_path: pathlib.Path) -> None:
+    killed = threading.Event()
+
     def slow(received: Received) -> Reply:
-        return Reply(grader(received).text, wait=0.1)
+        # The rest is answered after the kill, so that the child cannot end before it.
+        return Reply(grader(received).text, wait=0.1, held=lambda: received.number >= 24 and not killed.is_set())
 
     with serving(slow) as endpoint:
         config = config_for(endpoint, sample, tmp_path)
@@ -360,6 +368,7 @@ def test_kill_and_second_run_pay_for_nothing_twice_but_what_was_under_way(sample
         scripted_endpoint.until(lambda: len(endpoint.delivered) >= 20)
         child.kill()
         child.communicate()
+        killed.set()
         assert child.returncode == -signal.SIGKILL
         annotate(config)
     check_one_right_label_each(config)
@@ -411,11 +420,17 @@ def test_second_run_at_the_same_time_waits_and_pays_nothing(sample: str, tmp_pat
 def test_stop_by_signal_keeps_what_is_under_way(
     number: signal.Signals, status: int, sample: str, tmp_path: pathlib.Path
 ) -> None:
-    with serving(lambda received: Reply(grader(received).text, wait=0.3)) as endpoint:
+    signalled = threading.Event()
+
+    def slow(received: Received) -> Reply:
+        return Reply(grader(received).text, wait=0.3, held=lambda: received.number >= 16 and not signalled.is_set())
+
+    with serving(slow) as endpoint:
         config = config_for(endpoint, sample, tmp_path)
         child = start_child(config)
         scripted_endpoint.until(lambda: len(endpoint.delivered) >= 10)
         child.send_signal(number)
+        signalled.set()
         said = child.communicate(timeout=60)[0].decode()
         assert child.returncode == status, said
         assert "waiting up to 10 s" in said and "run the same command again" in said and "Traceback" not in said
