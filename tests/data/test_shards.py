@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -247,45 +248,57 @@ def test_transform_shards_names_shard_and_document_of_an_error(tmp_path, workers
 # --- kills --------------------------------------------------------------------------------------------------------
 
 
+STAYS_IN = "STAYS_IN"  # the variable that names the shard in which a stage stays until it is killed
+
+
 def slow(index, documents):
     for document in documents:
         time.sleep(0.002)
         yield document
+        while str(index) == os.environ.get(STAYS_IN):
+            time.sleep(0.1)
 
 
 def run_slowly(source, out, num_workers):
     transform_shards(str(source), str(out), slow, stage="slow", settings={}, num_workers=num_workers)
 
 
-def run_and_kill(source, out, seconds_after_first_shard):
-    child = subprocess.Popen([sys.executable, __file__, str(source), str(out)], start_new_session=True)
+def run_and_kill(source, out, seconds_after_first_shard, stays_in=""):
+    """Whether the kill came before the end, and its workers at that time."""
+    command = [sys.executable, __file__, str(source), str(out)]
+    child = subprocess.Popen(command, start_new_session=True, env=os.environ | {STAYS_IN: str(stays_in)})
     records = out / "shards"
     while child.poll() is None and not (records.is_dir() and any(records.glob("*.json"))):
         time.sleep(0.01)
     time.sleep(seconds_after_first_shard)
+    workers = [] if child.poll() is not None else psutil.Process(child.pid).children(recursive=True)
     child.send_signal(signal.SIGKILL)
-    return child.wait() == -signal.SIGKILL
+    return child.wait() == -signal.SIGKILL, workers
+
+
+def lives(process):
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_transform_shards_killed_and_run_again_gives_the_same_bytes(tmp_path):
-    source_of(tmp_path / "in", 400, 1000)
+    last = len(source_of(tmp_path / "in", 400, 1000).shards) - 1
     out = tmp_path / "out"
-    assert run_and_kill(tmp_path / "in", out, 0.05)
+    killed, workers = run_and_kill(tmp_path / "in", out, 0.05, stays_in=last)
+    assert killed and workers
     assert not (out / "manifest.json").exists()
-    time.sleep(0.2)
-    assert not _workers_of(out), "a worker went on after its parent was killed"
+    deadline = time.monotonic() + 60
+    while any(map(lives, workers)):
+        assert time.monotonic() < deadline, "a worker went on after its parent was killed"
+        time.sleep(0.01)
     finished = {file: file.stat().st_mtime_ns for file in (out / "shards").glob("shard-*.json")}
     run_slowly(tmp_path / "in", out, 1)
     assert finished
     assert all(file.stat().st_mtime_ns == time_ns for file, time_ns in finished.items())
     run_slowly(tmp_path / "in", tmp_path / "fresh", 1)
     assert tree(out) == tree(tmp_path / "fresh")
-
-
-def _workers_of(out):
-    before = tree(out)
-    time.sleep(0.3)
-    return tree(out) != before
 
 
 @pytest.mark.torture
@@ -295,7 +308,7 @@ def test_transform_shards_killed_twenty_times_gives_the_same_bytes(tmp_path):
     run_slowly(tmp_path / "in", tmp_path / "fresh", 1)
     num_kills = 0
     for attempt in range(20):
-        num_kills += run_and_kill(tmp_path / "in", tmp_path / "out", 0.01 * attempt)
+        num_kills += run_and_kill(tmp_path / "in", tmp_path / "out", 0.01 * attempt)[0]
     assert num_kills >= 5
     run_slowly(tmp_path / "in", tmp_path / "out", 1)
     assert tree(tmp_path / "out") == tree(tmp_path / "fresh")

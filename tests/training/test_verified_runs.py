@@ -154,7 +154,7 @@ def test_verify_of_a_trained_run_with_a_slow_step_dropped_fails(make_config, tmp
     submission = _submission(Path(config.output_path), tmp_path / "s")
     path = submission / "logs" / "0" / "metrics.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    slow = next(line for line in lines if line["event"] == "step" and line["step_time"] > 0.6)
+    slow = max((line for line in lines if line["event"] == "step"), key=lambda line: line["step_time"])
     slow["step_time"] -= 0.65
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     ((_, verdict),) = verify_submission(submission)

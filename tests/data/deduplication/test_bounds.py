@@ -11,6 +11,7 @@ import time
 import psutil
 import pytest
 
+from marin.data import scratch
 from marin.data.deduplication.exact import (
     ExactDocumentsConfig,
     ExactParagraphsConfig,
@@ -49,9 +50,21 @@ def run_stage(stage, documents, output_path, evaluation, num_workers=2):
         filter_by_rules(FilterByRulesConfig(documents, RULES, output_path, num_workers=num_workers))
 
 
-def start(stage, tmp_path, output):
-    command = [sys.executable, __file__, stage, tmp_path / "in", output, tmp_path / "evaluation.txt"]
+def start(stage, tmp_path, output, *num_shards):
+    """A process that does the stage; with `num_shards`, it stays where a pass over more of them would go on."""
+    command = [sys.executable, __file__, stage, tmp_path / "in", output, tmp_path / "evaluation.txt", *num_shards]
     return subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL)
+
+
+def stay_after(num_shards):
+    compute = scratch._compute
+
+    def compute_or_stay(kept, function, index):
+        while index >= num_shards:
+            time.sleep(0.1)
+        compute(kept, function, index)
+
+    scratch._compute = compute_or_stay  # the workers get it by value, as it is of the program that was started
 
 
 def finish(stage, tmp_path, output, num_workers=1):
@@ -109,16 +122,17 @@ def kill_and_finish(stage, tmp_path, delays):
     return num_kills
 
 
-@pytest.mark.parametrize(("stage", "scratch"), [("fuzzy", "sketches"), ("scores", "scores")])
-def test_killed_stage_goes_on_to_the_same_bytes(tmp_path, stage, scratch):
+@pytest.mark.parametrize(("stage", "folder"), [("fuzzy", "sketches"), ("scores", "scores")])
+def test_killed_stage_goes_on_to_the_same_bytes(tmp_path, stage, folder):
     make_corpus(tmp_path, 600, 300_000)
     finish(stage, tmp_path, tmp_path / "whole")
-    child = start(stage, tmp_path, tmp_path / "killed")
-    arrays = tmp_path / "killed" / ".work" / scratch
+    child = start(stage, tmp_path, tmp_path / "killed", 1)
+    arrays = tmp_path / "killed" / ".work" / folder
     while child.poll() is None and not any(arrays.glob("shard-*")):
         time.sleep(0.01)
     child.send_signal(signal.SIGKILL)
     assert child.wait() == -signal.SIGKILL
+    assert [path.name.startswith("shard-00000") for path in arrays.glob("shard-*")] == [True]
     assert not (tmp_path / "killed" / "manifest.json").exists()
     finish(stage, tmp_path, tmp_path / "killed")
     assert tree(tmp_path / "killed") == tree(tmp_path / "whole")
@@ -182,4 +196,6 @@ def test_stage_of_a_set_without_documents_gives_a_set_without_documents(tmp_path
 
 
 if __name__ == "__main__":
-    run_stage(*sys.argv[1:])
+    if len(sys.argv) > 5:
+        stay_after(int(sys.argv[5]))
+    run_stage(*sys.argv[1:5])
