@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -227,10 +228,12 @@ def _converse(environment: dict[str, str], cwd: pathlib.Path, answers: list[tupl
             [sys.executable, "-c", launch], stdin=script, stdout=slave, stderr=slave, cwd=cwd, env=environment
         )
     os.close(slave)
-    seen, answered, deadline = "", 0, time.monotonic() + 60
+    seen, answered, deadline = "", 0, time.monotonic() + 120
     while time.monotonic() < deadline:
         if answered < len(answers) and answers[answered][0] in seen[seen.rfind("\n") + 1 :]:
-            time.sleep(0.05)  # the question is printed just before the echo is turned off
+            if "key" in answers[answered][0] and termios.tcgetattr(master)[3] & termios.ECHO:
+                time.sleep(0.01)  # the question is printed just before the echo is turned off
+                continue
             os.write(master, f"{answers[answered][1]}\n".encode())
             answered += 1
         try:

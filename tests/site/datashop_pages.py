@@ -63,7 +63,7 @@ class Client:
         for stage in stages:
             (self.store / f"go-{stage}").touch()
 
-    def until(self, condition: Callable[[], Any], seconds: float = 30) -> Any:
+    def until(self, condition: Callable[[], Any], seconds: float = 60) -> Any:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if found := condition():

@@ -28,9 +28,10 @@ def main(site: str, scenario: str, fewest: str = "1") -> None:
 
     def write(key: str) -> None:
         (wrote / str(os.getpid())).touch()
-        time.sleep(0.005)  # or one process is done with all of them before the next one begins
+        if scenario == "whole" and parts.FEWEST == 1:
+            wait_for_processes(3)  # or one of them is done with all keys before the next one begins
         if scenario == "slow":
-            time.sleep(0.5)
+            time.sleep(600)
         if scenario == "full" and key == "key-7":
             raise StorageError("the disk is full")
         if scenario == "killed" and os.getpid() != this_process:
@@ -38,6 +39,12 @@ def main(site: str, scenario: str, fewest: str = "1") -> None:
         inputs = f"inputs of {key}, {scenario == 'full'}"
         if not writer.is_fresh(f"{key}.html", inputs):
             writer.write(f"{key}.html", f"<p>{key}</p>", inputs)
+
+    def wait_for_processes(count: int) -> None:
+        deadline = time.monotonic() + 40
+        while len(list(wrote.iterdir())) < count:
+            assert time.monotonic() < deadline, "a child did not begin"
+            time.sleep(0.005)
 
     def rest() -> None:
         if scenario == "full of the rest":
@@ -51,7 +58,7 @@ def main(site: str, scenario: str, fewest: str = "1") -> None:
             if scenario == "slow":
                 print("at work", flush=True)
             if scenario == "killed":
-                time.sleep(0.5)  # a child has taken a key by then
+                wait_for_processes(1)  # a child has taken a key
         writer.finish()
     except StorageError as raised:
         error = str(raised)

@@ -183,11 +183,11 @@ def test_command_prints_its_address_and_stops_cleanly_on_ctrl_c(browser_prefix: 
     lines = [process.stdout.readline() for _ in range(3)]
     assert lines[0] == f"showing {browser_prefix.path}\n"
     (port,) = re.findall(r"http://127\.0\.0\.1:(\d+)", lines[2])
-    with socket.create_connection(("127.0.0.1", int(port)), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", int(port)), timeout=60) as connection:
         connection.sendall(f"GET /files/1 HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n".encode())
         assert b"200 OK" in connection.recv(100)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, "stopped\n", "")
 
 

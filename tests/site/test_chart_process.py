@@ -46,7 +46,7 @@ def test_child_that_draws_ends_with_its_parent(number: signal.Signals) -> None:
     assert process.stdout is not None and process.stdout.readline() == "at work\n"
     os.kill(process.pid, number)
     # A child that lived on would hold the pipes, which end here within a moment.
-    process.communicate(timeout=5)
+    process.communicate(timeout=60)
 
 
 def test_site_of_the_command_whose_charts_a_child_draws_is_the_one_that_this_process_builds(

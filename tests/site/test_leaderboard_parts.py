@@ -64,7 +64,7 @@ def test_children_end_with_their_parent_and_say_nothing(
     assert process.stdout is not None and process.stdout.readline() == "at work\n"
     (os.killpg if whole_group else os.kill)(process.pid, number)
     # A child that lived on would hold the pipes, which end here within a moment.
-    out, err = process.communicate(timeout=5)
+    out, err = process.communicate(timeout=60)
     assert (out, err) == ("", said and f"\n{said}; run the same command again to continue\n")
     assert RECORD not in {path.name for path in tmp_path.iterdir()}
 

@@ -1,6 +1,7 @@
 """The sandbox for submitted code, against code that tries to get out; and when nothing runs at all."""
 
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -101,11 +102,12 @@ print(sorted(os.environ), list((home / ".ssh").iterdir()), repr((home / ".netrc"
 
 
 def test_sandbox_kills_what_takes_too_long_with_all_that_it_started(scratch: pathlib.Path):
-    code = "import subprocess, time; subprocess.Popen(['sleep', '4711']); time.sleep(600)"
+    seconds = f"4711.{os.getpid()}"  # no other test's
+    code = f"import subprocess, time; subprocess.Popen(['sleep', '{seconds}']); time.sleep(600)"
     with pytest.raises(ConfigError, match="for more than 5 s"):
         _python(code, scratch, seconds=5.0)
     shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert "sleep 4711" not in shown
+    assert f"sleep {seconds}" not in shown
 
 
 def test_verify_that_would_run_code_without_trust_or_in_ci_runs_nothing(
