@@ -24,6 +24,7 @@ class FileServer:
             after n bytes; ("announce", n) states n bytes too few or too many; None answers well.
         ranges, etags: whether the server knows these.
         seconds_a_block: a pause after every 16 KiB.
+        stays_after: bytes of a file after which no more of it come until this is None.
         asked: method, path and headers of each request.
         redirects: a path to the URL that it is answered with.
     """
@@ -33,6 +34,7 @@ class FileServer:
         self.faults: list[int | tuple[str, int] | None] = []
         self.ranges = self.etags = True
         self.seconds_a_block = 0.0
+        self.stays_after: int | None = None
         self.asked: list[tuple[str, str, dict[str, str]]] = []
         self.redirects: dict[str, str] = {}
         self.headers: dict[str, str] = {}
@@ -87,6 +89,8 @@ class FileServer:
             if isinstance(fault, tuple) and fault[0] == "drop":
                 data = data[: fault[1]]
             for start_of_block in range(0, len(data), 1 << 14):
+                while self.stays_after is not None and start_of_block >= self.stays_after:
+                    time.sleep(0.01)
                 try:
                     request.wfile.write(data[start_of_block : start_of_block + (1 << 14)])
                 except OSError:

@@ -75,11 +75,13 @@ def test_download_into_a_store_puts_the_files_there_and_does_not_fetch_them_twic
 def kill_once(served, kill_python):
     """Starts a download and kills it `after` seconds behind its first request."""
 
-    def run(output, after, digests=None):
+    def run(output, after, digests=None, *, begun=lambda: True):
         chosen = config(served, output, digests)
         arguments = {"urls": chosen.urls, "digests": chosen.digests, "output_path": str(output)}
         asked = len(served.asked)
-        return kill_python([DOWNLOAD, json.dumps(arguments)], begun=lambda: len(served.asked) > asked, after=after)
+        return kill_python(
+            [DOWNLOAD, json.dumps(arguments)], begun=lambda: len(served.asked) > asked and begun(), after=after
+        )
 
     return run
 
@@ -89,14 +91,16 @@ def test_download_killed_and_repeated_goes_on_inside_the_files_and_ends_as_one_l
     served, kill_once, tmp_path, digests
 ):
     download_files(config(served, tmp_path / "alone", digests))
-    served.seconds_a_block = 0.005
-    assert kill_once(tmp_path / "killed", 0.1, digests)
-    arrived = sum(path.stat().st_size for path in (tmp_path / "killed").glob(".*.part"))
+    served.stays_after = 200_000  # so that it cannot be through before the kill
+
+    def arrived():
+        return sum(path.stat().st_size for path in (tmp_path / "killed").glob(".*.part"))
+
+    assert kill_once(tmp_path / "killed", 0.1, digests, begun=lambda: arrived() > 0)
     (tmp_path / "killed" / ".fetched.json.123.0123456789abcdef.tmp").write_text("[")  # killed while writing the record
-    served.seconds_a_block = 0.0
+    served.stays_after = None
     served.asked.clear()
     download_files(config(served, tmp_path / "killed", digests))
-    assert arrived > 0
     assert any(headers.get("Range") for _, _, headers in served.asked)
     assert trees.first_difference(str(tmp_path / "alone"), str(tmp_path / "killed"), leave_out=".executor") is None
 

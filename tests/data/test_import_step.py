@@ -13,8 +13,18 @@ from marin.execution import Executor, ExecutorMainConfig
 from marin.storage import files, trees
 
 IMPORT = """
-import sys
+import sys, time
+from marin.data import sources
 from marin.data.sources import ImportConfig, import_documents
+
+def stay_before(number, outputs):
+    for index, output in enumerate(outputs):
+        time.sleep(600 * (index == number))
+        yield output
+
+if len(sys.argv) > 3:
+    plain = sources._all_outputs
+    sources._all_outputs = lambda *given: stay_before(int(sys.argv[3]), plain(*given))
 import_documents(ImportConfig([sys.argv[1]], "big", output_path=sys.argv[2]))
 """
 
@@ -42,17 +52,17 @@ def make_folder(folder: pathlib.Path, num_files: int, num_rows: int) -> str:
 
 @pytest.fixture
 def kill_import(kill_python):
-    """Starts an import and kills it `after` seconds behind its first file."""
+    """Starts an import and kills it `after` seconds behind its first file; it stays before a document if one is given."""
 
-    def run(folder, output, after):
-        return kill_python([IMPORT, folder, output], begun=lambda: os.path.isdir(output), after=after)
+    def run(folder, output, after, *document):
+        return kill_python([IMPORT, folder, output, *document], begun=lambda: os.path.isdir(output), after=after)
 
     return run
 
 
 def test_import_killed_and_repeated_ends_as_one_left_alone(kill_import, tmp_path):
     folder = make_folder(tmp_path / "in", 3, 4000)
-    assert kill_import(folder, str(tmp_path / "killed"), 0.15)
+    assert kill_import(folder, str(tmp_path / "killed"), 0.15, "6000")
     assert not (tmp_path / "killed" / "manifest.json").exists()
     import_documents(ImportConfig([folder], "big", output_path=str(tmp_path / "killed")))
     import_documents(ImportConfig([folder], "big", output_path=str(tmp_path / "alone")))

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 from typing import Any
 
 from chat_server import NAME
@@ -42,6 +43,15 @@ def held_back(page: Any) -> list[Any]:
     held: list[Any] = []
     page.route(ANSWERS, lambda route: held.append(route))
     return held
+
+
+def first_of(page: Any, held: list[Any]) -> Any:
+    """The first of them, which may come after the page has shown that it asks."""
+    end = time.monotonic() + 60
+    while not held:
+        assert time.monotonic() < end, "the page asks for no answer"
+        page.wait_for_timeout(20)
+    return held[0]
 
 
 def send(page: Any, text: str) -> None:

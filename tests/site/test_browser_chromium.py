@@ -112,7 +112,7 @@ def test_person_watches_a_run_until_it_ends(
         with open(prefix.path / prefix.run / ".executor_log.txt", "a") as log:
             log.write("a line that was just written\n")
         prefix.beat()
-        page.get_by_text("12 of 50").wait_for(timeout=8000)
+        page.get_by_text("12 of 50").wait_for(timeout=60_000)
         assert line.get_attribute("points") != before
         assert "a line that was just written" in page.locator("#live").inner_text()
         assert (
@@ -122,7 +122,7 @@ def test_person_watches_a_run_until_it_ends(
         assert "at step" in page.locator("svg.chart").first.locator(".reading").text_content()
         prefix.add_training_step(12, loss=0.125)
         prefix.finish()
-        page.locator("#live .status .badge.success").wait_for(timeout=8000)
+        page.locator("#live .status .badge.success").wait_for(timeout=60_000)
         assert page.locator(".chart-figure", has_text="Training loss").locator("figcaption b").inner_text() == "0.125"
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
@@ -159,10 +159,10 @@ def test_page_of_a_run_says_when_the_server_is_gone(
         page, _ = stack.enter_context(_opened(browser, client.url))
         page.goto(f"/step/0/{prefix.run}")
         page.route("**/live/**", lambda route: route.abort())
-        page.get_by_text("does not answer").wait_for(timeout=8000)
+        page.get_by_text("does not answer").wait_for(timeout=60_000)
         assert page.get_by_text("does not answer").is_visible()
         page.unroute("**/live/**")
-        page.get_by_text("does not answer").wait_for(state="detached", timeout=8000)
+        page.get_by_text("does not answer").wait_for(state="detached", timeout=60_000)
         assert page.get_by_text("does not answer").count() == 0
 
 

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from chat_pages import ANSWERS, answers_with, held_back, opened, scripted, send
+from chat_pages import ANSWERS, answers_with, first_of, held_back, opened, scripted, send
 from chat_server import CONFIG as MODEL
 from chat_server import NAME, endless, make_tokenizer, model_of, serving
 
@@ -196,7 +196,7 @@ def test_a_message_can_be_taken_back_while_the_server_says_nothing(browser, serv
     page.goto(served.url)
     send(page, "the cat")
     page.get_by_role("button", name="Stop").click()
-    page.get_by_role("button", name="Retry").wait_for(timeout=5000)
+    page.get_by_role("button", name="Retry").wait_for(timeout=20_000)
     assert page.get_by_role("button", name="Send").is_visible()
     page.close()
 
@@ -256,10 +256,10 @@ def test_what_stands_below_a_long_answer_is_in_sight_unless_a_person_reads_furth
             assert end["y"] < box["y"] and box["y"] + box["height"] <= end["y"] + end["height"]
         held = held_back(page)
         send(page, "again")
-        page.wait_for_timeout(100)
+        route = first_of(page, held)
         page.locator("#messages").evaluate("list => { list.scrollTop = 40; }")
         body = "".join(f"data: {json.dumps(event)}\n\n" for event in long) + "data: [DONE]\n\n"
-        held[0].fulfill(status=200, content_type="text/event-stream", body=body)
+        route.fulfill(status=200, content_type="text/event-stream", body=body)
         page.get_by_role("button", name="Retry").wait_for()
         assert page.locator("#messages").evaluate("list => list.scrollTop") == 40
 
@@ -284,7 +284,7 @@ def test_focus_stays_where_a_person_has_put_it_and_is_never_lost(browser, served
             if way == "Stop":
                 page.get_by_role("button", name="Stop").click()
             else:
-                held[0].fulfill(status=500, content_type="text/html", body="")
+                first_of(page, held).fulfill(status=500, content_type="text/html", body="")
             page.get_by_role("button", name="Retry").wait_for()
             assert page.evaluate("document.activeElement.id") == at
             page.unroute(ANSWERS)
@@ -321,7 +321,7 @@ def test_an_answer_stays_where_no_other_comes_in_its_place(browser, served, stat
             page.get_by_role("button", name="Stop").click()
         else:
             said = json.dumps({"error": {"message": "not this time"}})
-            held[0].fulfill(status=status, content_type="application/json", body=said)
+            first_of(page, held).fulfill(status=status, content_type="application/json", body=said)
             page.get_by_role("alert").get_by_text("not this time").wait_for()
         page.get_by_text("The first answer.").wait_for()
         assert page.locator(".message").count() == 2 and page.get_by_role("button", name="Retry").count() == 1
@@ -409,7 +409,8 @@ def test_an_answer_that_does_not_come_is_said_and_loses_nothing(browser, served,
         page.wait_for_function("document.querySelectorAll('.message').length === 1")
         page.get_by_role("button", name="Stop").wait_for()
         assert page.locator(".message.user .body").inner_text() == "first\n\nsecond"
-        (route,) = held
+        route = first_of(page, held)
+        assert held == [route]
         assert json.loads(route.request.post_data)["messages"] == [{"role": "user", "content": "first\n\nsecond"}]
         route.abort()
 

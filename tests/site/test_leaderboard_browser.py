@@ -267,12 +267,12 @@ def test_chart_and_table_light_each_other_up_and_keys_walk_the_frontier(browser:
         first = page.locator(".tip b").inner_text()
         page.keyboard.press("ArrowRight")
         assert page.locator(".tip b").inner_text() != first
-        page.locator("#board tr.lit").wait_for(state="attached", timeout=5000)
+        page.locator("#board tr.lit").wait_for(state="attached", timeout=30_000)
         assert page.locator("#board tr.lit").count() == 1
         box = page.locator("#plot").bounding_box()
         ring = page.locator("#plot .ring")
         page.mouse.move(box["x"] + float(ring.get_attribute("cx")), box["y"] + float(ring.get_attribute("cy")))
-        page.locator("#board tr.lit").wait_for(state="attached", timeout=5000)
+        page.locator("#board tr.lit").wait_for(state="attached", timeout=30_000)
         assert page.locator("#board tr.lit").count() == 1
         page.locator("#plot").focus()
         page.keyboard.press("ArrowRight")
