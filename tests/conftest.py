@@ -42,8 +42,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 
-# How long one example takes is the machine's affair: a busy one failed a test that is right.
-hypothesis.settings.register_profile("patient", deadline=None)
+# How long examples take is the machine's affair: a busy one failed a test that is right.
+hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("patient")
 
 

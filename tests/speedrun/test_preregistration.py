@@ -5,7 +5,7 @@ import math
 import statistics
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin.errors import ConfigError
@@ -105,7 +105,7 @@ def test_open_parameters_are_chosen_by_their_seeds_which_do_not_compare() -> Non
     assert found.outcome == SUPPORTED and found.effect == pytest.approx(0.45)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1)), min_size=2, max_size=6), st.floats(-100, 100))
 def test_verdict_does_not_depend_on_what_both_arms_share(pairs: list[tuple[float, float]], shared: float) -> None:
     a, b = [x for x, _ in pairs], [y for _, y in pairs]

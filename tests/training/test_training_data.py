@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from marin.data.mixture import Mixture
 from marin.errors import ConfigError, DataError
 from marin.nn.trees import named_leaves
 from marin.tracking import RunRecord
+from marin.training import loop
 from marin.training.loop import train_lm
 
 CONTEXT = 32
@@ -152,12 +154,20 @@ def test_training_longer_than_the_epoch_limits_allow_is_refused_before_it_starts
 
 
 def test_training_on_slow_data_records_the_waiting_and_warns(make_config, monkeypatch, capsys):
-    original = BatchSource.batch_from
+    original, original_take = BatchSource.batch_from, loop.Prefetcher.take
+    asked = threading.Semaphore(0)
+
+    def take(self):
+        asked.release()
+        return original_take(self)
 
     def slow(self, *arguments):
+        if threading.current_thread().name == "prefetch":  # not ahead, while a step takes its time on a busy machine
+            asked.acquire(timeout=60)
         time.sleep(0.2)
         return original(self, *arguments)
 
+    monkeypatch.setattr(loop.Prefetcher, "take", take)
     monkeypatch.setattr(BatchSource, "batch_from", slow)
     config = make_config(num_train_steps=22)
     train_lm(config)
