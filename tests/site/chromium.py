@@ -28,3 +28,10 @@ def wait_for_count(found: Any, count: int) -> None:
     from playwright.sync_api import expect
 
     expect(found).to_have_count(count, timeout=20_000)
+
+
+def wait_for_text(found: Any, text: str) -> None:
+    """Until it shows the text, among other words perhaps; for the same reason."""
+    from playwright.sync_api import expect
+
+    expect(found).to_contain_text(text, use_inner_text=True, timeout=20_000)

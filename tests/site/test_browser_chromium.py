@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from chromium import wait_for_count
+from chromium import wait_for_count, wait_for_text
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
 
@@ -72,7 +72,7 @@ def test_person_browses_searches_and_follows_provenance(browser: Any, client: An
         page.goto("/")
         page.get_by_role("link", name="main-abc123").click()
         page.locator("svg.graph").get_by_role("link", name="corpora/docs").click()
-        assert page.locator("h1").inner_text() == "corpora/docs"
+        wait_for_text(page.locator("h1"), "corpora/docs")
         page.get_by_role("link", name="Files", exact=True).last.click()
         page.get_by_role("searchbox").fill("jsonl zst")
         page.keyboard.press("Enter")
@@ -85,15 +85,15 @@ def test_person_browses_searches_and_follows_provenance(browser: Any, client: An
         wait_for_count(row, 1)
         assert not row.locator(".tree").is_visible()
         row.locator("summary").first.click()
-        assert "It has café number 413." in row.locator(".tree").inner_text()
+        wait_for_text(row.locator(".tree"), "It has café number 413.")
         page.get_by_role("list", name="Steps that read this output").get_by_role("link", name="tokenized/docs").click()
-        assert page.locator("h1").inner_text() == "tokenized/docs"
+        wait_for_text(page.locator("h1"), "tokenized/docs")
         page.get_by_role("link", name="Files", exact=True).last.click()
         page.get_by_role("link", name="Documents as text").click()
-        assert "Document 0 is about matrices." in page.locator("ol.rows pre").first.inner_text()
+        wait_for_text(page.locator("ol.rows pre").first, "Document 0 is about matrices.")
         page.get_by_role("link", name="tokenizers/bpe", exact=True).click()
         page.get_by_role("list", name="Outputs that this step reads").get_by_role("link", name="corpora/docs").click()
-        assert page.locator("h1").inner_text() == "corpora/docs"
+        wait_for_text(page.locator("h1"), "corpora/docs")
         assert problems == []
 
 

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from chromium import wait_for_count
+from chromium import wait_for_count, wait_for_text
 from datashop_pages import Client, rows, shop_served
 from datashop_runner import HOSTILE, STAGES
 
@@ -94,7 +94,7 @@ def test_person_uploads_starts_watches_stops_resumes_looks_and_downloads(
             page.keyboard.press("Enter")  # saves, and starts nothing
         assert page.locator("h1").inner_text() == "math-docs" and "/review" not in page.url
         page.get_by_role("button", name="Review and start").click()
-        assert "nothing is paid for" in page.locator("main").inner_text()
+        wait_for_text(page.locator("main"), "nothing is paid for")
         page.get_by_text("The config file that this makes").click()
         assert "experiment_name='math-docs'" in page.get_by_role("region", name="Config file").inner_text()
         page.get_by_role("button", name="Start").click()
@@ -193,7 +193,8 @@ def test_prompt_is_tried_on_ten_documents_and_its_cost_is_told_before_paying(
         page.get_by_label("$ per million tokens read").fill("1")
         page.get_by_label("$ per million tokens written").fill("2")
         page.get_by_role("button", name="Save", exact=True).click()
-        assert "At most" in page.locator("#trial").inner_text() and grader.asked == []
+        wait_for_text(page.locator("#trial"), "At most")
+        assert grader.asked == []
         page.get_by_role("button", name="Try on ten documents").click()
         page.locator(".trials").wait_for(timeout=30_000)
         assert page.locator(".trials > li").count() == 10 == len(grader.asked)
@@ -206,11 +207,13 @@ def test_prompt_is_tried_on_ten_documents_and_its_cost_is_told_before_paying(
         )
         assert page.title().endswith("· Marin") and page.locator("main img").count() == 0
         page.get_by_role("button", name="Review and start").click()
-        assert "about $0.00560" in page.locator("main").inner_text() and "no limit" in page.locator("main").inner_text()
+        for said in ("about $0.00560", "no limit"):
+            wait_for_text(page.locator("main"), said)
         page.get_by_role("link", name="Change it").click()
         page.get_by_label("Prompt", exact=True).fill("Another: {example}")
         page.get_by_role("button", name="Review and start").click()
-        assert "was not tried yet" in page.locator("main").inner_text() and len(grader.asked) == 10
+        wait_for_text(page.locator("main"), "was not tried yet")
+        assert len(grader.asked) == 10
         page.get_by_role("link", name="Change it").click()
         monkeypatch.setattr(trying, "_PATIENCE", 0.5)
         page.get_by_label("Endpoint").fill("http://127.0.0.1:1/v1")
