@@ -91,9 +91,11 @@ def test_a_server_that_is_no_cluster_is_refused():
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
-        with pytest.raises(ConfigError, match=f"the cluster at {address} does not take the job"):
-            ray_run.main(["--address", address, "--", "true"])
-        server.shutdown()
+        try:
+            with pytest.raises(ConfigError, match=f"the cluster at {address} does not take the job"):
+                ray_run.main(["--address", address, "--", "true"])
+        finally:
+            server.shutdown()
 
 
 @pytest.mark.parametrize(
