@@ -97,9 +97,11 @@ def s3_endpoint() -> Iterator[str]:
         [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as server:
         assert server.stdin is not None and server.stdout is not None
-        yield server.stdout.readline().strip()
+        address = server.stdout.readline().strip()
+        assert address, "the S3 server for tests ended before it answered: it says why above"
+        yield address
         server.stdin.close()
-        server.wait(20)
+        server.wait(60)
 
 
 @pytest.fixture

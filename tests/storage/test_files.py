@@ -111,6 +111,7 @@ def test_write_killed_at_any_moment_leaves_a_whole_file(tmp_path: pathlib.Path) 
     for delay in (0.05, 0.11, 0.17):
         process = subprocess.Popen([sys.executable, "-c", program, str(path)], cwd=pathlib.Path.cwd())
         while not path.exists():
+            assert process.poll() is None
             time.sleep(0.005)
         time.sleep(delay)
         process.send_signal(signal.SIGKILL)
