@@ -8,6 +8,9 @@ submodules, odd names, rows that are taken out and too much of anything are refu
     DIR/known/NAME/...    the results and logs of the base branch's submissions, against which repetitions are found
     DIR/submissions       each directory within them that has results, as a path ended by a NUL
 
+What a request changes is what merging it changes: a path is its own where it differs both from the base branch and from one of the
+commits at which the two parted, of which a history of merges may have several.
+
 The exit status is 1 where something is refused. What no program can judge is named for a person to look at: changes to submissions
 that stand already, to whose word counts, and to anything that is no submission. Nothing of the head is imported, and no git filter or
 hook of it runs.
@@ -21,6 +24,7 @@ import subprocess
 import sys
 
 from marin.errors import ResultsError, clean_exit
+from marin.speedrun.importers.results_tree import run_name_of
 from marin.speedrun.results import FILE_NAME, RunInfo, load_results, plain_name
 from marin.speedrun.standing_rows import changed_figures, missing_runs
 from marin.speedrun.verification.submission import MAX_TREE_BYTES, MAX_TREE_DEPTH, MAX_TREE_FILES
@@ -31,6 +35,11 @@ ROOT = "experiments/speedrun"
 _SIGNERS = f"{ROOT}/allowed_signers"
 _OBJECTIONS = ("challenge.json", "withdrawn.json")
 _EVIDENCE = (FILE_NAME, METRICS_FILE, RUN_FILE)  # all that a run is recognised by
+_OBEYED = (
+    ".git",
+    ".gitattributes",
+    ".gitmodules",
+)  # what git reads in a checkout: the board would read other bytes than were validated
 _MOST_NAMED = 5
 _AT_ONCE = 200  # files that are read from git together
 MAX_FILE_BYTES = 32 * 2**20
@@ -62,16 +71,18 @@ def extract(base: str, head: str, into: pathlib.Path, repository: pathlib.Path) 
     Raises:
         ResultsError: if git does not know the commits.
     """
-    changed = [
-        path
-        for path in _git(repository, "diff", "--name-only", "-z", "--no-renames", f"{base}...{head}").split("\0")
-        if path
-    ]
+    changed = _changed_paths(repository, base, head)
     names = sorted({name for path in changed if (name := _submission_of(path))})
     in_base = {entry.path: entry for entry in _tree(repository, base, ROOT)}
     in_head = {entry.path: entry for entry in _tree(repository, head, ROOT)}
-    removed = [path for path in sorted(in_base) if path in changed and path not in in_head]
-    problems = [f"{shown(path)} is removed: {why}" for path in removed if (why := _why_it_stays(path))]
+    problems = [
+        f"{shown(path)} is {'changed' if path in in_head else 'removed'}: {why}"
+        for path in changed
+        if path in in_base and (why := _why_it_stays(path, removed=path not in in_head))
+    ]
+    problems += [
+        f"{shown(path)} {why}" for path in changed if path in in_head and (why := _why_no_row(path)) is not None
+    ]
     wanted = [entry for entry in in_head.values() if _submission_of(entry.path) in names]
     taken, refused = _choose(wanted)
     problems += refused
@@ -82,10 +93,11 @@ def extract(base: str, head: str, into: pathlib.Path, repository: pathlib.Path) 
     # Only of files that the request changes: the base branch may have had new runs since the request began.
     results = [path.removeprefix(f"{ROOT}/") for path in changed if path in in_base and path.endswith(f"/{FILE_NAME}")]
     changes = []
+    with_results = _results_below(into / "tree")
     standing = _authors_in(into / "known")
     for name in names:
         before = _runs_in([into / "known" / path for path in results if path.startswith(f"{name}/")])
-        after = _runs_in(sorted((into / "tree" / name).rglob(FILE_NAME)))
+        after = _runs_in([path for path in with_results if path.relative_to(into / "tree").parts[0] == name])
         if after is None:  # what cannot be read fails where it is verified
             continue
         changes += _of_known_authors(name, after, standing)
@@ -95,11 +107,32 @@ def extract(base: str, head: str, into: pathlib.Path, repository: pathlib.Path) 
             problems.append(problem)
         if figures := changed_figures(before, after):
             changes.append(f"{shown(name)}: rows of the board say otherwise: {_named(figures)}")
-    # At any depth: the board searches directories within directories too.
-    with_results = sorted(path.parent for path in (into / "tree").rglob(FILE_NAME) if path.is_file())
-    listing = b"".join(os.fsencode(path) + b"\0" for path in with_results)
+    listing = b"".join(os.fsencode(path.parent) + b"\0" for path in with_results)
     (into / "submissions").write_bytes(listing)
-    return Extracted(names, problems, [*_to_look_at(changed, set(in_base)), *changes])
+    rows = {path.parent.relative_to(into / "tree").as_posix() for path in with_results}
+    return Extracted(names, problems, [*_to_look_at(changed, set(in_base), rows), *changes])
+
+
+def _changed_paths(repository: pathlib.Path, base: str, head: str) -> list[str]:
+    """The paths that merging the request would change, in git's order.
+
+    Raises:
+        ResultsError: if git does not know the commits, or they share none.
+    """
+    parted = _git(repository, "merge-base", "--all", base, head).split()
+    # With several, as after a merge of a merge, git's own three dots look at one of them alone.
+    by_request = {path for commit in parted for path in _differing(repository, commit, head)}
+    return [path for path in _differing(repository, base, head) if path in by_request]
+
+
+def _differing(repository: pathlib.Path, one: str, other: str) -> list[str]:
+    said = _git(repository, "diff", "--name-only", "-z", "--no-renames", one, other)
+    return [path for path in said.split("\0") if path]
+
+
+def _results_below(directory: pathlib.Path) -> list[pathlib.Path]:
+    """Results files at any depth, as the board searches for them; a directory may have their name too."""
+    return sorted(path for path in directory.rglob(FILE_NAME) if path.is_file())
 
 
 def _submission_of(path: str) -> str | None:
@@ -108,13 +141,25 @@ def _submission_of(path: str) -> str | None:
     return parts[2] if path.startswith(f"{ROOT}/") and len(parts) > 3 else None
 
 
-def _why_it_stays(path: str) -> str | None:
-    """Why a file of the base branch may not be removed; None where it may."""
+def _why_it_stays(path: str, *, removed: bool) -> str | None:
+    """Why a file of the base branch may not be removed or changed; None where it may."""
     name = path.rpartition("/")[2]
-    if name == FILE_NAME:
+    if name == FILE_NAME and removed:
         return f"rows are never deleted; a submission is withdrawn with {ROOT}/NAME/withdrawn.json"
     if name in _OBJECTIONS or "statements" in path.split("/")[3:-1]:
         return "what was said of a submission stays; maintainers take it back in a commit of their own"
+    return None
+
+
+def _why_no_row(path: str) -> str | None:
+    """Why results are not where the board and this validation both look for a submission; None where they are."""
+    *directories, name = path.split("/")
+    if name != FILE_NAME or not path.startswith(f"{ROOT}/"):
+        return None
+    if _submission_of(path) is None:
+        return f"lies in no directory of its own: put it into {ROOT}/NAME/"
+    if any(part.startswith(".") for part in directories):
+        return "lies in a hidden directory, where the board does not look: rename it"
     return None
 
 
@@ -156,7 +201,10 @@ def _of_known_authors(name: str, runs: list[RunInfo], standing: dict[str, set[st
     return found
 
 
-def _to_look_at(changed: list[str], in_base: set[str]) -> list[str]:
+def _to_look_at(changed: list[str], in_base: set[str], rows: set[str]) -> list[str]:
+    """Args:
+    rows: the directories below `ROOT` that have results in the request.
+    """
     found = []
     inside: dict[str, list[str]] = {}
     others = []
@@ -169,15 +217,27 @@ def _to_look_at(changed: list[str], in_base: set[str]) -> list[str]:
     for name in sorted(inside.keys() & standing):
         said = f"{shown(name)} stands on the board already: does its author ask for this? {_named(inside[name])}"
         found.append(said)
-    looks = {skeleton(name): name for name in standing}
-    for name in sorted(inside.keys() - standing):
-        if skeleton(name) in looks:
-            found.append(f"{shown(name)} looks like {shown(looks[skeleton(name)])}, which stands on the board already")
+    on_board = {path.removeprefix(f"{ROOT}/").rpartition("/")[0] for path in in_base if path.endswith(f"/{FILE_NAME}")}
+    looks = {skeleton(run_name_of(place)): place for place in on_board}
+    for place in sorted((rows | (inside.keys() - standing)) - on_board):
+        if (other := looks.get(skeleton(run_name_of(place)))) is not None:
+            found.append(f"{shown(place)} looks like {shown(other)}, which stands on the board already")
     if _SIGNERS in changed:
         found.append(f"{_SIGNERS} says whose word counts")
     if others:
-        found.append(f"files that belong to no submission: {_named(others)}")
+        found.append(f"files that belong to no submission: {_named(_by_directory(others))}")
     return found
+
+
+def _by_directory(paths: list[str]) -> list[str]:
+    """Paths as they are where they are few, else by their first directory, the one with the fewest first: a lone one is not to be lost."""
+    if len(paths) <= _MOST_NAMED:
+        return paths
+    groups: dict[str, list[str]] = {}
+    for path in paths:
+        groups.setdefault(path.partition("/")[0], []).append(path)
+    ordered = sorted(groups.items(), key=lambda group: (len(group[1]), group[0]))
+    return [inside[0] if len(inside) == 1 else f"{top}/ ({len(inside):,} files)" for top, inside in ordered]
 
 
 def _named(paths: list[str]) -> str:
@@ -210,15 +270,20 @@ def _problem(entry: Entry) -> str | None:
     parts = entry.path.split("/")
     if len(parts) > MAX_TREE_DEPTH:
         return f"lies more than {MAX_TREE_DEPTH} directories deep"
-    if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
+    if any(part in ("", ".", "..") for part in parts):
         return "has a path that leads elsewhere"
+    if any(part.lower() in _OBEYED for part in parts):
+        return "is obeyed by git, which then checks out other bytes: leave it out"
     if (
         not entry.path.isprintable()
-        or "\\" in entry.path
-        or ":" in entry.path
-        or any(len(part) > 200 for part in parts)
+        or any(
+            sign in entry.path for sign in "\\:#"
+        )  # NAME#1 is how the board calls the first of several runs of a file
+        or any(len(os.fsencode(part)) > 200 for part in parts)
     ):
-        return "has a name with control characters, a backslash or a colon, or a very long one: rename it"
+        return (
+            "has a name with control characters, a backslash, a colon or a number sign, or a very long one: rename it"
+        )
     if (mixed := mixed_scripts(entry.path)) is not None:
         return f"has a name whose word {mixed[0].encode('unicode_escape').decode()} mixes {mixed[1]} letters: rename it"
     if entry.size > MAX_FILE_BYTES:

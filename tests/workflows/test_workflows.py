@@ -24,7 +24,7 @@ SUBMISSION = pathlib.Path("experiments", "speedrun", "my_run")
 
 
 def _good(head: pathlib.Path, name: str = "my_run", **plan: object) -> pathlib.Path:
-    directory = head / SUBMISSION.with_name(name)
+    directory = head / SUBMISSION.parent / name
     directory.mkdir(parents=True)
     return write_submission(directory, [Plan(seed=5, **plan)], random.Random(11))
 
@@ -220,9 +220,111 @@ def test_extraction_names_what_a_person_has_to_look_at_and_keeps_what_was_said_o
         "hello_world stands on the board already: does its author ask for this? challenge.json, speedrun_results.json,"
         " statements/eve.json",
         "experiments/speedrun/allowed_signers says whose word counts",
-        "files that belong to no submission: marin/new_0.py, marin/new_1.py, marin/new_2.py, marin/new_3.py, marin/new_4.py"
-        " and 2 more",
+        "files that belong to no submission: marin/ (7 files)",
     ]
+
+
+def test_what_was_said_of_a_row_is_not_reworded_and_its_signature_not_covered(origin: Origin, tmp_path: pathlib.Path):
+    standing = pathlib.Path("experiments", "speedrun", "hello_world")
+    written = {"challenge.json": '{"reason": "too fast"}', "statements/eve.json": "{}", "statements/eve.sig": "hers"}
+
+    def objected(head: pathlib.Path) -> None:
+        for name, text in written.items():
+            (head / standing / name).parent.mkdir(exist_ok=True)
+            (head / standing / name).write_text(text)
+
+    objection = origin.pull_request(objected)["github.event.pull_request.head.sha"]
+
+    def reworded(head: pathlib.Path) -> None:
+        git(head, "fetch", "--quiet", "origin", objection)
+        git(head, "reset", "--quiet", "--hard", objection)
+        for name in written:
+            (head / standing / name).write_text("all is well")
+        (head / standing / "statements" / "eve.json.sig").write_text("his")
+
+    rewording = origin.pull_request(reworded)["github.event.pull_request.head.sha"]
+    refused = extract(objection, rewording, tmp_path / "taken", origin.path).refused
+    assert [problem.partition(":")[0] for problem in refused] == [f"{standing}/{name} is changed" for name in written]
+
+
+def test_row_is_not_taken_out_behind_a_directory_that_is_called_as_results_are(origin: Origin, tmp_path: pathlib.Path):
+    standing = SUBMISSION.with_name("pair")
+
+    def two_seeds(head: pathlib.Path) -> None:
+        (head / standing).mkdir()
+        write_submission(head / standing, [Plan(seed=seed) for seed in range(2)], random.Random(12))
+
+    base = origin.pull_request(two_seeds)["github.event.pull_request.head.sha"]
+
+    def one(head: pathlib.Path) -> None:
+        git(head, "fetch", "--quiet", "origin", base)
+        git(head, "reset", "--quiet", "--hard", base)
+        results = head / standing / "speedrun_results.json"
+        results.write_text(json.dumps({"runs": json.loads(results.read_text())["runs"][1:]}))
+        hidden = head / standing / "more" / "speedrun_results.json" / "a"
+        hidden.parent.mkdir(parents=True)
+        hidden.write_text("")
+
+    head = origin.pull_request(one)["github.event.pull_request.head.sha"]
+    (problem,) = extract(base, head, tmp_path / "taken", origin.path).refused
+    assert problem.startswith("pair: 1 of the 2 runs that stand on the board are gone")
+
+
+@pytest.mark.parametrize("begins_with", ["victim", "main"])
+def test_merge_that_leaves_out_what_the_base_branch_merged_is_refused(
+    origin: Origin, tmp_path: pathlib.Path, begins_with: str
+):
+    """Of a base branch and a head that are both merges of the same two commits, both of these are where they parted."""
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "--quiet", str(origin.path), str(clone))
+    git(clone, "checkout", "--quiet", "-b", "victim")
+    _good(clone, "victim", steps=30)
+    git(clone, "add", ".")
+    git(clone, "commit", "--quiet", "-m", "a run")
+    git(clone, "checkout", "--quiet", "main")
+    (clone / "other.txt").write_text("")
+    git(clone, "add", ".")
+    git(clone, "commit", "--quiet", "-m", "goes on")
+    parents = {"main": git(clone, "rev-parse", "HEAD"), "victim": git(clone, "rev-parse", "victim")}
+    git(clone, "merge", "--quiet", "--no-ff", "-m", "take it in", "victim")
+    base = git(clone, "rev-parse", "HEAD")
+    other = parents["main" if begins_with == "victim" else "victim"]
+    git(clone, "checkout", "--quiet", "-b", "evil", parents[begins_with])
+    git(clone, "merge", "--quiet", "--no-ff", "-m", "merge", other)
+    git(clone, "rm", "-r", "--quiet", "experiments/speedrun/victim")
+    git(clone, "commit", "--quiet", "--amend", "-m", "merge")
+    refused = extract(base, git(clone, "rev-parse", "HEAD"), tmp_path / "taken", clone).refused
+    assert any("victim/speedrun_results.json is removed: rows are never deleted" in problem for problem in refused)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("mine/.gitattributes", "obeyed by git"),
+        ("speedrun_results.json", "lies in no directory of its own"),
+        ("mine/.more/speedrun_results.json", "hidden directory"),
+        ("hello_world#1/main.py", "number sign"),
+        (f"{chr(0x674E) * 70}/main.py", "very long"),  # 210 bytes
+    ],
+)
+def test_path_that_the_board_or_a_checkout_takes_otherwise_is_refused(
+    origin: Origin, tmp_path: pathlib.Path, path: str, words: str
+):
+    def add(head: pathlib.Path) -> None:
+        place = head / SUBMISSION.parent / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text("{}")
+
+    head = origin.pull_request(add)["github.event.pull_request.head.sha"]
+    refused = extract(origin.base, head, tmp_path / "taken", origin.path).refused
+    assert refused and all(words in problem for problem in refused)
+
+
+@pytest.mark.parametrize("place", ["checkpoints/speedrun/hello_world", "hello_world-speedrun_results-0123abcd"])
+def test_submission_that_the_board_would_call_as_another_is_named(origin: Origin, tmp_path: pathlib.Path, place: str):
+    head = origin.pull_request(lambda head: _good(head, place, steps=30))["github.event.pull_request.head.sha"]
+    found = extract(origin.base, head, tmp_path / "taken", origin.path).to_look_at
+    assert f"{place} looks like hello_world, which stands on the board already" in found
 
 
 @pytest.mark.parametrize("author", ["Ada Example", "ADA  example"])

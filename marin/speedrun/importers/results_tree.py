@@ -105,6 +105,11 @@ class _Verified:
         self.rows |= part
 
 
+def run_name_of(place: str) -> str:
+    """What the board calls a run whose results lie at a place below what was searched: executor outputs without their hash."""
+    return re.sub(r"-speedrun_results-[0-9a-f]{8}$", "", place.removeprefix("checkpoints/speedrun/"))
+
+
 def read_results_file(
     path: pathlib.Path, root: pathlib.Path, allowed_signers: str | os.PathLike[str] | None = None
 ) -> Iterator[Row | Unreadable]:
@@ -117,7 +122,7 @@ def read_results_file(
     except ResultsError as error:
         yield Unreadable(source, str(error).removeprefix(f"{path}: "))
         return
-    name = path.parent.relative_to(root).as_posix().removeprefix("checkpoints/speedrun/")
-    name = root.resolve().name if name == "." else re.sub(r"-speedrun_results-[0-9a-f]{8}$", "", name)
+    name = run_name_of(path.parent.relative_to(root).as_posix())
+    name = root.resolve().name if name == "." else name
     for number, (info, verdict) in enumerate(runs, start=1):
         yield from rows_of(info, name if len(runs) == 1 else f"{name}#{number}", source, verdict=verdict)
