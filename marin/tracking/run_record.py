@@ -85,6 +85,9 @@ class RunWriter:
             if content and not content.endswith(b"\n"):
                 with path.open("r+b") as torn:
                     torn.truncate(content.rfind(b"\n") + 1)
+        # Lines are as far apart as the steps between them, which the same clock measures: neither a time server that sets the time of day
+        # nor a computer that slept comes in between.
+        self._began = time.time() - time.perf_counter()
         self._file = path.open("ab")
         self._chain: log_chain.LogChain | None = None
 
@@ -95,7 +98,9 @@ class RunWriter:
 
     def append(self, event: str, **fields: Any) -> None:
         chain = self._chain or self._continued_chain()
-        line = _encode({"event": event, **fields, "time": round(time.time(), 3), log_chain.KEY: chain.link})
+        line = _encode(
+            {"event": event, **fields, "time": round(self._began + time.perf_counter(), 3), log_chain.KEY: chain.link}
+        )
         with self._explained():
             self._file.write(line)
             self._file.flush()

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from marin.errors import ResultsError, StorageError
-from marin.tracking import RunRecord, RunWriter
+from marin.tracking import RunRecord, RunWriter, run_record
 from marin.tracking.log_chain import check_links, head_of
 
 
@@ -141,3 +141,17 @@ def test_run_writer_goes_on_from_a_log_without_a_chain(tmp_path):
     _write(tmp_path, [("step", {"step": 0})])
     links = _links(tmp_path)
     assert (links.first_linked, links.broken) == (2, None)
+
+
+def test_lines_are_as_far_apart_as_steps_where_the_time_of_day_is_set_between(tmp_path, monkeypatch):
+    day, counter = 1_760_000_000.0, 50.0
+    monkeypatch.setattr(run_record.time, "time", lambda: day)
+    monkeypatch.setattr(run_record.time, "perf_counter", lambda: counter)
+    writer = RunWriter(tmp_path)
+    writer.write_info({})
+    writer.append("clock")
+    for moved in (3600.0, -2.0):
+        day, counter = day + moved, counter + 1.5
+        writer.append("step", step=0)
+    writer.close()
+    assert [event["time"] - 1_760_000_000.0 for event in RunRecord.open(tmp_path).events] == [0.0, 1.5, 3.0]

@@ -74,7 +74,7 @@ class _Clock:
 def _clock(now: float) -> Iterator[_Clock]:
     clock = _Clock(now)
     saved = run_record.time
-    run_record.time = types.SimpleNamespace(time=clock.time)
+    run_record.time = types.SimpleNamespace(time=clock.time, perf_counter=clock.time)
     try:
         yield clock
     finally:
