@@ -155,7 +155,8 @@ print(time.process_time() - begin)
 LOG = """
 import time
 from marin.errors import ResultsError
-from marin.speedrun.verification.run_log import MAX_LINES, parse_log
+from marin.speedrun.verification.run_log import parse_log
+from marin.speedrun.verification.submission import MAX_LINES
 from marin.speedrun.verification.submission import LogFiles
 line = b'{{"event":"step","step":1,"tokens":1024,"step_time":0.05,"data_wait":0.0,"mfu_model_flops":0.1,"loss":2.5,"grad_norm":1.0,"time":1.5}}\\n'
 data = line * (MAX_LINES - 1)

@@ -244,6 +244,14 @@ def test_statement_with_a_signature_beside_it_counts(contest: Contest) -> None:
     assert all(verdict["re-run"].outcome == "passed" for verdict in contest.verdicts())
 
 
+def test_false_signature_laid_before_the_true_one_voids_nothing(contest: Contest) -> None:
+    _state_beside(contest, NAMESPACE)
+    for place in (contest.directory / "statements").glob("*.json.sig"):
+        place.rename(place.with_name(place.name.removesuffix(".json.sig") + ".sig"))
+        place.write_text("no signature")
+    assert all(verdict["re-run"].outcome == "passed" for verdict in contest.verdicts())
+
+
 def test_statement_with_a_signature_beside_it_counts_in_a_clone_as_git_for_windows_makes_it(
     contest: Contest, tmp_path: pathlib.Path
 ) -> None:

@@ -14,11 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from marin.errors import ResultsError
 from marin.speedrun import results, strict_json
 from marin.speedrun.results import Number
-from marin.speedrun.verification.submission import LogFiles
+from marin.speedrun.verification.submission import MAX_LINES, LogFiles
 from marin.tracking import log_chain
 from marin.tracking.run_record import METRICS_FILE, RUN_FILE, RunRecord
 
-MAX_LINES = 50_000
 MAX_VALUES = 1_000_000
 MAX_LINE_BYTES = 256 * 2**10
 

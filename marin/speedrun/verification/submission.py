@@ -30,6 +30,7 @@ LOGS, STATEMENTS = "logs", "statements"
 NOTICES = ("challenge.json", "withdrawn.json")
 
 MAX_LOG_BYTES = 16 * 2**20
+MAX_LINES = 50_000  # of a log
 MAX_RUN_BYTES = 2 * 2**20
 MAX_STATEMENTS = 64
 MAX_STATEMENT_BYTES = 256 * 2**10
@@ -190,16 +191,21 @@ def _read(directory: pathlib.Path, name: str, max_bytes: int) -> bytes:
     """Raises:
     ResultsError: if it cannot be read, leads out of the directory or is too large.
     """
+    content = _read_more(directory, name, max_bytes)
+    if len(content) > max_bytes:
+        raise ResultsError(f"{name}: over {max_bytes / 2**20:g} MiB, which is more than is read")
+    return content
+
+
+def _read_more(directory: pathlib.Path, name: str, max_bytes: int) -> bytes:
+    """The same, of a larger file a byte more."""
     place = _inside(directory, name)
     if place is None:
         raise ResultsError(f"{name}: a symbolic link that leads outside the directory: put the file itself there")
     try:
-        content = strict_json.read_limited(str(place), max_bytes)
+        return strict_json.read_limited(str(place), max_bytes)
     except ResultsError as error:
         raise ResultsError(str(error).replace(str(place), name)) from None
-    if len(content) > max_bytes:
-        raise ResultsError(f"{name}: over {max_bytes / 2**20:g} MiB, which is more than is read")
-    return content
 
 
 def _read_log(directory: pathlib.Path, number: int, num_runs: int) -> tuple[LogFiles | None, list[Finding]]:
@@ -212,10 +218,27 @@ def _read_log(directory: pathlib.Path, number: int, num_runs: int) -> tuple[LogF
         return None, [Finding("log", "unchecked", names[METRICS_FILE], "no log is given: the figures are as stated")]
     try:
         run = _read(directory, names[RUN_FILE], MAX_RUN_BYTES)
-        metrics = _read(directory, names[METRICS_FILE], MAX_LOG_BYTES)
+        metrics = _read_more(directory, names[METRICS_FILE], MAX_LOG_BYTES)
         evaluation = _read(directory, names[EVALUATION_FILE], MAX_RUN_BYTES) if EVALUATION_FILE in there else None
     except ResultsError as error:
         return None, [Finding("log", "error", place, str(error))]
+    num_lines = metrics.count(b"\n")
+    if (
+        len(metrics) > MAX_LOG_BYTES or num_lines > MAX_LINES
+    ):  # a run of many short steps has such a log, and is no worse for it
+        size = (
+            f"over {MAX_LOG_BYTES / 2**20:g} MiB"
+            if len(metrics) > MAX_LOG_BYTES
+            else f"{num_lines:,} lines, of which at most {MAX_LINES:,} are read"
+        )
+        return None, [
+            Finding(
+                "log",
+                "unchecked",
+                names[METRICS_FILE],
+                f"{names[METRICS_FILE]}: {size}: it is not checked, as if it were not there",
+            )
+        ]
     return LogFiles(place, run, metrics, evaluation), []
 
 
@@ -239,14 +262,13 @@ def _read_statements(directory: pathlib.Path) -> tuple[tuple[Statement, ...], li
         shown = f"{STATEMENTS}/{name}"
         try:
             content = _read(directory, shown, MAX_STATEMENT_BYTES)
-            beside = next(
-                (other for other in (f"{shown}.sig", f"{shown[:-5]}.sig") if os.path.lexists(directory / other)), None
-            )
-            signature = None if beside is None else _read(directory, beside, MAX_STATEMENT_BYTES)
+            beside = [other for other in (f"{shown}.sig", f"{shown[:-5]}.sig") if os.path.lexists(directory / other)]
+            signatures: list[bytes | None] = [_read(directory, other, MAX_STATEMENT_BYTES) for other in beside]
         except ResultsError as error:
             findings.append(Finding("submission", "warning", shown, str(error)))
             continue
-        found.append(Statement(shown, content, signature))
+        # Of two signatures each counts for itself: who is refuted could otherwise lay a false one before the true one.
+        found += [Statement(shown, content, signature) for signature in signatures or [None]]
     return tuple(found), findings
 
 
