@@ -262,7 +262,7 @@ CPU_10_MINUTES = Track(
     cost="training_time",
     objective="best quality",
     data=Data("the embedded corpus python_docs", evaluation_set=PYTHON_DOCS, training=("python_docs",)),
-    hardware=Hardware("a processor, without accelerators", platform="cpu"),
+    hardware=Hardware("a processor, without accelerators", platform="cpu", chips=1),
     gates=(Gate("training_time", "<=", 600.0, of="every run"),),
     min_runs=3,
     noise=CPU_NOISE,

@@ -86,11 +86,15 @@ def device_of(info: RunInfo) -> tuple[StatedDevice | None, list[Finding]]:
             message = f"the resources are a processor, device_name is {accelerator.name}, an accelerator"
             return None, [arithmetic.error("device_name", message, accelerator.peak_flops.get("bf16"))]
         note = "the peak of a processor is measured on the machine at hand, so it is taken as stated"
-        return StatedDevice("cpu", 1, None, "measured"), [arithmetic.note("device_flops", note)]
+        # Each process on processors is a machine of its own, whose number the cost counts as chips.
+        return StatedDevice("cpu", info.num_chips or 1, None, "measured"), [arithmetic.note("device_flops", note)]
     try:
         name, count = stated.name, stated.chips()
     except HardwareError as error:
-        return None, [arithmetic.unchecked("resources", f"chips not recomputable: {error}")]
+        report = (
+            arithmetic.unchecked if info.device_flops is None else arithmetic.error
+        )  # as of a GPU that nobody can look up
+        return None, [report("resources", f"chips not recomputable: {error}")]
     override = (info.resources or {}).get("device_flops_override")
     if isinstance(override, int | float) and not isinstance(override, bool):
         return _typed_in(name, count, float(override))

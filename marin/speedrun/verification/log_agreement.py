@@ -97,6 +97,10 @@ def _check_seed(log: RunLog) -> Iterator[Finding]:
             f"run.json says that the seed was {stated}, its config has {planned}: a run renamed to be another seed's"
         )
         yield finding("error", "seed", message, planned)
+    planned, stated = log.run.config.train.get("data_seed"), log.run.seeds.data
+    if isinstance(planned, int) and stated is not None and planned != stated:
+        message = f"run.json says that the seed of the data was {stated}, its config has {planned}"
+        yield finding("error", "data_seed", message, planned)
 
 
 def _check_host(info: RunInfo, log: RunLog) -> Iterator[Finding]:
@@ -162,11 +166,13 @@ def _check_held(log: RunLog) -> Iterator[Finding]:
 
 def _check_first_loss(log: RunLog) -> Iterator[Finding]:
     """Whether the model knew something before its first step: one that is made from a seed alone takes all tokens for about as likely."""
-    vocab_size, steps = log.run.config.vocab_size, log.record.steps()
-    if not vocab_size or vocab_size < 2 or not steps:
+    # A step without a finite loss is skipped, so that the next one begins where it did.
+    vocab_size = log.run.config.vocab_size
+    losses = [step["loss"] for step in log.record.steps() if math.isfinite(step["loss"])]
+    if not vocab_size or vocab_size < 2 or not losses:
         return
-    begin, new = steps[0]["loss"], math.log(vocab_size)
-    if math.isfinite(begin) and begin < _KNOWS_NOTHING * new:
+    begin, new = losses[0], math.log(vocab_size)
+    if begin < _KNOWS_NOTHING * new:
         yield finding(
             "unchecked",
             "loss",
@@ -281,6 +287,11 @@ def _check_evaluation(info: RunInfo, log: RunLog) -> Iterator[Finding]:
                 )
     yield from _check_core(info)
     block = info.evaluation
+    stated = info.quality is not None
+    if stated and log.run.evaluation_link is not None and (block is None or None in (block.bytes, block.tokens)):
+        missing = "an evaluation" if block is None else "its bytes and tokens"
+        message = f"bits per byte are stated without {missing}, with which an engine of this run.json writes them: it was taken out"
+        yield finding("error", "evaluation", message)
     if (
         block is None
         or not block.bits_per_byte
@@ -290,7 +301,10 @@ def _check_evaluation(info: RunInfo, log: RunLog) -> Iterator[Finding]:
         or block.bytes < 0
     ):
         return
-    tail = [step["loss"] for step in log.record.steps()]
+    # Steps that were skipped have no loss, and took nothing from what the model knew.
+    tail = [step["loss"] for step in log.record.steps() if math.isfinite(step["loss"])]
+    if not tail:
+        return
     tail = tail[-max(1, len(tail) // 10) :]
     expected = math.fsum(tail) / len(tail) * block.tokens / (math.log(2) * block.bytes)
     if math.isfinite(expected) and block.bits_per_byte < 0.5 * expected:

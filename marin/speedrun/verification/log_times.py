@@ -30,6 +30,10 @@ _LONG_BEFORE_FIRST = 300.0
 _MOST_STANDING = 60.0  # seconds
 _REPLAYED = 0.02  # relative; one step from the same weights, on whatever machine
 _AHEAD = 86_400.0
+_RECENT, _MOST_IN_FLIGHT = (
+    8,
+    10,
+)  # steps whose longest stands for the next, and how many of these a stop may come too early
 
 
 def check_times(log: RunLog, now: datetime.datetime, committed: float | None) -> list[Finding]:
@@ -250,6 +254,8 @@ def _check_rows(log: RunLog) -> Iterator[Finding]:
     end = log.record.of("end")[-1]
     ends = end["steps"]
     cut = end.get("stopped_by") == "budget" and bool(config.train.get("budget"))
+    if cut:
+        yield from _check_budget(log)
     if planned is not None and ends != planned and not (cut and ends < planned):
         yield finding(
             "error", "num_train_steps", f"the run ends after {ends} steps, its config plans {planned}", planned
@@ -287,6 +293,26 @@ def _check_rows(log: RunLog) -> Iterator[Finding]:
                 f"step {step} took {seconds:.6g} s, of which its MFU is {stated}, but the line says {mfu:.5f}",
             )
             return
+
+
+def _check_budget(log: RunLog) -> Iterator[Finding]:
+    """Whether a run that stopped at its budget had come to it: anywhere else it stopped where it liked."""
+    budget = log.run.config.train.get("budget")
+    given = budget if isinstance(budget, dict) else {}
+    per_second = {"training_time": 1.0, "hardware_flops": log.run.num_chips * log.run.device_flops}
+    limits = [
+        value / per_second[name]
+        for name, value in given.items()
+        if name in per_second and isinstance(value, int | float) and value > 0
+    ]
+    times = [step["step_time"] for step in log.record.steps()]
+    spent = math.fsum(times)
+    # The engine stops one or a few of its longest recent steps before the limit.
+    limit = min(limits, default=math.inf)
+    if spent + _MOST_IN_FLIGHT * max(times[-_RECENT:], default=0.0) >= limit:
+        return
+    message = f"the run is said to have stopped at its budget, of which it had spent {spent:,.4g} of {limit:,.4g} s"
+    yield finding("error", "stopped_by", message)
 
 
 def _day(seconds: float) -> str:

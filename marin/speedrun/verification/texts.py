@@ -14,6 +14,9 @@ from marin.speedrun.results import RunInfo, plain_name
 from marin.speedrun.verdict import Finding, Severity
 
 _MOST_FOUND = 8
+_NON_JOINER = "\N{ZERO WIDTH NON-JOINER}"
+_JOINERS = (_NON_JOINER, "\N{ZERO WIDTH JOINER}")
+_VIRAMA = 9  # the combining class
 _MAX_NAME = 200
 _SCRIPTS = (
     "LATIN",
@@ -38,7 +41,7 @@ _LOOKS_LIKE = {
     "ё": "e", "ѐ": "e", "ø": "o", "ł": "l", "đ": "d",
 }  # fmt: skip
 _MARKUP = re.compile(
-    r"<\s*/?\s*(script|svg|img|iframe|object|embed|link|meta|style|base|form|input|math|body|html|video|audio|details|a|b|i|div|p)\b"
+    r"</?(script|svg|img|iframe|object|embed|link|meta|style|base|form|input|math|body|html|video|audio|details|a|b|i|div|p)\b"
     r"|<!--|<!\[CDATA\[|<\?xml|\bon[a-z]{4,20}\s*=\s*['\"\w(]|javascript\s*:|vbscript\s*:|data\s*:\s*text/html|&#x?[0-9a-f]+;|&lt;script",
     re.IGNORECASE,
 )
@@ -82,7 +85,7 @@ def _check_name(info: RunInfo, known_authors: frozenset[str]) -> Iterator[Findin
         if len(text) > _MAX_NAME:
             yield _found("error", field, f"{field} has {len(text):,} characters, at most {_MAX_NAME} are shown")
             continue
-        hidden = next((c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")), None)
+        hidden = next((text[place] for place in range(len(text)) if _hides(text, place)), None)
         if hidden is not None:
             yield Finding(
                 "parsed",
@@ -108,6 +111,18 @@ def _check_name(info: RunInfo, known_authors: frozenset[str]) -> Iterator[Findin
             break
 
 
+def _hides(text: str, place: int) -> bool:
+    """Whether a character cannot be seen; a joiner can where it shapes letters, after a virama or between Arabic ones (RFC 5892, A.1)."""
+    character = text[place]
+    if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp"):
+        return False
+    before, after = text[max(0, place - 1) : place], text[place + 1 : place + 2]
+    if character not in _JOINERS or not after.isalpha():
+        return True
+    is_arabic = all(unicodedata.name(c, "").startswith("ARABIC LETTER") for c in (before or " ", after))
+    return not (unicodedata.combining(before or " ") == _VIRAMA or (character == _NON_JOINER and is_arabic))
+
+
 def mixed_scripts(text: str) -> tuple[str, str] | None:
     """The first word of a text whose letters are of several scripts, and which these are; None where there is none."""
     for word in re.findall(r"\w+", text):
@@ -119,7 +134,8 @@ def mixed_scripts(text: str) -> tuple[str, str] | None:
 
 def _check_links(info: RunInfo) -> Iterator[Finding]:
     for field, link in (("author.url", info.author.url), ("wandb_run_link", info.wandb_run_link)):
-        if link and not re.match(r"https?://[A-Za-z0-9.\-]+(:\d+)?([/?#]\S*)?$", link):
+        found = re.fullmatch(r"https?://([\w.\-]+)(:\d+)?([/?#]\S*)?", link or "", re.IGNORECASE)
+        if link and (found is None or mixed_scripts(found[1]) is not None):
             yield _found(
                 "error",
                 field,

@@ -5,7 +5,7 @@ import random
 import shutil
 from typing import Any
 
-from forgeries.editing import bind, edit_log, edit_run, edit_run_json, set_figure
+from forgeries.editing import bind, edit_log, edit_run, edit_run_json, results_of, set_figure
 from forgeries.honest import Plan, write_submission
 from forgeries.register import Bases, Event, Expected, expect, family, without_logs
 
@@ -254,3 +254,25 @@ def seed_left_out(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     directory = bases.copy("seeds", to)
     edit_run(directory, lambda info: info.pop("seed"), variant)
     return expect("log", "seed is None", run=variant)
+
+
+@family(2)
+def one_run_as_several_seeds(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """The best run's figures under every seed, where no log says otherwise."""
+    directory = without_logs(bases.copy("seeds", to))
+    target = variant + 1
+    best = results_of(directory)["runs"][0]["run_info"]
+    figures = ("training_time", "training_hardware_flops", "mfu", "traced_mfu", "evaluation", "digests")
+    edit_run(directory, lambda info: info.update({name: best[name] for name in figures}), target)
+    return expect("arithmetic", "training_time is that of run 0 to the last digit", run=target)
+
+
+@family(3)
+def best_order_of_the_data(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """Seeds without a gap, each with the luckiest of many orders of its data."""
+    directory = bases.copy("seeds", to)
+    for run, seed in enumerate(((17, 93, 5), (7, 7, 7), (0, 2, 1_000_000))[variant]):
+        edit_run_json(
+            directory, lambda info, seed=seed: (info["config"]["train"].update(data_seed=seed), info["seeds"].update(data=seed)), run, careful=True
+        )  # fmt: skip
+    return expect("statistics", "data seeds", "the best of many", run=2)

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from forgeries.editing import bind, digest, edit_evaluation, edit_run, edit_run_json, results_of
+from forgeries.editing import bind, digest, edit_evaluation, edit_log, edit_run, edit_run_json, results_of
 from forgeries.honest import Plan, write_submission
 from forgeries.register import Bases, Expected, expect, family
 
@@ -118,3 +118,40 @@ def evaluation_of_another_run(bases: Bases, to: pathlib.Path, variant: int) -> E
         link = infos[1]["digests"]["evaluation_link"]
         edit_run(directory, lambda info: info["digests"].update(evaluation_link=link))
     return expect("log", "the hash chain's last link is of another evaluation")
+
+
+@family(4)
+def evaluation_left_out(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """Bits per byte that nothing is left of to hold them against, and the link over what remains made again."""
+    directory = bases.copy("plain", to)
+    (directory / "logs" / "0" / "evaluation.json").unlink()
+
+    def change(info: dict[str, Any]) -> None:
+        if variant == 0:
+            info.update({"eval/paloma/c4_en/bpb": 0.6, "evaluation": None, "validity": None, "sample": None})
+        else:
+            info["evaluation"].update(bits_per_byte=0.2, levanter_bits_per_byte=0.2)
+            info["evaluation"].update(
+                {1: {"bytes": None}, 2: {"tokens": None}, 3: {"bytes": None, "tokens": None}}[variant]
+            )
+
+    edit_run(directory, change)
+    bind(directory)
+    return expect("log", "bits per byte are stated without", "it was taken out")
+
+
+@family(2)
+def lie_behind_skipped_steps(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """A gross lie beside a loss that is no number, which the last losses cannot be averaged with."""
+    directory = bases.copy(("plain", "resumed")[variant], to)
+    (directory / "logs" / "0" / "evaluation.json").unlink()
+    edit_run_json(directory, lambda info: info["config"]["train"].update(skip_bad_steps=True))
+
+    def skip(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        [event for event in events if event["event"] == "step"][-1]["loss"] = "nan"
+        return events
+
+    edit_log(directory, skip, careful=True)
+    edit_run(directory, lambda info: _better(0.3)(info))
+    bind(directory)
+    return expect("log", "bits per byte, but the last losses of training are")

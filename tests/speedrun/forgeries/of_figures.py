@@ -491,3 +491,19 @@ def core_of_fewer_items_or_tasks(bases: Bases, to: pathlib.Path, variant: int) -
             ("arithmetic", "are said to be right"), ("arithmetic", "'my_task' is no task of CORE"), ("log", "CORE was measured on the checkpoint"),
         )[variant]
     )  # fmt: skip
+
+
+@family(3)
+def tpu_that_nobody_can_look_up(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """The same for TPUs, whose chips follow from their names."""
+    directory = without_logs(bases.copy("device", to))
+    name = ("v99-32", None, "pod")[variant]
+
+    def change(info: dict[str, Any]) -> None:
+        info["resources"].update(tpu_type=name)
+        peak = info["device_flops"] / 2
+        cost = info["training_time"] * info["num_chips"] * peak
+        info.update(device_name=name, device_flops=peak, training_hardware_flops=cost, mfu=None, traced_mfu=None)
+
+    edit_run(directory, change)
+    return expect("arithmetic", "chips not recomputable")

@@ -39,18 +39,23 @@ def results_edited_against_the_log(bases: Bases, to: pathlib.Path, variant: int)
     return expect("log", "training_time is", "from the log it is")
 
 
-@family(3)
+@family(4)
 def weights_from_before(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     """A model that its code fills with trained weights, or with counts of the data, while it is built, off the clock."""
-    share = (0.3, 0.5, 0.8)[variant]
+    share = (0.3, 0.5, 0.8, 0.4)[variant]
 
     def change(events: list[Event]) -> list[Event]:
         begin = _steps(events)[0]["loss"]
         for event in _steps(events):
             event["loss"] = min(event["loss"], share * begin + 0.01 * math.sin(event["step"]))
+        if variant == 3:  # a first step that is skipped says nothing of the model
+            _steps(events)[0]["loss"] = "nan"
         return events
 
-    edit_log(bases.copy(("plain", "resumed")[variant % 2], to), change, careful=True)
+    directory = bases.copy(("plain", "resumed")[variant % 2], to)
+    if variant == 3:
+        edit_run_json(directory, lambda info: info["config"]["train"].update(skip_bad_steps=True))
+    edit_log(directory, change, careful=True)
     return expect("log", "the first step's loss is", "where a new model", "ln 1,000")
 
 
@@ -389,3 +394,32 @@ def other_training_data(bases: Bases, to: pathlib.Path, variant: int) -> Expecte
     )
     set_figure(directory, "tokenized_dataset", stated[variant])
     return expect("log", "tokenized_dataset is")
+
+
+@family(4)
+def stopped_where_it_liked(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """A run that was ended at a lucky place, under the name of a budget that it was far from."""
+    directory = bases.copy("plain", to)
+    budget = (
+        {"training_time": 600.0},
+        {"hardware_flops": 1e18, "training_time": None},
+        {"training_time": 8.0},
+        {"flops": 1},
+    )[variant]
+    edit_run_json(directory, lambda info: info["config"]["train"].update(budget=budget, num_train_steps=80))
+
+    def stop(events: list[Event]) -> list[Event]:
+        events[-1]["stopped_by"] = "budget"
+        return events
+
+    edit_log(directory, stop, careful=True)
+    return expect("log", "said to have stopped at its budget")
+
+
+@family(2)
+def data_seed_renamed(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """One order of the data under the number of another."""
+    directory = bases.copy("plain", to)
+    seed = (0, 43)[variant]
+    edit_run_json(directory, lambda info: info["config"]["train"].update(data_seed=seed), careful=True)
+    return expect("log", f"the seed of the data was 42, its config has {seed}")

@@ -2,11 +2,14 @@
 
 import pathlib
 import random
+from typing import Any
 
 import pytest
 from forgeries.editing import edit_log, edit_run, edit_run_json, log_events
 from forgeries.honest import Plan, honest_plans, write_submission
 
+from marin.speedrun.board.rows import rows_of
+from marin.speedrun.tracks import CPU_10_MINUTES
 from marin.speedrun.verification import verify_submission
 
 CONTEST = pathlib.Path(__file__).parents[3] / "experiments" / "speedrun"
@@ -50,6 +53,106 @@ def test_a_peak_that_was_given_is_a_warning(tmp_path: pathlib.Path) -> None:
     (warning,) = [f for rung in verdict.rungs for f in rung.findings if f.severity not in ("note", "unchecked")]
     assert (warning.severity, warning.field, verdict["log"].outcome) == ("warning", "device_flops", "passed")
     assert "given by MARIN_CPU_PEAK_FLOPS and not measured" in warning.message
+
+
+def _wrong(directory: pathlib.Path) -> list[str]:
+    return [
+        finding.message
+        for _, verdict in verify_submission(directory)
+        for rung in verdict.rungs
+        for finding in rung.findings
+        if finding.severity in ("error", "warning")
+    ]
+
+
+def test_processes_on_several_processors_count_as_machines(tmp_path: pathlib.Path) -> None:
+    directory = write_submission(tmp_path / "two", [Plan(steps=12, device="cpu", step_time=0.5)], random.Random(5))
+    edit_run_json(directory, lambda info: info.update(num_processes=2, num_chips=2, num_devices=2))
+
+    def halve(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for event in events:
+            if "mfu_model_flops" in event:
+                event["mfu_model_flops"] = round(event["mfu_model_flops"] / 2, 5)
+        return events
+
+    edit_log(directory, halve, careful=True)
+    assert _wrong(directory) == []
+    ((info, verdict),) = verify_submission(directory)
+    assert verdict.level == "log"
+    (row,) = rows_of(info, "two", "two", verdict=verdict)
+    assert CPU_10_MINUTES.hardware.why_not(row) == "2 chips, the track has 1"
+
+
+def test_log_of_very_many_steps_is_not_checked_and_refuses_nothing(tmp_path: pathlib.Path) -> None:
+    directory = write_submission(tmp_path / "long", [Plan(steps=12)], random.Random(5))
+    path = directory / "logs" / "0" / "metrics.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"event":"other"}\n' * 50_000)
+    ((_, verdict),) = verify_submission(directory)
+    assert (verdict.level, verdict["log"].outcome, verdict.counts, verdict.sound) == ("arithmetic", "open", True, True)
+
+
+@pytest.mark.parametrize("where", [0, 5, -1])
+def test_steps_that_were_skipped_have_no_loss(where: int, tmp_path: pathlib.Path) -> None:
+    directory = write_submission(tmp_path / "skipped", [Plan(steps=12)], random.Random(5))
+    edit_run_json(directory, lambda info: info["config"]["train"].update(skip_bad_steps=True))
+
+    def skip(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        [event for event in events if event["event"] == "step"][where]["loss"] = "nan"
+        return events
+
+    edit_log(directory, skip, careful=True)
+    assert _wrong(directory) == []
+
+
+@pytest.mark.parametrize("budget", [{"training_time": 0.66}, {"hardware_flops": 0.66 * 312e12, "training_time": None}])
+def test_run_that_stopped_at_its_budget_had_come_to_it(budget: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    directory = write_submission(tmp_path / "cut", [Plan(steps=12)], random.Random(5))
+    edit_run_json(directory, lambda info: info["config"]["train"].update(budget=budget, num_train_steps=100))
+
+    def stop(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        events[-1]["stopped_by"] = "budget"
+        return events
+
+    edit_log(directory, stop, careful=True)
+    assert _wrong(directory) == []
+
+
+@pytest.mark.parametrize(
+    "author", ["\u0639\u0644\u06cc\u200c\u0631\u0636\u0627", "\u0dc1\u0dca\u200d\u0dbb\u0dd3 \u0dbd\u0dcf\u0dbd\u0dca"]
+)
+def test_name_that_is_written_with_a_joiner_is_read(author: str, tmp_path: pathlib.Path) -> None:
+    assert _wrong(write_submission(tmp_path / "joined", [Plan(steps=12, author=author)], random.Random(5))) == []
+
+
+@pytest.mark.parametrize(
+    "author", ["Ada\u200cExample", "Ada \u200dExample", "\u0639\u0644\u06cc\u200c", "\u200c\u0639\u0644\u06cc"]
+)
+def test_name_with_a_joiner_that_shapes_nothing_is_not_read(author: str, tmp_path: pathlib.Path) -> None:
+    (problem,) = _wrong(write_submission(tmp_path / "hidden", [Plan(steps=12, author=author)], random.Random(5)))
+    assert "hides the character U+200" in problem
+
+
+@pytest.mark.parametrize(
+    "text", ["stops when the loss is < a threshold", "we keep x < b", "\u5f88\u957f\u7684\u63cf\u8ff0\u3002" * 3000]
+)
+def test_description_of_plain_words_is_no_program(text: str, tmp_path: pathlib.Path) -> None:
+    assert _wrong(write_submission(tmp_path / "words", [Plan(steps=12, description=text)], random.Random(5))) == []
+
+
+@pytest.mark.parametrize(
+    ("link", "is_good"),
+    [
+        ("https://m\u00fcller.example/ada", True),
+        ("HTTPS://example.org", True),
+        ("https://example.org/\n", False),
+        ("https://ex\u0430mple.org", False),  # a Cyrillic letter
+        ("https://ada:x@example.org", False),
+    ],
+)
+def test_link_is_a_web_address_in_any_one_script(link: str, is_good: bool, tmp_path: pathlib.Path) -> None:
+    directory = write_submission(tmp_path / "linked", [Plan(steps=12)], random.Random(5))
+    edit_run(directory, lambda info: info["author"].update(url=link))
+    assert (_wrong(directory) == []) == is_good
 
 
 @pytest.mark.parametrize("name", ["hello_world", "hello_world_adamw", "hello_world_gelu", "hello_world_small_vocab"])
