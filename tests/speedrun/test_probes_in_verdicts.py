@@ -34,6 +34,8 @@ def test_a_set_that_was_trained_on_is_an_error_and_older_files_have_no_such_prob
     for change in ({"passed": False, "measured": 0.9}, {"measured": 0.9, "limit": 1.0}):
         (finding, *_) = _found(_validity() | {"held_out": probe | change})
         assert (finding.severity, finding.field) == ("error", "validity.held_out")
+    (asked,) = _found(_validity() | {"held_out": probe | {"measured": 0.2}})
+    assert asked.severity == "warning" and "20% of the evaluation set's passages" in asked.message
 
 
 def test_training_data_that_was_not_at_hand_leaves_the_rung_open():

@@ -9,6 +9,7 @@ from marin.speedrun.verdict import Finding
 
 # The widest limits that the engine sets: nats in bfloat16, bytes, and how far a sum of probabilities may be from 1.
 LIMITS = {"normalization": 1e-4, "causality": 1e-2, "one_pass": 1e-2, "byte_count": 0.0, "held_out": 0.25}
+_ASKED_COPIED = 0.05  # of the passages of the evaluation set; hello world: 0.016
 
 
 def check(info: RunInfo) -> list[Finding]:
@@ -27,6 +28,12 @@ def check(info: RunInfo) -> list[Finding]:
         elif probe.limit > LIMITS[name] or not 0 <= probe.measured <= probe.limit:
             message = f"the validity probe `{name}` is said to have passed with {probe.measured:g}, at most {min(probe.limit, LIMITS[name]):g} is allowed"
             found.append(arithmetic.error(field, message))
+    copied = validity.held_out.measured if validity.held_out else None
+    if copied is not None and _ASKED_COPIED < copied <= LIMITS["held_out"]:
+        message = (
+            f"{copied:.0%} of the evaluation set's passages stand in the training data too: say how they came there"
+        )
+        found.append(arithmetic.warning("validity.held_out", message))
     # An engine that states `held_bytes` reads the training data too, unless it is not there.
     if validity.held_out is None and info.evaluation is not None and info.evaluation.held_bytes is not None:
         message = "the training data was not at hand when the run was scored, so the evaluation set may be in it: score it again where the data lies"
