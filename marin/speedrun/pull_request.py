@@ -15,6 +15,8 @@ from marin.speedrun.tracks import METRICS, Track
 from marin.speedrun.verdict import Verdict
 
 _LONGEST_TITLE = 100
+# GitHub takes bodies of 65,536 characters; escaping at most doubles the first.
+_LONGEST_APPROACH, _LONGEST_RUN_INFO, _LONGEST_VERDICTS, _MOST_RUNS = 8_000, 16_000, 10_000, 80
 
 
 def title(name: str, info: RunInfo) -> str:
@@ -34,7 +36,7 @@ def body(
     info = runs[0][0]
     parts = [
         "## Approach",
-        markdown_text(approach or info.description),
+        markdown_text(_cut(approach or info.description, _LONGEST_APPROACH)),
         "## Metrics",
         _metrics(runs),
         *(part for item in placed for part in (f"### {item.board.track.title}", neighbours_table(item))),
@@ -42,7 +44,7 @@ def body(
         fenced(command),
         f"Commit `{one_line(info.git_commit or 'unknown')}`{', with uncommitted changes' if info.git_dirty else ''}.",
         "## print_run_info",
-        f"<details><summary>configuration and cost</summary>\n\n{fenced(run_info(info))}\n\n</details>",
+        f"<details><summary>configuration and cost</summary>\n\n{fenced(_cut(run_info(info), _LONGEST_RUN_INFO))}\n\n</details>",
         "## Verification",
         _verdicts(runs),
         f"`marin verify experiments/speedrun/{name}` says the same.",
@@ -128,7 +130,7 @@ def _metrics(runs: Sequence[tuple[RunInfo, Verdict]]) -> str:
     columns = ["run", "seed", "bits per byte", *(["CORE"] if with_core else [])]
     columns += ["training time (s)", "hardware FLOPs", "model FLOPs", "parameters", "tokens"]
     lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
-    for number, (info, _) in enumerate(runs):
+    for number, (info, _) in enumerate(runs[:_MOST_RUNS]):
         figures = (
             (info.quality, ".4f"), *([(info.core_metric, ".4f")] if with_core else []), (info.training_time, ",.1f"), (info.training_hardware_flops, ".3e"), (info.model_flops, ".3e"),
             (info.model_size, ",d"), (info.total_tokens, ",d"),
@@ -136,6 +138,8 @@ def _metrics(runs: Sequence[tuple[RunInfo, Verdict]]) -> str:
         cells = ["unknown" if value is None else format(value, form) for value, form in figures]
         seed = "unknown" if info.seed is None else str(info.seed)
         lines.append(f"| {number} | {seed} | " + " | ".join(cells) + " |")
+    if len(runs) > _MOST_RUNS:
+        lines.append(f"\nand {len(runs) - _MOST_RUNS:,} more, which stand in the results")
     evaluation = runs[0][0].evaluation
     scored = "" if evaluation is None else f"\n\nScored on {markdown_text(one_line(evaluation.name))}."
     return "\n".join(lines) + scored
@@ -151,7 +155,11 @@ def _verdicts(runs: Sequence[tuple[RunInfo, Verdict]]) -> str:
             for finding in rung.findings:
                 if finding.severity in ("error", "warning"):
                     lines.append(f"  - {finding.severity}: {markdown_text(one_line(finding.message))}")
-    return "\n".join(lines)
+    return _cut("\n".join(lines), _LONGEST_VERDICTS)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most].rstrip(chr(92))}… (cut)"
 
 
 def one_line(text: str) -> str:

@@ -4,13 +4,14 @@ import http.server
 import json
 import os
 import pathlib
+import random
 import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
 
 import pytest
-from forgeries.honest import Plan
+from forgeries.honest import Plan, write_submission
 from submission_place import Place
 
 from marin.cli.main import dispatch
@@ -349,6 +350,15 @@ def test_page_problem_says_what_a_stranger_would_see(path: str, problem: str | N
 def test_page_problem_of_no_page_is_said_plainly():
     assert "no web address" in (submitting.page_problem("file:///etc/passwd") or "")
     assert "could not be checked" in (submitting.page_problem("http://127.0.0.1:9/") or "")
+
+
+def test_text_of_a_pull_request_of_any_size_is_one_that_github_takes(tmp_path: pathlib.Path):
+    plans = [Plan(steps=4, seed=seed, description="*很长的描述*" * 4_000) for seed in range(2)]
+    runs = verify_submission(write_submission(tmp_path / "long", plans, random.Random(3)))
+    text = body("long", runs * 200, [], "python -m long", None)
+    assert len(text) <= 65_536
+    assert "… (cut)" in text and "and 320 more, which stand in the results" in text
+    assert text.count("```") % 2 == 0 and "## Verification" in text
 
 
 def test_pull_request_text_of_an_author_is_shown_and_not_obeyed():
