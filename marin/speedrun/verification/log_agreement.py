@@ -288,8 +288,9 @@ def _check_evaluation(info: RunInfo, log: RunLog) -> Iterator[Finding]:
     yield from _check_core(info)
     block = info.evaluation
     stated = info.quality is not None
-    if stated and log.run.evaluation_link is not None and (block is None or None in (block.bytes, block.tokens)):
-        missing = "an evaluation" if block is None else "its bytes and tokens"
+    whole = block is not None and None not in (block.bytes, block.tokens)
+    if stated and log.run.evaluation_link is not None and not (whole and info.validity is not None):
+        missing = "an evaluation" if block is None else "validity probes" if whole else "its bytes and tokens"
         message = f"bits per byte are stated without {missing}, with which an engine of this run.json writes them: it was taken out"
         yield finding("error", "evaluation", message)
     if (

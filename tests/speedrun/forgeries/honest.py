@@ -250,6 +250,15 @@ def _train(
     return plan.steps
 
 
+def _validity(rng: random.Random) -> dict[str, Any]:
+    limits = {"normalization": 1e-4, "causality": 1e-3, "one_pass": 1e-3, "byte_count": 0.0, "held_out": 0.25}
+    probes = {
+        name: {"passed": True, "measured": rng.uniform(0.0, 0.1) * limit, "limit": limit, "message": "fine"}
+        for name, limit in limits.items()
+    }
+    return {"passed": True, "seed": rng.getrandbits(32), "num_cuts": 768, "num_positions": 64, "seconds": 1.5, **probes}
+
+
 def evaluation_of(plan: Plan, rng: random.Random) -> dict[str, Any]:
     tokens = 10_000 + rng.randrange(1000)
     num_bytes = int(tokens * rng.uniform(2.5, 3.5))
@@ -260,6 +269,7 @@ def evaluation_of(plan: Plan, rng: random.Random) -> dict[str, Any]:
             "levanter_bits_per_byte": bits * 1.004, "bytes": num_bytes, "tokens": tokens, "documents": 50,
             "context_length": plan.length, "flops_per_token": _traced_flops(plan),
         },
+        "validity": _validity(rng),
         "compressors": {"gzip_9": 2.4, "xz_9": 2.0, "zstd_19": 2.1},
         "sample": "Return the value of the sum",
     }  # fmt: skip
