@@ -277,7 +277,10 @@ def _offer(
 ) -> int:
     own = directory.relative_to(root).as_posix() if directory.is_relative_to(root) else str(directory)
     begun, remote = _where_to_push(root, directory.name)
-    steps = [*begun, ["git", "add", own], ["git", "commit", "-m", f"speedrun: {directory.name}"]]
+    steps = [*begun, ["git", "add", own]]
+    if ignored := _ignored_evidence(root, directory):  # which git leaves out without a word
+        steps.append(["git", "add", "--force", *ignored])
+    steps.append(["git", "commit", "-m", f"speedrun: {directory.name}"])
     steps.append(["git", "push", "-u", remote, "HEAD"])
     print(f"ready. Commit and push it:\n  {' && '.join(map(shlex.join, steps))}")
     command = ["gh", "pr", "create", "--title", title, "--body-file", str(place)]
@@ -294,6 +297,27 @@ def _offer(
         print(f"then: marin submit {shlex.quote(args.directory)} --no-gather --open")
         return 0
     return 0 if subprocess.run(command, cwd=root, check=False).returncode == 0 else 1
+
+
+def _ignored_evidence(root: pathlib.Path, directory: pathlib.Path) -> list[str]:
+    """What the verdict is made from and git would not add: many people ignore `logs/` in all of their repositories."""
+    from marin.speedrun.results import FILE_NAME
+    from marin.speedrun.verification.submission import LOGS, STATEMENTS
+
+    own = [
+        path.relative_to(root).as_posix()
+        for path in (directory / n for n in (FILE_NAME, LOGS, STATEMENTS))
+        if path.exists()
+    ]
+    files = [path for name in own for path in (root / name, *(root / name).rglob("*")) if path.is_file()]
+    if shutil.which("git") is None:
+        return []
+    done = subprocess.run(
+        ["git", "check-ignore", "-z", "--stdin"], cwd=root, capture_output=True, text=True, check=False,
+        input="".join(f"{path.relative_to(root).as_posix()}\0" for path in files),
+    )  # fmt: skip
+    ignored = done.stdout.split("\0")[:-1]
+    return [name for name in own if any(path == name or path.startswith(f"{name}/") for path in ignored)]
 
 
 def _where_to_push(root: pathlib.Path, name: str) -> tuple[list[list[str]], str]:

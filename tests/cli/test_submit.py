@@ -313,6 +313,16 @@ def test_submit_says_how_to_push_from_a_clone_without_branch_or_origin(
     subprocess.run(command(), shell=True, cwd=place.root, check=True, capture_output=True)
     assert git("rev-parse", "--abbrev-ref", "HEAD@{upstream}") == "myfork/example"
     assert "experiments/speedrun/example/speedrun_results.json" in git("ls-tree", "-r", "--name-only", "myfork/example")
+    (place.root.parent / "ignored").write_text("logs/\n")
+    git("config", "core.excludesFile", str(place.root.parent / "ignored"))
+    (place.directory / "README.md").write_text("More of it.")
+    git("rm", "-r", "--cached", "--quiet", "experiments/speedrun/example/logs")
+    forced = "git add --force experiments/speedrun/example/logs"
+    pushing = command()
+    assert forced in pushing
+    subprocess.run(pushing, shell=True, cwd=place.root, check=True, capture_output=True)
+    assert "example/logs/0/metrics.jsonl" in git("ls-tree", "-r", "--name-only", "myfork/example")
+    assert forced not in command()  # git knows them
     git("init", "--quiet", "--bare", "../lab.git")
     git("remote", "add", "origin", "../lab.git")
     assert command().endswith("git push -u myfork HEAD")
