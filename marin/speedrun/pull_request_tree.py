@@ -35,11 +35,10 @@ ROOT = "experiments/speedrun"
 _SIGNERS = f"{ROOT}/allowed_signers"
 _OBJECTIONS = ("challenge.json", "withdrawn.json")
 _EVIDENCE = (FILE_NAME, METRICS_FILE, RUN_FILE)  # all that a run is recognised by
-_OBEYED = (
-    ".git",
-    ".gitattributes",
-    ".gitmodules",
-)  # what git reads in a checkout: the board would read other bytes than were validated
+# What git reads in a checkout: the board would read other bytes than were validated.
+_OBEYED = (".git", ".gitattributes", ".gitmodules")
+# NAME#1 is how the board calls the first of several runs of a file.
+_NO_SIGNS = "\\:#"
 _MOST_NAMED = 5
 _AT_ONCE = 200  # files that are read from git together
 MAX_FILE_BYTES = 32 * 2**20
@@ -276,9 +275,7 @@ def _problem(entry: Entry) -> str | None:
         return "is obeyed by git, which then checks out other bytes: leave it out"
     if (
         not entry.path.isprintable()
-        or any(
-            sign in entry.path for sign in "\\:#"
-        )  # NAME#1 is how the board calls the first of several runs of a file
+        or any(sign in entry.path for sign in _NO_SIGNS)
         or any(len(os.fsencode(part)) > 200 for part in parts)
     ):
         return (

@@ -91,9 +91,8 @@ def device_of(info: RunInfo) -> tuple[StatedDevice | None, list[Finding]]:
     try:
         name, count = stated.name, stated.chips()
     except HardwareError as error:
-        report = (
-            arithmetic.unchecked if info.device_flops is None else arithmetic.error
-        )  # as of a GPU that nobody can look up
+        # A peak that is stated for a device that nobody can look up is one of the author's own.
+        report = arithmetic.unchecked if info.device_flops is None else arithmetic.error
         return None, [report("resources", f"chips not recomputable: {error}")]
     override = (info.resources or {}).get("device_flops_override")
     if isinstance(override, int | float) and not isinstance(override, bool):

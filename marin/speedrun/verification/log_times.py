@@ -30,10 +30,8 @@ _LONG_BEFORE_FIRST = 300.0
 _MOST_STANDING = 60.0  # seconds
 _REPLAYED = 0.02  # relative; one step from the same weights, on whatever machine
 _AHEAD = 86_400.0
-_RECENT, _MOST_IN_FLIGHT = (
-    8,
-    10,
-)  # steps whose longest stands for the next, and how many of these a stop may come too early
+# Steps whose longest stands for the next, and how many of these a stop may come too early.
+_RECENT, _MOST_IN_FLIGHT = 8, 10
 
 
 def check_times(log: RunLog, now: datetime.datetime, committed: float | None) -> list[Finding]:

@@ -222,24 +222,17 @@ def _read_log(directory: pathlib.Path, number: int, num_runs: int) -> tuple[LogF
         evaluation = _read(directory, names[EVALUATION_FILE], MAX_RUN_BYTES) if EVALUATION_FILE in there else None
     except ResultsError as error:
         return None, [Finding("log", "error", place, str(error))]
-    num_lines = metrics.count(b"\n")
-    if (
-        len(metrics) > MAX_LOG_BYTES or num_lines > MAX_LINES
-    ):  # a run of many short steps has such a log, and is no worse for it
-        size = (
-            f"over {MAX_LOG_BYTES / 2**20:g} MiB"
-            if len(metrics) > MAX_LOG_BYTES
-            else f"{num_lines:,} lines, of which at most {MAX_LINES:,} are read"
-        )
-        return None, [
-            Finding(
-                "log",
-                "unchecked",
-                names[METRICS_FILE],
-                f"{names[METRICS_FILE]}: {size}: it is not checked, as if it were not there",
-            )
-        ]
+    if size := _too_long(metrics):  # a run of many short steps has such a log, and is no worse for it
+        name = names[METRICS_FILE]
+        return None, [Finding("log", "unchecked", name, f"{name}: {size}: it is not checked, as if it were not there")]
     return LogFiles(place, run, metrics, evaluation), []
+
+
+def _too_long(metrics: bytes) -> str | None:
+    if len(metrics) > MAX_LOG_BYTES:
+        return f"over {MAX_LOG_BYTES / 2**20:g} MiB"
+    num_lines = metrics.count(b"\n")
+    return f"{num_lines:,} lines, of which at most {MAX_LINES:,} are read" if num_lines > MAX_LINES else None
 
 
 def _read_statements(directory: pathlib.Path) -> tuple[tuple[Statement, ...], list[Finding]]:
