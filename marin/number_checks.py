@@ -1,7 +1,11 @@
-"""Whether a value of a config or of a file is a number. True and False are none, though Python takes them for 1 and 0."""
+"""Whether a value of a config or of a file is a number. True and False are none, though Python takes them for 1 and 0.
 
+Nor is a word a switch, though Python takes "no" for true.
+"""
+
+import dataclasses
 import math
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from marin.errors import ConfigError
 
@@ -27,3 +31,13 @@ def check_whole(what: str, value: object, least: int = 1, *, or_none: bool = Fal
         raise ConfigError(
             f"{what} is {value!r}: use a whole number of at least {least}{', or None' if or_none else ''}"
         )
+
+
+def check_switches(what: str, config: Any) -> None:
+    """Raises:
+    ConfigError: if a field that the dataclass `config` declares as a bool is anything else; `what` has {} for its name.
+    """
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.type in (bool, "bool") and not isinstance(value, bool):
+            raise ConfigError(f"{what.format(field.name)} is {value!r}: use True or False")

@@ -22,7 +22,7 @@ from marin.errors import ConfigError
 from marin.models.lm import count_parameters, shapes_of
 from marin.nn import Embedding, Linear, RotaryConfig, apply_rotary, attention, rotary_angles
 from marin.nn.remat import check_recomputation, recomputing
-from marin.number_checks import check_whole
+from marin.number_checks import check_switches, check_whole
 
 # Inputs of the gates: the first channels of the normalized stream.
 _VALUE_GATE_INPUTS, _SMEAR_GATE_INPUTS = 12, 24
@@ -72,6 +72,7 @@ class GptConfig:
             check_whole(f"`{field}`", getattr(self, field))
         for field in ("num_kv_heads", "short_window", "cross_entropy_block_size"):
             check_whole(f"`{field}`", getattr(self, field), or_none=True)
+        check_switches("`{}`", self)
         cap = self.logit_softcap
         if cap is not None and not (isinstance(cap, int | float) and not isinstance(cap, bool) and cap > 0):
             raise ConfigError(f"`logit_softcap` is {cap!r}: use a number above 0, or None for no cap")

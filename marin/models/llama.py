@@ -29,7 +29,7 @@ from marin.nn import (
     rotary_angles,
 )
 from marin.nn.remat import check_recomputation, recomputing
-from marin.number_checks import check_whole
+from marin.number_checks import check_switches, check_whole, is_finite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,6 +291,11 @@ def check_transformer_shape(config: Any) -> None:
         check_whole(f"`{field}`", getattr(config, field))
     for field in ("head_dim", "cross_entropy_block_size", "flash_attention_block_size"):
         check_whole(f"`{field}`", getattr(config, field), or_none=True)
+    for field in ("layer_norm_epsilon", "initializer_range"):
+        value = getattr(config, field)
+        if not is_finite(value) or value < 0:
+            raise ConfigError(f"`{field}` is {value!r}: use a number of at least 0")
+    check_switches("`{}`", config)
     hidden, heads, kv_heads = config.hidden_dim, config.num_heads, config.num_kv_heads
     if config.head_dim is None and hidden % heads:
         raise ConfigError(

@@ -9,7 +9,7 @@ import optax
 
 from marin.errors import ConfigError
 from marin.nn.trees import map_named
-from marin.number_checks import is_finite
+from marin.number_checks import check_switches, is_finite
 from marin.optim.schedule import PowerSchedule, Schedule, build_schedule, find_decay
 
 OMIT_DEFAULT = {"marin.omit_default": True}
@@ -47,6 +47,7 @@ class OptimizerConfig:
     cycle_length: float | list[int] | None = dataclasses.field(default=None, kw_only=True, metadata=OMIT_DEFAULT)
 
     def __post_init__(self) -> None:
+        check_switches("config field `{}`", self)
         check_range("learning_rate", self.learning_rate, above=0.0)
         check_range("weight_decay", self.weight_decay, at_least=0.0)
         check_range("min_lr_ratio", self.min_lr_ratio, at_least=0.0, at_most=1.0)

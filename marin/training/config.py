@@ -14,7 +14,7 @@ from marin.data.batch_schedule import BatchSchedule
 from marin.errors import ConfigError
 from marin.execution.step import added_later, placement
 from marin.nn.precision import Precision, compute_on
-from marin.number_checks import check_whole, is_finite, is_whole
+from marin.number_checks import check_switches, check_whole, is_finite, is_whole
 from marin.optim import AdamConfig, OptimizerConfig, skip_bad_steps
 from marin.optim.config import OMIT_DEFAULT
 from marin.parallel.mesh import Parallelism, check_rows, default_parallelism
@@ -54,9 +54,7 @@ class WatchConfig:
             raise ConfigError(f"`watch.watch_targets` is {targets!r}: use a list of 'grads', 'params', 'updates'")
         if unknown := sorted(set(targets) - set(known)):
             raise ConfigError(f"`watch.watch_targets` names {unknown}: use 'grads', 'params', 'updates'")
-        for field in ("include_norms", "include_per_parameter_norms", "include_histograms", "split_scan_layers"):
-            if not isinstance(getattr(self, field), bool):
-                raise ConfigError(f"`watch.{field}` is {getattr(self, field)!r}: use True or False")
+        check_switches("`watch.{}`", self)
         if not self.split_scan_layers:
             raise ConfigError("`watch.split_scan_layers` is False, but layers are stored one by one: leave it True")
         if not is_whole(self.interval):
@@ -75,9 +73,6 @@ _WHOLE_NUMBERS_OR_NONE = {
     "data_seed": 0, "steps_per_eval": 1, "steps_per_task_eval": 1, "per_device_parallelism": 1,
     "per_device_eval_parallelism": 1, "max_eval_batches": 1, "train_seq_len": 1,
 }  # fmt: skip
-_SWITCHES = (
-    "skip_bad_steps", "reset_data_loader_on_init", "allow_partial_checkpoint", "initialize_optimizer", "int8", "profiler",
-)  # fmt: skip
 # What a field's object must be, and what to write for it.
 _OBJECTS: dict[str, tuple[Any, str]] = {
     "watch": (WatchConfig, "WatchConfig(...); watch_targets=[] records nothing"),
@@ -197,9 +192,7 @@ class SimpleTrainConfig:
         for field, least in _WHOLE_NUMBERS_OR_NONE.items():
             if getattr(self, field) is not None:
                 check_whole(f"config field `{field}`", getattr(self, field), least)
-        for field in _SWITCHES:
-            if not isinstance(getattr(self, field), bool):
-                raise ConfigError(f"config field `{field}` is {getattr(self, field)!r}: use True or False")
+        check_switches("config field `{}`", self)
         for field, (kind, use) in _OBJECTS.items():
             if not isinstance(getattr(self, field), kind):
                 raise ConfigError(f"config field `{field}` is {getattr(self, field)!r}: use {use}")

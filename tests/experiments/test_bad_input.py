@@ -12,7 +12,8 @@ from experiments.llama import llama_nano
 from experiments.python_docs import python_docs_tokenized
 from marin.data.corpora.python_docs import PACKAGES, extract_python_docs
 from marin.errors import ConfigError, CorpusError, HardwareError
-from marin.optim import AdamConfig
+from marin.models.gpt import GptConfig
+from marin.optim import AdamConfig, MuonConfig
 from marin.resources import CpuOnlyConfig, GpuConfig, TpuPodConfig
 from marin.speedrun.speedrun import Author, HardwareConfig, SpeedrunConfig, default_speedrun
 from marin.training import SimpleTrainConfig, WatchConfig
@@ -253,6 +254,8 @@ def test_default_speedrun_with_arguments_of_wrong_types_names_the_argument(argum
         (lambda: WatchConfig(watch_targets="grads"), "`watch.watch_targets` is 'grads': use a list"),
         (lambda: WatchConfig(include_histograms="no"), "`watch.include_histograms` is 'no': use True or False"),
         (lambda: WatchConfig(interval=True), "`watch.interval` is True"),
+        (lambda: MuonConfig(learning_rate=0.02, nesterov="no"), "config field `nesterov` is 'no': use True or False"),
+        (lambda: GptConfig(smear=1), "`smear` is 1: use True or False"),
     ],
 )
 def test_small_config_with_a_wrong_value_is_refused_by_name(make: Any, said: str) -> None:
