@@ -30,6 +30,7 @@ from marin.site.leaderboard.output import SiteWriter
 from marin.speedrun import tracks
 from marin.speedrun.board.leaderboard import build_board, collect
 from marin.speedrun.board.rows import rows_of
+from marin.speedrun.results import Author, write_results
 from marin.speedrun.tracks import TRACKS, Track
 
 SCRIPTS = 3  # at most: the site's and the rows'; data never becomes one
@@ -156,6 +157,19 @@ def _track_of_the_tutorial() -> Track:
     exec(compile(python_block("docs/tutorials/tracks.md", 0), "tracks.md", "exec"), found)
     (track,) = (value for name, value in found.items() if isinstance(value, Track) and value is not known.get(name))
     return track
+
+
+def test_command_of_an_entry_names_only_a_module_that_can_be_one(tmp_path: pathlib.Path) -> None:
+    folders = ("my_idea", "sweep/wide", "my_idea-speedrun_results-408c3005", "130m")
+    for number, folder in enumerate(folders):
+        author = Author(name=f"Author {number}", affiliation="Independent", url=None)
+        info = run_info(run_name=f"run_{number}", author=author, git_commit="c" * 40)
+        write_results(tmp_path / "results" / folder / "speedrun_results.json", info)
+    build_site([tmp_path / "results"], [], tmp_path / "site")
+    pages = "".join(page.read_text(encoding="utf-8") for page in (tmp_path / "site" / "entries").glob("*.html"))
+    assert sorted(re.findall(r"python -m (\S+)", pages)) == [
+        "experiments.speedrun.my_idea.main", "experiments.speedrun.sweep.wide.main",
+    ]  # fmt: skip
 
 
 def test_page_of_a_track_without_entries_says_how_one_is_begun_and_what_it_must_keep(tmp_path: pathlib.Path) -> None:

@@ -17,9 +17,11 @@ from marin.speedrun.verdict import DOES_NOT_PROVE, RUNGS
 _MAX_CHANGES = 80
 _EVIDENCE = ("core", "bits_per_byte", "training_time")
 _SECTIONS = {"model_config": "Model", "train_config": "Training", "resources": "Resources"}
-_COMMAND_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*")
+_MODULE = re.compile(r"[A-Za-z_]\w*(/[A-Za-z_]\w*)*", re.ASCII)  # a folder that Python can import
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
-_NO_COMMAND = "Its files name no commit of this repository, so there is no command that makes exactly this again."
+_NO_COMMAND = (
+    "Its files do not say of which commit and module it is, so there is no command that makes exactly this again."
+)
 _LISTED = "It is a row of a list: what would train it again is where the list is from, and no command of this repository does."
 
 OUTCOME_MARKS = {"passed": "✓", "failed": "✕", "open": "○"}
@@ -107,14 +109,15 @@ def page_values(entry: Entry, context: EntryContext) -> dict[str, Any]:
 def command_of(entry: Entry) -> str | None:
     """One command that trains it again, or None where the files do not say enough for one.
 
-    Only names of plain letters, digits and `_./-` are put into it, so that no shell reads anything else out of it.
+    Only a name that can be a module is put into it: the output of a step, `NAME-speedrun_results-1a2b3c4d`, is none, and no shell
+    reads anything else out of it.
     """
     row = entry.rows[0]
-    folder = row.source.rpartition("/")[0]
+    folder = row.source.rpartition("/")[0].removeprefix("experiments/speedrun/")
     commit = row.git_commit or ""
-    if row.listed or not _COMMIT.fullmatch(commit) or not _COMMAND_PART.fullmatch(folder) or ".." in folder:
+    if row.listed or not _COMMIT.fullmatch(commit) or not _MODULE.fullmatch(folder):
         return None
-    name = folder.removeprefix("experiments/speedrun/").replace("/", ".").replace("-", "_")
+    name = folder.replace("/", ".")
     return f"git checkout {commit[:12]} && python -m experiments.speedrun.{name}.main --force_run_failed true"
 
 
