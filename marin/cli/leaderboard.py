@@ -12,6 +12,7 @@ HELP = (
 )
 
 DEFAULT_PORT = 8322
+_SHOWN = 3  # of what could not be read, at a terminal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,8 +74,12 @@ def _build(args: argparse.Namespace) -> None:
     print(f"{summary.num_runs or 'no'} run{'s' if summary.num_runs != 1 else ''}{tracks}")
     if summary.num_held:
         print(f"{summary.num_held} listed without a rank: their pages say why")
-    if summary.num_unreadable:
-        print(f"{summary.num_unreadable} could not be read: listed in unreadable.html with the reasons")
+    if unreadable := summary.unreadable:
+        print(f"{len(unreadable)} could not be read: listed in unreadable.html with the reasons")
+        for each in unreadable[:_SHOWN]:
+            print(f"  {each.source}: {each.reason}")
+        if len(unreadable) > _SHOWN:
+            print(f"  and {len(unreadable) - _SHOWN} more")
     print(f"{summary.num_written} files written")
     print(f"page: {summary.index}")
 

@@ -49,6 +49,10 @@ def parse_json(data: bytes, path: str, max_bytes: int = MAX_BYTES, max_values: i
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ResultsError(f"{path}: line {line}: byte {error.start} is not UTF-8: {_EXPECTED}") from None
+    if text.startswith("\ufeff"):
+        raise ResultsError(
+            f"{path}: line 1: begins with a byte order mark: copy it again, or save it as UTF-8 without one"
+        )
     if not text.strip():
         raise ResultsError(f"{path}: the file is empty: {_EXPECTED}")
     try:
@@ -136,7 +140,9 @@ def read_limited(path: str, max_bytes: int) -> bytes:
     except IsADirectoryError:
         raise ResultsError(f"{path}: a directory: name the speedrun_results.json inside it") from None
     except FileNotFoundError:
-        raise ResultsError(f"{path}: no such file: check the path, or run the speedrun first") from None
+        raise ResultsError(
+            f"{path}: no such file: check the path; `marin submit` gathers the results of a finished run"
+        ) from None
     except OSError as error:
         raise ResultsError(f"{path}: cannot be read ({error.strerror}): check its permissions") from None
 

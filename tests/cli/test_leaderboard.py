@@ -64,6 +64,11 @@ def test_place_that_cannot_be_written_is_refused_with_the_flag_that_named_it(tmp
 
 def test_build_of_nothing_readable_says_that_there_are_no_runs_and_where_the_reasons_are(tmp_path, capsys):
     (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "speedrun_results.json").write_text("{")
+    (tmp_path / "runs" / "speedrun_results.json").write_text("\ufeff{}", encoding="utf-8")
     _build(tmp_path, "site")
-    assert capsys.readouterr().out.startswith("no runs\n1 could not be read: listed in unreadable.html")
+    out = capsys.readouterr().out
+    assert out.startswith("no runs\n1 could not be read: listed in unreadable.html with the reasons\n")
+    assert (
+        "speedrun_results.json: line 1: begins with a byte order mark: copy it again, or save it as UTF-8 without one\n"
+        in out
+    )

@@ -27,6 +27,7 @@ from marin.site.leaderboard.summary import EntrySummary, is_held
 from marin.site.leaderboard.track_view import TrackView, views_of
 from marin.speedrun.board.kept_fits import KeptFits
 from marin.speedrun.board.leaderboard import Board, collect
+from marin.speedrun.board.rows import Unreadable
 from marin.speedrun.statistics.scaling import Fitter, ScalingFit
 from marin.speedrun.verdict import DOES_NOT_PROVE, LADDER
 
@@ -56,7 +57,7 @@ class SiteSummary:
     index: str
     num_entries: int
     num_runs: int
-    num_unreadable: int
+    unreadable: tuple[Unreadable, ...]
     num_held: int
     tracks: tuple[str, ...]
     num_written: int
@@ -113,7 +114,7 @@ def write_site(
         index=f"{os.fspath(writer.target)}/index.html",
         num_entries=len(entries.by_key),
         num_runs=len(runs),
-        num_unreadable=len(board.unreadable),
+        unreadable=board.unreadable,
         num_held=len(held),
         tracks=tuple(view.summary["title"] for view in views if view.entries),
         num_written=writer.num_written,
