@@ -52,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"{what}: give --sd, the standard deviation of a few runs of yours, or --track with a known one"
         )
-    if args.sd_runs is not None and args.sd_runs < 1:
-        raise ConfigError(f"--sd-runs is {args.sd_runs}: give the number of runs, at least 1")
+    if args.sd_runs is not None and args.sd_runs < 2:
+        raise ConfigError(f"--sd-runs is {args.sd_runs}: one run shows no noise: give the number of runs, at least 2")
     p_value = args.p if args.p is not None else track.p_value if track is not None else 0.01
     plan = plan_runs(
         args.effect, sd=noise.sd, p_value=p_value, power=args.power, noise_runs=noise.runs,
@@ -68,7 +68,8 @@ def _show(plan: "Plan", args: argparse.Namespace, track: "Track | None", noise: 
     from marin.speedrun.tracks import METRICS
 
     fewest = max(plan.runs, track.min_runs if track is not None else 1)
-    unit = METRICS[track.metric].name if track is not None else "the metric"
+    metric = METRICS[track.metric] if track is not None else None
+    unit = "the metric" if metric is None else metric.unit or metric.name
     versus = "a fixed bound" if args.against is None else f"a record of {_runs(args.against)}"
     print(f"{_runs(fewest)}: enough to show {args.effect:g} in {unit} against {versus}")
     print(f"  power     {plan.power:.1%} with {_runs(plan.runs)}, one-sided test at p < {p_value:g}")
@@ -77,7 +78,7 @@ def _show(plan: "Plan", args: argparse.Namespace, track: "Track | None", noise: 
         print(f"  rule      the track asks for at least {track.min_runs} runs")
     if plan.runs > 1:
         print(
-            f"  mind      the luckiest single run of {plan.runs} lies {plan.best_of_runs:.2g} beyond their mean: report the mean of all"
+            f"  mind      the luckiest single run of {plan.runs:,} lies {plan.best_of_runs:.2g} beyond their mean: report the mean of all"
         )
     print(
         f"  choosing  the best of 10 attempts passes by chance in {p_if_best_of(p_value, 10):.1%} of cases: fix the runs before you see them"
@@ -85,4 +86,4 @@ def _show(plan: "Plan", args: argparse.Namespace, track: "Track | None", noise: 
 
 
 def _runs(count: int) -> str:
-    return f"{count} run{'s' if count != 1 else ''}"
+    return f"{count:,} run{'s' if count != 1 else ''}"
