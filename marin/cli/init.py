@@ -178,8 +178,8 @@ def _report(name: str, text: str, answers: dict[str, Answer], out: TextIO) -> No
         f"  python -m {module} --dry_run true --prefix local_store",
         "  # train; the same command resumes after an interruption",
         f"  python -m {module} --force_run_failed true --prefix local_store",
-        "  # the results, ready to submit",
-        f"  cp local_store/checkpoints/speedrun/speedrun_results.json {directory}/",
+        "  # gather the results, check them, and write the pull request",
+        f"  marin submit {directory} --prefix local_store",
     ]
     print("\n".join(lines), file=out)
 

@@ -41,7 +41,7 @@ def test_init_fills_the_author_from_git_and_says_what_is_left(marin: Marin, clon
     line = (made / "main.py").read_text().splitlines().index('DESCRIPTION = f"__SUBMISSION_DESCRIPTION__ ({size})"') + 1
     assert f"line {line}" in done.stdout and "left for you to fill" in done.stdout
     assert "python -m experiments.speedrun.my_idea.main --dry_run true --prefix local_store" in done.stdout
-    assert "local_store/checkpoints/speedrun/speedrun_results.json" in done.stdout
+    assert "marin submit experiments/speedrun/my_idea --prefix local_store" in done.stdout
 
 
 def test_init_with_every_flag_leaves_nothing_open(marin: Marin, clone: pathlib.Path) -> None:
