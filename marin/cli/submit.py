@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     prefix = resolve_prefix(args.prefix)
     gathered = None if args.no_gather else _gather(args, prefix, directory)
     if gathered:
-        _report_gathered(gathered, directory)
+        _report_gathered(gathered, prefix, directory)
     problems = [f"{found}: remove it, and revoke it" for found in submitting.secrets_below(directory)]
     verdicts, found = _verify(directory, submissions)
     problems += found
@@ -178,11 +178,11 @@ def _author(args: argparse.Namespace) -> "Author | None":
     return Author(name=args.author, affiliation=args.affiliation or "", url=args.url)
 
 
-def _report_gathered(gathered: "Gathered", directory: pathlib.Path) -> None:
+def _report_gathered(gathered: "Gathered", prefix: str, directory: pathlib.Path) -> None:
     if gathered.runs:
         print(f"gathered into {directory.name}: " + ", ".join(run.name for run in gathered.runs))
     else:
-        print(f"no run below the prefix; checking what lies in {directory.name}")
+        print(f"no run below {prefix}; checking what lies in {directory.name}")
     for path in gathered.left_out:
         print(
             f"note: an older run of the same name was left out: {path.name}; say so in the approach if it is a repetition"
@@ -275,6 +275,8 @@ def _module(directory: pathlib.Path) -> str:
 def _offer(
     args: argparse.Namespace, root: pathlib.Path, directory: pathlib.Path, title: str, place: pathlib.Path
 ) -> int:
+    from marin.speedrun.verification.commits import is_clone
+
     own = directory.relative_to(root).as_posix() if directory.is_relative_to(root) else str(directory)
     begun, remote = _where_to_push(root, directory.name)
     steps = [*begun, ["git", "add", own]]
@@ -282,7 +284,10 @@ def _offer(
         steps.append(["git", "add", "--force", *ignored])
     steps.append(["git", "commit", "-m", f"speedrun: {directory.name}"])
     steps.append(["git", "push", "-u", remote, "HEAD"])
-    print(f"ready. Commit and push it:\n  {' && '.join(map(shlex.join, steps))}")
+    if shutil.which("git") is None or is_clone(root):
+        print(f"ready. Commit and push it:\n  {' && '.join(map(shlex.join, steps))}")
+    else:
+        print(f"ready, but {root} is no git clone: copy {own} into one, and commit and push it there")
     command = ["gh", "pr", "create", "--title", title, "--body-file", str(place)]
     if shutil.which("gh") is None:
         print("then open the pull request on GitHub with the title and body above (or install gh and run this again)")

@@ -301,6 +301,9 @@ def test_submit_says_how_to_push_from_a_clone_without_branch_or_origin(
         assert place.submit() == 0
         return capsys.readouterr().out.partition("ready. Commit and push it:\n  ")[2].partition("\n")[0]
 
+    assert place.submit() == 0
+    said = capsys.readouterr().out
+    assert f"ready, but {place.root} is no git clone: copy experiments/speedrun/example into one" in said
     git("init", "--quiet", "--initial-branch=main")
     git("add", "pyproject.toml")
     git("commit", "--quiet", "-m", "begun")
