@@ -84,9 +84,13 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError("give one submission, and one of --evaluate RUN_DIR and --rerun N")
     if args.rerun is not None and not 1 <= args.rerun <= 100:
         raise ConfigError(f"--rerun is {args.rerun}: use a number from 1 to 100")
-    for flag, value in (("--evaluate", args.evaluate), ("--data", args.data), ("--eval-bundle", args.eval_bundle)):
+    for flag, value, what in (
+        ("--evaluate", args.evaluate, "the author's run, such as local_store/checkpoints/speedrun/NAME-1a2b3c4d"),
+        ("--data", args.data, "a prefix of yours, such as local_store"),
+        ("--eval-bundle", args.eval_bundle, "what `python -m scripts.eval_bundle` made"),
+    ):
         if value is not None and not pathlib.Path(value).is_dir():
-            raise ConfigError(f"{flag} is {value!r}: no such directory")
+            raise ConfigError(f"{flag} is {value!r}: no such directory: give {what}")
 
 
 def _measure(submission: "Submission", repository: pathlib.Path, args: argparse.Namespace) -> "list[Measured]":

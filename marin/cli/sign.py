@@ -69,8 +69,10 @@ def run(args: argparse.Namespace) -> int:
     numbers = [item.run for item in predicate.measured]
     if args.measured and (not numbers or max(numbers) >= len(submission.runs)):
         said = f"names run {max(numbers)}" if numbers else "names no run"
+        last = len(submission.runs) - 1
         raise ConfigError(
-            f"{args.measured} {said}, so the statement would say nothing: the runs of {args.directory} are 0 to {len(submission.runs) - 1}"
+            f"{args.measured} {said}, so the statement would say nothing: {args.directory} has"
+            f" {f'the runs 0 to {last}' if last else 'run 0 alone'}"
         )
     content = statements.make_statement(submission, args.kind, predicate)
     signed = statements.envelope(content, pathlib.Path(args.key).expanduser())

@@ -144,8 +144,8 @@ def test_sign_and_verify_work_without_a_network(
 @pytest.mark.parametrize(
     ("found", "flags", "words"),
     [
-        ('[{"run": 1, "bits_per_byte": 1.5}]', ["--kind", "re-run"], r"names run 1, .* are 0 to 0"),
-        ("[]", ["--kind", "re-evaluation", "--refuted"], r"names no run, .* are 0 to 0"),
+        ('[{"run": 1, "bits_per_byte": 1.5}]', ["--kind", "re-run"], r"names run 1, .* has run 0 alone"),
+        ("[]", ["--kind", "re-evaluation", "--refuted"], r"names no run, .* has run 0 alone"),
         (None, ["--refuted"], r"--refuted is about another's claim"),
         ('[{"run": 0}]', ["--kind", "re-run"], r"`measured\[0\]`: neither bits_per_byte nor core is stated"),
         (

@@ -129,7 +129,7 @@ def test_verify_that_would_run_code_without_trust_or_in_ci_runs_nothing(
 
 @pytest.mark.parametrize(
     ("flags", "problem"),
-    [(["--rerun", "0"], "from 1 to 100"), (["--evaluate", "nowhere"], "no such directory"),
+    [(["--rerun", "0"], "from 1 to 100"), (["--evaluate", "nowhere"], "no such directory: give the author's run"),
      (["--rerun", "1", "--evaluate", "."], "one of --evaluate")],
 )  # fmt: skip
 def test_verify_with_senseless_flags_says_what_to_give(flags: list[str], problem: str, submission: pathlib.Path):
