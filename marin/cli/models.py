@@ -125,7 +125,7 @@ def _upload(args: argparse.Namespace, names: list[str]) -> int:
     except network_errors as error:
         first = str(error).strip().partition("\n")[0]
         raise StorageError(
-            f"{args.name} was not uploaded ({first}): see that HF_TOKEN may write there, and run the same command again"
+            f"{args.name} was not uploaded ({first}): see that the hub is reached and that HF_TOKEN may write there, and run the same command again"
         ) from None
     print(f"published {args.name}: commit {done.oid}")
     return 0

@@ -82,7 +82,7 @@ def read_documents(path: str) -> Iterator[Document]:
     for document in read_file(path):
         yield document
     if document is None:
-        raise DataError(f"{path} holds no documents: run the step that writes it again")
+        raise DataError(f"{path} holds no documents: the step that wrote it found none, so change what it reads")
 
 
 def is_set_path(path: str) -> bool:

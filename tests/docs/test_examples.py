@@ -15,6 +15,7 @@ import pytest
 from marin.data.cache import TokenCache
 from marin.data.documents import Document, read_documents, write_documents
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
+from marin.errors import DataError
 from marin.execution import Executor, ExecutorMainConfig
 from marin.models import LlamaConfig
 from marin.models.hf_export import export_hf
@@ -110,6 +111,8 @@ def test_dataset_of_the_tutorial_becomes_tokens_and_is_what_the_run_trains_on(
     assert len(train) + len(held_out) == len(pages) and 0 < len(held_out) < len(train)
     assert cache.num_documents == len(train)
     assert module.config.dataset.tokenizer is module.tokenizer and module.config.vocab_size == 512
+    with pytest.raises(DataError, match="0 files to train on, 0 held out: name a fuller folder"):
+        module.read_notes(module.NotesConfig(str(tmp_path / "empty"), 1, str(tmp_path / "out")))
 
 
 def test_gpu_example_of_the_tutorial_changes_the_hardware_alone(monkeypatch: pytest.MonkeyPatch) -> None:
