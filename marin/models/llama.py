@@ -292,7 +292,7 @@ def check_transformer_shape(config: Any) -> None:
     for field in ("head_dim", "cross_entropy_block_size", "flash_attention_block_size"):
         check_whole(f"`{field}`", getattr(config, field), or_none=True)
     for field in ("layer_norm_epsilon", "initializer_range"):
-        value = getattr(config, field)
+        value = getattr(config, field, 0.0)  # a copy of the template may have done away with it
         if not is_finite(value) or value < 0:
             raise ConfigError(f"`{field}` is {value!r}: use a number of at least 0")
     check_switches("`{}`", config)
