@@ -39,7 +39,7 @@ class TrainingProgress:
         self._live = (
             Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
         )
-        self._last_log = time.monotonic()
+        self._last_log, self._logged = time.monotonic(), -1
         # Averages over about the last 20 steps, so that the figures settle but follow.
         self._step_time = 0.0
         self._tokens = 0.0
@@ -58,7 +58,7 @@ class TrainingProgress:
     def __exit__(self, *exception: object) -> None:
         if self._live:
             self._live.__exit__(None, None, None)
-        if self._seen:
+        if self._seen and self._logged != self._done:
             self._console.print(self._line(), soft_wrap=True)
         for message in self._last_words:
             self._console.print(message, soft_wrap=True)
@@ -91,7 +91,7 @@ class TrainingProgress:
         if self._live:
             self._live.update(Text(self._line(), no_wrap=True, overflow="ellipsis"))
         elif time.monotonic() - self._last_log > _LOG_INTERVAL:
-            self._last_log = time.monotonic()
+            self._last_log, self._logged = time.monotonic(), self._done
             self._console.print(self._line(), soft_wrap=True)
 
     def note(self, message: str) -> None:

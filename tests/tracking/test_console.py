@@ -2,6 +2,7 @@
 
 import pytest
 
+from marin.tracking import console
 from marin.tracking.console import TrainingProgress, duration
 
 
@@ -14,6 +15,16 @@ def test_a_log_ends_with_the_last_step_and_the_last_words(capsys: pytest.Capture
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "a word in between" and lines[-1] == "the last word"
     assert lines[-2].startswith("step 3/3  loss 2.000  200 tokens/s  MFU 0.1% (model FLOPs)  left 0:00")
+
+
+def test_a_log_says_each_step_once_the_last_one_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "_LOG_INTERVAL", -1.0)  # as if each step took longer than a line is kept back
+    with TrainingProgress(num_steps=3, first_step=0, tokens_left=300, flops_per_token=1e6, peak_flops=1e12) as progress:
+        for step in range(3):
+            progress.update(step, 3.0 - step, 0.5, 100, 0.0)
+    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == ["step 1/3", "step 2/3", "step 3/3"]
 
 
 def test_a_step_without_a_finite_loss_that_was_skipped_does_not_hide_the_losses_after_it(
