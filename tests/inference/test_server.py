@@ -346,6 +346,11 @@ def test_foreign_hosts_and_types_that_a_page_can_send_unasked_are_refused(served
     assert "script-src 'self'" in answer.headers["content-security-policy"]
 
 
+def test_client_whose_base_url_lacks_v1_is_told_the_right_one(served, client):
+    with pytest.raises(openai.NotFoundError, match=rf"POST /chat/completions: .* base URL {served.url}/v1\b"):
+        client.with_options(base_url=served.url).chat.completions.create(model=NAME, messages=HELLO)
+
+
 def test_sixty_four_streams_at_once_are_each_what_they_are_alone(served):
     texts = [f"number {i} the cat {'sat on ' * (i % 7)}" for i in range(64)]
     tokenizer = served.engine.tokenizer

@@ -312,7 +312,11 @@ async def _explain(request: Request, problem: Exception) -> Response:
 
 async def _explain_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return ProblemError(error.status_code, f"{request.method} {request.url.path}: {error.detail}").response()
+    asked = f"{request.method} {request.url.path}"
+    if error.status_code == 404:
+        message = f"{asked}: there is no such address; OpenAI's clients take the base URL {request.base_url}v1"
+        return ProblemError(404, message).response()
+    return ProblemError(error.status_code, f"{asked}: {error.detail}").response()
 
 
 async def _apologize(request: Request, error: Exception) -> Response:
