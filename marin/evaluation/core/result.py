@@ -166,12 +166,12 @@ class CoreResult:
 
     def to_text(self) -> str:
         """A table for people."""
-        lines = [f"{'task':<33} {'items':>7} {'accuracy':>9} {'95 % interval':>15} {'v1':>8} {'v2':>8}"]
+        lines = [f"{'task':<32} {'items':>6} {'accuracy':>8} {'95 % interval':>13} {'v1':>7} {'v2':>7}"]
         for task in self.tasks:
             low, high = task.interval
             lines.append(
-                f"{task.label:<33} {task.num_items:>7,} {task.accuracy:>9.4f} {f'{low:.4f}-{high:.4f}':>15}"
-                f" {task.centered_v1:>8.4f} {task.centered_v2:>8.4f}"
+                f"{task.label:<32} {task.num_items:>6,} {task.accuracy:>8.4f} {f'{low:.4f}-{high:.4f}':>13}"
+                f" {task.centered_v1:>7.4f} {task.centered_v2:>7.4f}"
             )
         low, high = self.interval
         lines.append(

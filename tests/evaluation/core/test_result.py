@@ -108,6 +108,11 @@ def test_mean_over_fewer_tasks_is_never_called_core():
     assert "llm-foundry" in result.to_text() and "eval_data/squad.jsonl" in result.to_text()
 
 
+def test_table_fits_a_terminal_of_eighty_columns():
+    *table, _ = CoreResult(results(hellaswag=10_042), ()).to_text().splitlines()
+    assert len(table) == 23 and all(len(line) < 80 for line in table)
+
+
 def test_task_whose_file_was_cut_short_makes_the_mean_partial():
     result = CoreResult(results(boolq=3000), ())
     assert result.core_metric is None
