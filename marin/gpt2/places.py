@@ -27,6 +27,7 @@ Source = Literal["base", "sft", "rl"]
 
 _VARIABLES = ("MARIN_BASE_DIR", "NANOCHAT_BASE_DIR")
 _DEFAULT = "~/.cache/marin/gpt2"
+_RUNCPU = "~/.cache/marin/runcpu"  # where runs/runcpu.sh keeps all, unless it is told another place
 _CHECKPOINTS = {"base": "base_checkpoints", "sft": "chatsft_checkpoints", "rl": "chatrl_checkpoints"}
 _MADE_BY = {"base": "scripts.base_train", "sft": "scripts.chat_sft", "rl": "scripts.chat_rl"}
 
@@ -115,7 +116,9 @@ class Places:
             missing = _missing_of(path) if path.is_dir() else []
             found += f"; {path.name} has no {' and no '.join(missing)}" if missing else ""
         command = f"python -m {_MADE_BY[source]}" + (f" --model-tag {tag}" if tag else "")
-        raise DataError(f"{wanted} has no run with a checkpoint ({found}): make one with `{command}`")
+        small = Places.of(_RUNCPU)
+        elsewhere = f", or look with `--base-dir {_RUNCPU}`" if self.base != small.base and small.runs(source) else ""
+        raise DataError(f"{wanted} has no run with a checkpoint ({found}): make one with `{command}`{elsewhere}")
 
 
 def check_name(flag: str, name: str) -> None:

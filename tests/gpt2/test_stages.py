@@ -141,6 +141,19 @@ def test_deepest_run_is_found_and_an_absent_one_names_its_command(tmp_path):
         places.find_run("base", "d20")
 
 
+def test_model_that_runcpu_made_is_found_by_the_message_of_a_command_that_looks_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    run = tmp_path / ".cache" / "marin" / "runcpu" / "chatsft_checkpoints" / "d4"
+    (run / "checkpoints" / "step-00000001").mkdir(parents=True)
+    (run / "run.json").write_text("{}")
+    (run / "metrics.jsonl").write_text("")
+    with pytest.raises(DataError, match=r"scripts.chat_sft`, or look with `--base-dir ~/.cache/marin/runcpu`"):
+        Places.of(None, {}).find_run("sft")
+    with pytest.raises(DataError, match=r"scripts.chat_rl`$"):
+        Places.of(None, {}).find_run("rl")
+    assert Places.of("~/.cache/marin/runcpu").find_run("sft") == run
+
+
 def test_report_section_is_readable_markdown_and_json(tmp_path):
     places = Places.of(str(tmp_path))
     figures = {

@@ -24,7 +24,11 @@ def test_a_log_says_each_step_once_the_last_one_too(
     with TrainingProgress(num_steps=3, first_step=0, tokens_left=300, flops_per_token=1e6, peak_flops=1e12) as progress:
         for step in range(3):
             progress.update(step, 3.0 - step, 0.5, 100, 0.0)
-    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == ["step 1/3", "step 2/3", "step 3/3"]
+    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "step 1/3",
+        "step 2/3",
+        "step 3/3",
+    ]
 
 
 def test_a_step_without_a_finite_loss_that_was_skipped_does_not_hide_the_losses_after_it(
