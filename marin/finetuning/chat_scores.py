@@ -65,7 +65,7 @@ class ChatEvalOptions:
         if self.num_samples > 1 and (self.temperature == 0 or self.top_k == 1):
             raise ConfigError(
                 f"`num_samples` is {self.num_samples}, but at `temperature` {self.temperature:g} and `top_k` {self.top_k} all samples"
-                " are the same: use a `temperature` such as 0.8 and a `top_k` such as 50, or one sample"
+                " are the same: use a `temperature` above 0, such as 0.8, and a `top_k` above 1, or one sample"
             )
         _ = self.sampling  # what it refuses is refused before a model is loaded
 
