@@ -349,6 +349,43 @@ def test_new_chat_during_an_answer_begins_with_nothing(browser, served):
         assert not complaints
 
 
+def test_a_page_that_is_loaded_again_has_its_conversation_and_another_tab_has_not(browser, served):
+    with opened(browser, served) as (page, complaints):
+        scripted(page, "It is *84*.")
+        send(page, "What is 12*7? مرحبا 😀")
+        page.get_by_role("button", name="Retry").wait_for()
+        page.unroute(ANSWERS)
+        held_back(page)
+        page.get_by_role("button", name="Retry").click()  # no answer comes before the page is loaded again
+        page.get_by_role("button", name="Stop").wait_for()
+        page.reload()
+        page.get_by_role("button", name="Retry").wait_for()
+        assert page.locator(".message .body").all_inner_texts() == ["What is 12*7? مرحبا 😀", "It is 84."]
+        other = page.context.new_page()
+        other.goto(served.url)
+        other.get_by_role("heading", name=NAME, exact=True).wait_for()
+        assert other.locator(".message").count() == 0
+        send(page, "and 12*8?")
+        page.get_by_role("button", name="Stop").wait_for()
+        page.reload()
+        page.get_by_role("button", name="Retry").wait_for()
+        assert page.locator(".message .body").all_inner_texts()[1:] == ["It is 84.", "and 12*8?"]
+        page.get_by_role("button", name="New chat").click()
+        page.reload()
+        page.get_by_role("heading", name=NAME, exact=True).wait_for()
+        assert page.locator(".message").count() == 0 and not complaints
+
+
+def test_a_setting_beyond_its_limits_shows_what_is_used(browser, served):
+    with opened(browser, served) as (page, complaints):
+        scripted(page, "yes")
+        page.get_by_text("Settings").click()
+        page.get_by_label("Temperature").fill("5")
+        send(page, "the cat")
+        page.get_by_role("button", name="Retry").wait_for()
+        assert page.get_by_label("Temperature").input_value() == "2" and not complaints
+
+
 def test_a_second_turn_has_the_call_of_the_first_answer_as_the_model_wrote_it(browser, served, monkeypatch):
     tokenizer = served.engine.tokenizer
     call = [

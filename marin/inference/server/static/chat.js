@@ -1,4 +1,4 @@
-// The chat page: a conversation in memory, answers streamed from /v1/chat/completions, markdown drawn as DOM nodes.
+// The chat page: a conversation that its tab keeps when it is loaded again, answers streamed from /v1/chat/completions, markdown drawn as DOM nodes.
 // A model's text is never parsed as HTML: every node is made here, and text enters the page as text.
 
 const byId = (id) => document.getElementById(id);
@@ -223,10 +223,12 @@ function retry() {
   else answer();
 }
 
-// What the field `id` says, within its limits; `otherwise` where it is empty.
+// What the field `id` says, within its limits, which it then shows; `otherwise` where it is empty.
 function number(id, least, most, otherwise) {
-  const value = Number.parseFloat(byId(id).value);
-  return Number.isFinite(value) ? Math.min(most, Math.max(least, value)) : otherwise;
+  const said = Number.parseFloat(byId(id).value), value = Math.min(most, Math.max(least, said));
+  if (!Number.isFinite(said)) return otherwise;
+  if (value !== said) byId(id).value = value;
+  return value;
 }
 
 // Asks for the next answer; one that it is to replace is put back where nothing comes in its place.
@@ -328,6 +330,7 @@ function setRunning(is) {
   byId("send").hidden = is;
   byId("stop").hidden = !is;
   if (is) status.textContent = "The model is writing.";
+  else keep(); // what an answer is to replace is kept until there is one
   offerRetry();
   const at = document.activeElement; // what is hidden or taken away loses the focus
   if (at === document.body || at.hidden) box.focus({ preventScroll: true });
@@ -352,6 +355,7 @@ function send() {
   list.scrollTop = list.scrollHeight;
   box.value = "";
   grow();
+  keep();
   answer();
 }
 
@@ -363,6 +367,7 @@ byId("new").addEventListener("click", () => {
   conversation = [];
   list.replaceChildren();
   problem.textContent = "";
+  keep();
   box.focus();
 });
 box.addEventListener("input", grow);
@@ -379,8 +384,25 @@ async function introduce(signal) {
   document.title = `Chat with ${model}`;
 }
 
+// Under the model's name, as tokens of an answer are those of its own tokenizer. Another tab has a conversation of its own.
+function keep() {
+  try {
+    if (model !== null) sessionStorage.setItem(model, JSON.stringify(conversation));
+  } catch { } // a browser that stores nothing shows a new chat when it is loaded again
+}
+
+function takeUp() {
+  try {
+    conversation = JSON.parse(sessionStorage.getItem(model)) ?? [];
+  } catch { } // as above
+  conversation.forEach(show);
+  offerRetry();
+  list.scrollTop = list.scrollHeight;
+}
+
 try {
   await introduce();
+  takeUp();
 } catch {
   problem.textContent = "The server cannot be reached.";
 }
