@@ -24,6 +24,7 @@ Errors that users cause are also `ValueError` or `OSError`, so that library call
 Bugs of ours stay `assert`s and keep their traceback.
 """
 
+import atexit
 import contextlib
 import io
 import os
@@ -127,6 +128,7 @@ def first_line(error: BaseException) -> str:
 
 
 _GOES_ON = "run the same command again to continue"
+_stopped_with: int | None = None  # the status with which `clean_exit` ends this process, once it was stopped
 
 
 @contextlib.contextmanager
@@ -159,18 +161,39 @@ def clean_exit(advice: str = _GOES_ON) -> Iterator[None]:
     except BaseException as error:
         # A library that is stopped in the middle of its work may raise an error of its own instead.
         if isinstance(error, Terminated) or (asked_to_stop and isinstance(error, Exception)):
-            print(f"\nterminated; {advice}", file=sys.stderr)
-            raise SystemExit(143) from None
+            raise _stopped("terminated", advice, 143) from None
         if isinstance(error, MarinError):
             print(f"error: {error}", file=sys.stderr)
             raise SystemExit(2) from None
         if isinstance(error, KeyboardInterrupt):
-            print(f"\ninterrupted; {advice}", file=sys.stderr)
-            raise SystemExit(130) from None
+            raise _stopped("interrupted", advice, 130) from None
         raise
     finally:
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)
+
+
+def _stopped(how: str, advice: str, status: int) -> SystemExit:
+    global _stopped_with
+    _stopped_with = status
+    print(f"\n{how}; {advice}", file=sys.stderr)
+    return SystemExit(status)
+
+
+def leave_at_once_after_a_stop() -> None:
+    """For processes that compile: one that was stopped does not take the interpreter down beneath what still works.
+
+    JAX 0.10 lets Ctrl-C out of a compilation that goes on in threads of XLA's, and they end such an interpreter with a segmentation fault.
+    """
+    atexit.unregister(_leave)
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    if _stopped_with is not None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_stopped_with)
 
 
 @contextlib.contextmanager

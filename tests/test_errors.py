@@ -7,7 +7,14 @@ import signal
 
 import pytest
 
+from marin import errors
 from marin.errors import ConfigError, Terminated, clean_exit
+
+
+@pytest.fixture(autouse=True)
+def _not_stopped(monkeypatch):
+    """As the process of the tests goes on after a stop."""
+    monkeypatch.setattr(errors, "_stopped_with", None)
 
 
 def stopped_as(error: Exception) -> None:

@@ -23,7 +23,7 @@ import jax
 import zstandard
 
 from marin import hardware
-from marin.errors import StorageError
+from marin.errors import StorageError, leave_at_once_after_a_stop
 from marin.storage import files
 
 _KNOWN = "whole.json"  # size and time of each entry that was found whole
@@ -31,6 +31,7 @@ _KNOWN = "whole.json"  # size and time of each entry that was found whole
 
 def use_compile_cache() -> Path | None:
     """Turns the cache on and returns where it lies; None, and a warning, if no private directory can be had."""
+    leave_at_once_after_a_stop()  # who uses it compiles
     root = os.environ.get("MARIN_COMPILE_CACHE") or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.join(Path.home(), ".cache"), "marin", "jax"
     )

@@ -1,8 +1,10 @@
 """The compile cache: private to its user, and free of what a kill leaves in it."""
 
+import signal
 import stat
 import subprocess
 import sys
+import time
 import zlib
 
 import pytest
@@ -85,3 +87,39 @@ assert list(path.glob("*-cache"))
 """
     environment = plain_environment | {"MARIN_COMPILE_CACHE": str(tmp_path), "PYTHONPATH": str(repository)}
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, env=environment)
+
+
+_LONG = """
+import sys
+import jax, jax.numpy as jnp
+from marin.errors import clean_exit
+from marin.training.compile_cache import use_compile_cache
+from marin.training.host_memory import keep_freed_memory
+
+def sorted_often(x):
+    for turn in range(300):
+        x = jnp.tanh(x @ x) + jnp.sort(x, axis=turn % 2) * turn
+    return x
+
+with clean_exit():
+    keep_freed_memory()
+    use_compile_cache()
+    lowered = jax.jit(sorted_often).lower(jnp.ones((64, 64)))
+    print("compiling", flush=True)
+    lowered.compile()
+    print("compiled", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_stop_while_a_program_is_compiled_ends_with_its_status(tmp_path, repository, plain_environment):
+    environment = plain_environment | {"PYTHONPATH": str(repository), "MARIN_COMPILE_CACHE": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", _LONG], env=environment, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout.readline() == "compiling\n"
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=120)
+    assert (process.returncode, said) == (130, "\ninterrupted; run the same command again to continue\n")
