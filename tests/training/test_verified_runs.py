@@ -33,7 +33,11 @@ def _submission(run: Path, to: Path, seed: int = 0) -> Path:
         "name": "words", "digest": "0" * 64, "bits_per_byte": bits, "levanter_bits_per_byte": bits, "bytes": 30_000, "tokens": 10_000,
         "documents": 9,
     }  # fmt: skip
-    (log / "evaluation.json").write_text(json.dumps({"evaluation": block, "compressors": {}, "sample": "x"}))
+    probe = {"passed": True, "measured": 0.0, "limit": 0.0, "message": "fine"}
+    probes = dict.fromkeys(("normalization", "causality", "one_pass", "byte_count", "held_out"), probe)
+    validity = {"passed": True, "seed": 1, "num_cuts": 768, "num_positions": 64, "seconds": 1.0, **probes}
+    evaluation = {"evaluation": block, "validity": validity, "compressors": {}, "sample": "x"}
+    (log / "evaluation.json").write_text(json.dumps(evaluation))
     per_token = RunRecord.open(run).info["model_flops_per_token"]
     author = {"name": "Ada Example", "affiliation": "Independent", "url": None}
     info = results_from_run(log, log, "tokens", SubmissionInfo(author, "A test.", per_token, per_token))
