@@ -185,15 +185,20 @@ def leave_at_once_after_a_stop() -> None:
 
     JAX 0.10 lets Ctrl-C out of a compilation that goes on in threads of XLA's, and they end such an interpreter with a segmentation fault.
     """
-    atexit.unregister(_leave)
-    atexit.register(_leave)
+    atexit.unregister(_leave_if_stopped)
+    atexit.register(_leave_if_stopped)
 
 
-def _leave() -> None:
+def _leave_if_stopped() -> None:
     if _stopped_with is not None:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(_stopped_with)
+        leave(_stopped_with)
+
+
+def leave(status: int) -> None:
+    """Ends the process here: nothing that is registered for its end runs."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 @contextlib.contextmanager

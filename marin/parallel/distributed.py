@@ -27,7 +27,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from marin.errors import ConfigError, HardwareError, MarinError
+from marin.errors import ConfigError, HardwareError, MarinError, leave
 from marin.execution.following import step_of_one
 from marin.hardware import why_no_device
 from marin.nn.axes import BATCH_AXES
@@ -163,19 +163,13 @@ def _leaves_after_errors() -> Iterator[None]:
     except Exception as error:
         if jax.distributed.is_initialized():
             # What is registered last is called first: before JAX's own waiting.
-            atexit.register(_leave, 2 if isinstance(error, MarinError) else 1)
+            atexit.register(leave, 2 if isinstance(error, MarinError) else 1)
             if not isinstance(error, MarinError) and (found := _LOST_PROCESS.search(str(error))):
                 raise HardwareError(
                     f"another process of this run is gone, or cannot be reached any more ({found[0][:200]}): what it printed last"
                     " says why. Start all of them again with the same command: the run goes on from its last checkpoint"
                 ) from error
         raise
-
-
-def _leave(status: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
 
 
 def _wait_for_coordinator(how: str, address: str, timeout: int) -> None:

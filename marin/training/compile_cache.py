@@ -31,7 +31,8 @@ _KNOWN = "whole.json"  # size and time of each entry that was found whole
 
 def use_compile_cache() -> Path | None:
     """Turns the cache on and returns where it lies; None, and a warning, if no private directory can be had."""
-    leave_at_once_after_a_stop()  # who uses it compiles
+    if not jax.distributed.is_initialized():  # processes of one run wait for each other at their end
+        leave_at_once_after_a_stop()
     root = os.environ.get("MARIN_COMPILE_CACHE") or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.join(Path.home(), ".cache"), "marin", "jax"
     )
