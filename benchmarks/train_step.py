@@ -104,7 +104,7 @@ def serve(args: argparse.Namespace) -> None:
         return Batch(row[:, :-1], row[:, 1:], weight, segments[step % 64])
 
     way = fastest(cpu_candidates(Precision(args.precision)), lambda way: seconds_of(way, args.width))
-    making = in_the_making(lambda: initial.run(mesh), beside=True)
+    making = in_the_making(lambda: initial.run(mesh), in_thread=True)
     train_step = make_train_step(optimizer, optimizer_config.schedule(1000), StepConfig(way.precision))
     step = compile_traced(trace_program(train_step, initial.layout(mesh), batch(0)), way)
     state = making.result()

@@ -10,6 +10,7 @@ import jax
 
 from marin.parallel import distributed
 from marin.parallel.mesh import ambient, num_batch_shards, replicated
+from marin.training.beside import beside
 from marin.training.programs import Compilation, choose_compilation, compile_traced, trace_program
 from marin.training.run_setup import RunSetup
 from marin.training.state import StepConfig, TrainState, make_train_step
@@ -41,12 +42,15 @@ def compile_steps(setup: RunSetup, first_state: Callable[[], TrainState]) -> tup
 
     Args:
         first_state: gives the state that training begins with.
+    Raises:
+        ConfigError: if the model begins with values that its optimizer or the exports asked for cannot take.
+        HardwareError: if this compiler does not take the options that the run began with.
     """
     begin = time.perf_counter()
     config, saved = setup.config, setup.saved
     compilation = choose_compilation(config, setup.shapes) if saved is None else Compilation.from_json(saved)
     compilation = Compilation.from_json(distributed.of_main(compilation.as_json()))
-    making = in_the_making(first_state, beside=config.train.resources.platform == "cpu" and jax.process_count() == 1)
+    making = in_the_making(first_state, in_thread=config.train.resources.platform == "cpu" and jax.process_count() == 1)
     sizes = config.train.batch_schedule.sizes(setup.first_step, config.train.num_train_steps)
     traced_flops = None
     if saved is None:
@@ -68,17 +72,14 @@ def compile_steps(setup: RunSetup, first_state: Callable[[], TrainState]) -> tup
     return CompiledSteps(compilation, of_size, calls_out, held, traced_flops, compile_time), state
 
 
-def in_the_making(first_state: Callable[[], TrainState], *, beside: bool) -> concurrent.futures.Future[TrainState]:
+def in_the_making(first_state: Callable[[], TrainState], *, in_thread: bool) -> concurrent.futures.Future[TrainState]:
     """The state, made in a thread if it is to be made beside other work.
 
     Making it is compiling some forty small programs on one core, and tracing the step keeps another busy. Devices have to be
     idle where the compiler measures on them what is fastest, and several processes must begin their programs in one order.
     """
-    if beside:
-        thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="first-state")
-        making = thread.submit(first_state)
-        thread.shutdown(wait=False)
-        return making
+    if in_thread:
+        return beside("first-state", first_state)
     made = concurrent.futures.Future[TrainState]()
     made.set_result(first_state())
     return made

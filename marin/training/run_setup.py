@@ -1,6 +1,6 @@
 """Everything that a run needs before it is compiled: devices, data, model, optimizer, and where it begins or goes on.
 
-What cannot run on this machine is refused here, before anything is computed.
+What cannot run on this machine is refused here, before anything is computed; what only a model's first values show, where they are made.
 """
 
 import dataclasses

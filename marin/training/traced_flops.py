@@ -32,6 +32,7 @@ from marin.data.rows import Batch
 from marin.models.lm import shapes_of
 from marin.nn.attention_counting import Keys, counting_attention
 from marin.nn.trees import is_shape
+from marin.training.beside import beside
 from marin.training.factorization_flops import FORMULAS
 from marin.training.state import StepConfig, loss_of_rows, training_activations
 
@@ -143,10 +144,7 @@ def tracing_flops(
     model_config: Any, vocab_size: int, step: StepConfig, length: int
 ) -> "concurrent.futures.Future[TracedFlops]":
     """`traced_flops`, counted while the caller compiles, which leaves the interpreter idle."""
-    thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="traced-flops")
-    counting = thread.submit(traced_flops, model_config, vocab_size, step, length)
-    thread.shutdown(wait=False)
-    return counting
+    return beside("traced-flops", traced_flops, model_config, vocab_size, step, length)
 
 
 def count_flops(jaxpr: Any) -> FlopCount:
