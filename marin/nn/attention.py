@@ -5,7 +5,7 @@ last `window` keys. `attention` picks a kernel by backend:
 
 - VANILLA: the reference (`attention_reference`); holds all T x T scores.
 - JAX_FLASH: blocks of queries that skip the keys they cannot see (`attention_blocks`); runs on every device.
-- CUDNN: NVIDIA's fused kernel; SPLASH: the TPU's (`attention_fused`).
+- CUDNN: NVIDIA's fused kernels (`attention_cudnn`); SPLASH: the TPU's (`attention_splash`).
 
 Where no backend is asked for, the device's fused kernel is taken if it can do what is asked, with a message and JAX_FLASH
 if not, and JAX_FLASH on a CPU. A backend that is asked for by name and cannot do it is refused. On a mesh of devices each
@@ -24,9 +24,10 @@ from jaxtyping import Array, Float, Int
 from marin.errors import ConfigError
 from marin.nn.attention_blocks import blocked_attention
 from marin.nn.attention_counting import counted_keys, keys_per_query, stand_in_attention
-from marin.nn.attention_fused import cudnn_attention, splash_attention, why_not_cudnn, why_not_splash
+from marin.nn.attention_cudnn import cudnn_attention, why_not_cudnn
 from marin.nn.attention_mesh import attention_over_mesh
 from marin.nn.attention_reference import reference_attention
+from marin.nn.attention_splash import splash_attention, why_not_splash
 from marin.nn.axes import ambient_axes
 
 

@@ -16,9 +16,9 @@ import equinox as eqx
 import jax
 
 from marin.errors import ConfigError
+from marin.nn.attention_cudnn import KERNEL
 
 PRODUCTS = "products"
-_FUSED_ATTENTION = "dot_product_attention_fwd"  # JAX's names for cuDNN's kernel begin so
 
 
 def check_recomputation(value: object) -> None:
@@ -42,4 +42,4 @@ def recomputing(run: Callable[..., Any], choice: bool | str) -> Callable[..., An
 def _is_product(primitive: Any, *values: Any, **parameters: Any) -> bool:
     """Whether a result is that of a product with weights, or of attention in one kernel, which is several products in one."""
     weights = jax.checkpoint_policies.dots_with_no_batch_dims_saveable(primitive, *values, **parameters)
-    return bool(weights) or primitive.name.startswith(_FUSED_ATTENTION)
+    return bool(weights) or primitive.name.startswith(KERNEL)

@@ -11,7 +11,7 @@ import pytest
 from marin.errors import ConfigError
 from marin.nn import AttentionBackend, attention, reference_attention
 from marin.nn.attention_blocks import blocked_attention
-from marin.nn.attention_fused import splash_attention
+from marin.nn.attention_splash import splash_attention
 
 # The function `attention` of marin.nn hides the module of its name.
 attention_module = importlib.import_module("marin.nn.attention")

@@ -1,7 +1,7 @@
-"""Attention by the vendors' fused kernels: cuDNN's flash attention on NVIDIA GPUs, Splash attention on TPUs.
+"""Attention by Splash, the TPU's fused kernel.
 
-Each has a function that says, before anything is traced, why the kernel cannot do what is asked; None where it can. What
-they compute is what `reference_attention` says.
+A function says, before anything is traced, why the kernel cannot do what is asked; None where it can. What it computes is what
+`reference_attention` says.
 """
 
 import math
@@ -12,51 +12,6 @@ from jaxtyping import Array, Float, Int
 
 # Splash reads keys in tiles of this many lanes; its backward pass has no smaller tile.
 _SPLASH_TILE = 128
-_CUDNN_TYPES = (jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float16))
-# cuDNN's widest head: on Hopper and later, and before.
-_CUDNN_WIDEST, _CUDNN_WIDEST_BEFORE_HOPPER = 256, 128
-
-
-def why_not_cudnn(q_BTHC: Array, v_BTKC: Array, *, has_segments: bool, has_sink: bool) -> str | None:
-    """Why cuDNN cannot attend with these arguments on this process's devices."""
-    num_tokens, head_dim = q_BTHC.shape[1], q_BTHC.shape[3]
-    device = jax.local_devices()[0]
-    if device.platform != "gpu" or "rocm" in device.client.platform_version.lower():
-        return f"needs an NVIDIA GPU, and this is {device.platform} ({device.device_kind})"
-    if q_BTHC.dtype not in _CUDNN_TYPES or v_BTKC.dtype != q_BTHC.dtype:
-        return f"needs bfloat16 or float16, and queries are {q_BTHC.dtype}, values {v_BTKC.dtype}"
-    if has_sink:
-        return "has no attention sink"
-    widest = _CUDNN_WIDEST if float(device.compute_capability) >= 9 else _CUDNN_WIDEST_BEFORE_HOPPER
-    if head_dim % 8 or head_dim > widest:
-        return f"needs heads of a multiple of 8 up to {widest}, and they have width {head_dim}"
-    if has_segments and num_tokens % 2:
-        return f"needs an even context where documents are masked, and it is {num_tokens}"
-    return None
-
-
-def cudnn_attention(
-    q_BTHC: Float[Array, "B T H C"],
-    k_BTKC: Float[Array, "B T K C"],
-    v_BTKC: Float[Array, "B T K C"],
-    segment_ids_BT: Int[Array, "B T"] | None,
-    *,
-    window: int | None = None,
-) -> Float[Array, "B T H C"]:
-    """Attention by cuDNN; documents are masked by a [B, 1, T, T] bias, so pass None where a row is one document."""
-    mask = None
-    if segment_ids_BT is not None:
-        mask = (segment_ids_BT[:, :, None] == segment_ids_BT[:, None, :])[:, None]
-    return jax.nn.dot_product_attention(
-        q_BTHC,
-        k_BTKC,
-        v_BTKC,
-        mask=mask,
-        is_causal=True,
-        # JAX counts the keys before the query's own position.
-        local_window_size=None if window is None else (window - 1, 0),
-        implementation="cudnn",
-    )
 
 
 def why_not_splash(q_BTHC: Array) -> str | None:
