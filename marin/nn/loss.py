@@ -23,6 +23,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from marin.nn.axes import BATCH_AXES, SEQUENCE, TENSOR, ambient_axes, dividing
+from marin.nn.fp8 import BACKWARD, FORWARD, Fp8, contract, to_fp8
 from marin.nn.precision import wide_einsum
 
 Block = tuple[Array, Array, Array]
@@ -83,18 +84,25 @@ def weighted_cross_entropy(
     block: int,
     softcap: float | None = None,
     z_loss_weight: float = 0.0,
+    *,
+    in_fp8: bool = False,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Sum over tokens of weight x nats, and the z-loss sum of weight x z_loss_weight x logsumexp^2 (PaLM, arXiv:2204.02311).
 
     The sum to minimize is that of both results. Only `x_BTD` and `head_DV` receive gradients; both results must have the
     same cotangent, as they do when they are added and scaled.
+
+    Args:
+        in_fp8: multiply the logits' gradient by the head in FP8, for the gradient of `x_BTD`. The logits stay as they are: in FP8 they would
+            move the loss by more than a hundredth of what a speedrun is about (on random ones by 0.005 nats a token).
     """
+    options = _Options(block, softcap, z_loss_weight, in_fp8)
     spec_BT = _places(target_BT)
     if spec_BT is None:
-        return _weighted_sums(x_BTD, head_DV, target_BT, weight_BT, block, softcap, z_loss_weight)
+        return _weighted_sums(x_BTD, head_DV, target_BT, weight_BT, options)
 
     def of_device(x_BTD: Array, head_DV: Array, target_BT: Array, weight_BT: Array) -> tuple[Array, Array]:
-        nats, penalty = _weighted_sums(x_BTD, head_DV, target_BT, weight_BT, block, softcap, z_loss_weight)
+        nats, penalty = _weighted_sums(x_BTD, head_DV, target_BT, weight_BT, options)
         return nats.reshape(1, 1), penalty.reshape(1, 1)
 
     sums = _over_mesh(of_device, spec_BT, (spec_BT, spec_BT))(x_BTD, head_DV, target_BT, weight_BT)
@@ -120,33 +128,38 @@ def _over_mesh(fn: Callable[..., Any], spec_BT: PartitionSpec, out_specs: Any) -
     return run
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
+class _Options(NamedTuple):
+    """Those of `weighted_cross_entropy`."""
+
+    block: int
+    softcap: float | None
+    z_loss_weight: float
+    in_fp8: bool
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
 def _weighted_sums(
-    x_BTD: Array,
-    head_DV: Array,
-    target_BT: Array,
-    weight_BT: Array,
-    block: int,
-    softcap: float | None,
-    z_loss_weight: float,
+    x_BTD: Array, head_DV: Array, target_BT: Array, weight_BT: Array, options: _Options
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     def step(total: Array, inputs: Block) -> tuple[Array, None]:
         x_BtD, target_Bt, weight_Bt = inputs
-        logits, _ = _logits(x_BtD, head_DV, softcap)
+        logits, _ = _logits(x_BtD, head_DV, options.softcap)
         log_z = jax.nn.logsumexp(logits, axis=-1)
         nats = jnp.sum(weight_Bt * (log_z - _picked(logits, target_Bt)))
-        return total + jnp.stack([nats, z_loss_weight * jnp.sum(weight_Bt * jnp.square(log_z))]), None
+        return total + jnp.stack([nats, options.z_loss_weight * jnp.sum(weight_Bt * jnp.square(log_z))]), None
 
-    block = _tokens_at_once(block, head_DV)
+    block = _tokens_at_once(options.block, head_DV)
     total, _ = jax.lax.scan(step, jnp.zeros((2,), jnp.float32), _blocks(x_BTD, target_BT, weight_BT, block))
     return total[0], total[1]
 
 
 def _forward_with_gradients(
-    x_BTD: Array, head_DV: Array, target_BT: Array, weight_BT: Array, block: int, softcap: float | None, z_loss: float
+    x_BTD: Array, head_DV: Array, target_BT: Array, weight_BT: Array, options: _Options
 ) -> tuple[tuple[Array, Array], Block]:
+    softcap, z_loss = options.softcap, options.z_loss_weight
     vocab = jnp.arange(head_DV.shape[1], dtype=target_BT.dtype)[None, None, :]
-    block = _tokens_at_once(block, head_DV)
+    block = _tokens_at_once(options.block, head_DV)
+    head_DV8 = to_fp8(head_DV, FORWARD) if options.in_fp8 else None
 
     def step(carry: tuple[Array, Array], inputs: Block) -> tuple[tuple[Array, Array], Array]:
         total, grad_head_DV = carry
@@ -167,8 +180,14 @@ def _forward_with_gradients(
         )
         if slope is not None:
             grad_logits = grad_logits * slope
-        grad_logits = grad_logits.astype(x_BtD.dtype)
-        grad_x_BtD = jnp.einsum("btv,dv->btd", grad_logits, head_DV)
+        if head_DV8 is None:
+            grad_logits = grad_logits.astype(x_BtD.dtype)
+            grad_x_BtD = jnp.einsum("btv,dv->btd", grad_logits, head_DV)
+        else:
+            # A softmax is at most 1, and so is a cap's slope: nothing has to be looked for.
+            largest = jnp.max(jnp.abs(weight_Bt * (1.0 + jnp.abs(2.0 * z_loss * log_z))))
+            grad_x_BtD = _times_head(grad_logits, head_DV8, largest, x_BtD.dtype)
+            grad_logits = grad_logits.astype(x_BtD.dtype)
         grad_head_DV += wide_einsum("btd,btv->dv", x_BtD, grad_logits)
         return (total + jnp.stack([nats, penalty]), grad_head_DV), grad_x_BtD
 
@@ -178,9 +197,16 @@ def _forward_with_gradients(
     return (total[0], total[1]), (grad_x_BTD, grad_head_DV.astype(head_DV.dtype), weight_BT)
 
 
-def _backward(
-    block: int, softcap: float | None, z_loss: float, saved: Block, cotangent: tuple[Array, Array]
-) -> tuple[Array, Array, None, None]:
+def _times_head(
+    grad_BtV: Float[Array, "B t V"], head_DV8: Fp8, largest: Float[Array, ""], dtype: Any
+) -> Float[Array, "B t D"]:
+    """The gradient of the vectors that the head multiplies, in FP8."""
+    grad_NV8 = to_fp8(grad_BtV.reshape(-1, grad_BtV.shape[-1]), BACKWARD, largest)
+    grad_ND = contract(grad_NV8, head_DV8, 1, 1, dtype, jax.lax.Precision.HIGHEST)
+    return grad_ND.reshape(*grad_BtV.shape[:-1], -1)
+
+
+def _backward(options: _Options, saved: Block, cotangent: tuple[Array, Array]) -> tuple[Array, Array, None, None]:
     grad_x_BTD, grad_head_DV, _ = saved
     scale = cotangent[0]
     return grad_x_BTD * scale.astype(grad_x_BTD.dtype), grad_head_DV * scale.astype(grad_head_DV.dtype), None, None

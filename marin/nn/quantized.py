@@ -1,4 +1,4 @@
-"""Matrix products in 8 bits, for training: FP8 with a scale a tensor, int8 with a scale a row.
+"""Matrix products in 8 bits, for training: FP8 with a scale a tensor (`marin.nn.fp8`), int8 with a scale a row.
 
 Weights stay in float32 and are quantized anew in each step from their largest absolute value, so there is no state. What
 is multiplied in 8 bits:
@@ -9,10 +9,11 @@ is multiplied in 8 bits:
     gradient of W: x^T g    e4m3 x e5m2                                         compute format: its sums are over tokens
 
 Rounding is to the nearest; AQT rounds gradients stochastically. Only `Linear`s whose both sides are multiples of 16 and at
-least 128 are quantized: smaller ones gain nothing. Embeddings, the head and attention's own products keep the compute format.
+least 128 are quantized: smaller ones gain nothing. Embeddings and attention's own products keep the compute format, and so does
+the head but for one: what FP8 makes of the gradient of its inputs (`marin.nn.loss`).
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,6 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from marin.nn.axes import lay_out_activations
+from marin.nn.fp8 import fp8_product
 from marin.nn.linear import Linear
 
 _MULTIPLE, _LEAST = 16, 128
@@ -57,68 +59,6 @@ def has_quantizable_linears(model: Any) -> bool:
 
 def _is_large_linear(leaf: Any) -> bool:
     return isinstance(leaf, Linear) and all(size % _MULTIPLE == 0 and size >= _LEAST for size in leaf.weight_IO.shape)
-
-
-# --- FP8 ------------------------------------------------------------------------------------------------------------
-
-
-@jax.custom_vjp
-def fp8_product(x_NI: Float[Array, "N I"], weight_IO: Float[Array, "I O"]) -> Float[Array, "N O"]:
-    """`x W` in FP8, accumulated in float32, in the type of `x`."""
-    return _fp8_forward(x_NI, weight_IO)[0]
-
-
-class _Fp8(NamedTuple):
-    """A tensor in an 8-bit float format, and what its values are to be multiplied by: a power of two."""
-
-    values: Array
-    scale: Float[Array, ""]
-
-
-def _fp8_forward(x_NI: Array, weight_IO: Array) -> tuple[Array, tuple[_Fp8, _Fp8]]:
-    x, weight = _to_fp8(x_NI, jnp.float8_e4m3fn), _to_fp8(weight_IO, jnp.float8_e4m3fn)
-    # The 8-bit tensors are what the backward pass keeps: half the memory of the compute format.
-    return _fp8_contract(x, weight, 1, 0, x_NI.dtype), (x, weight)
-
-
-def _fp8_backward(saved: tuple[_Fp8, _Fp8], grad_NO: Array) -> tuple[Array, Array]:
-    x, weight = saved
-    grad = _to_fp8(grad_NO, jnp.float8_e5m2)
-    exact = jax.lax.Precision.HIGHEST
-    grad_x_NI = _fp8_contract(grad, weight, 1, 1, grad_NO.dtype, exact)
-    return grad_x_NI, _fp8_contract(x, grad, 0, 0, grad_NO.dtype, exact)
-
-
-fp8_product.defvjp(_fp8_forward, _fp8_backward)
-
-
-def _to_fp8(tensor: Array, dtype: Any) -> _Fp8:
-    """The tensor in 8 bits, scaled by the least power of two for which its largest value is in range.
-
-    The scale of a tensor that holds an infinity is NaN: clipped to the range it would be a number like any other, and a step
-    that overflowed would pass for a good one.
-    """
-    largest = jnp.maximum(jnp.max(jnp.abs(tensor)).astype(jnp.float32), _TINY)
-    limit = float(jnp.finfo(dtype).max)
-    _, exponent = jnp.frexp(largest / limit)
-    scale = jnp.where(jnp.isfinite(largest), jnp.ldexp(jnp.ones((), jnp.float32), exponent), jnp.nan)
-    # The quotient may have been rounded down; past the end of the range is not-a-number in e4m3.
-    return _Fp8(jnp.clip(tensor.astype(jnp.float32) / scale, -limit, limit).astype(dtype), scale)
-
-
-def _fp8_contract(
-    one: _Fp8, other: _Fp8, one_axis: int, other_axis: int, dtype: Any, precision: jax.lax.Precision | None = None
-) -> Array:
-    """The product of two scaled tensors over the named axes, in `dtype`.
-
-    The product itself leaves in `dtype`, half of what float32 would send through memory: as the scales are powers of two, nothing
-    is rounded once more by them. By XLA's convention "highest" forbids NVIDIA's fast accumulation, which keeps fewer bits.
-    """
-    dimensions = (((one_axis,), (other_axis,)), ((), ()))
-    unscaled = jax.lax.dot_general(
-        one.values, other.values, dimensions, precision=precision, preferred_element_type=jnp.dtype(dtype)
-    )
-    return (unscaled.astype(jnp.float32) * (one.scale * other.scale)).astype(dtype)
 
 
 # --- int8 -----------------------------------------------------------------------------------------------------------

@@ -152,6 +152,7 @@ def loss_of_rows(
         loss_block(config),
         model.logit_softcap,
         config.z_loss_weight,
+        in_fp8=config.precision.products == "fp8",
     )
     extra = {name: value.astype(jnp.float32) / config.micro_batches for name, value in extra.items()}
     metrics = {"loss": nats / num_tokens, "z_loss": penalty / num_tokens, **extra}

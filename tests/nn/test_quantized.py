@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from marin.nn import Embedding, Linear
-from marin.nn.quantized import QuantizedLinear, fp8_product, int8_product, quantize_linears
+from marin.nn.fp8 import fp8_product, to_fp8
+from marin.nn.quantized import QuantizedLinear, int8_product, quantize_linears
 
 # The relative error of rounding to nearest is at most 2^-4 for e4m3 (3 bits of mantissa), 2^-3 for e5m2 (2), and half of
 # a 127th of the row's largest value for int8; sums of many such errors come out well below.
@@ -86,10 +87,8 @@ def test_product_of_zeros_is_zero(products):
 
 @pytest.mark.parametrize("dtype", [jnp.float8_e4m3fn, jnp.float8_e5m2])
 def test_fp8_keeps_the_largest_value_finite(dtype):
-    from marin.nn.quantized import _to_fp8
-
     for largest in (1.0, 3.3e38, 7e-30, 448.00001):
-        values, scale = _to_fp8(jnp.array([[largest, -largest, largest / 3]], jnp.float32), dtype)
+        values, scale = to_fp8(jnp.array([[largest, -largest, largest / 3]], jnp.float32), dtype)
         assert bool(jnp.all(jnp.isfinite(values.astype(jnp.float32))))
         np.testing.assert_allclose(float(values[0, 0]) * float(scale), largest, rtol=2**-3)
         assert np.frexp(float(scale))[0] == 0.5  # a power of two
