@@ -11,17 +11,18 @@ recomputes nothing unless `--recompute` says so; the vocabulary has 128,256 toke
 
 MFU divides model FLOPs by the device's published dense peak in bfloat16, on a processor by that of a measured product. Model FLOPs are
 the reference's formula with attention halved, as the model is causal; `traced` in the context is the share by the products of the
-program itself. Neither counts what is computed twice. Attention masks documents, as training does. A rate is the median over steps;
-everything is compiled before.
+program itself. Neither counts what is computed twice. Attention masks documents, as training does; each row is one, so that nothing
+is hidden from the FLOPs that are counted, unless `--document-length` says otherwise. A rate is the median over steps; everything is compiled before.
 
 `--fp8` takes steps of two programs by turns and prints the ratio of their rates. `--loss-steps` trains both from the same weights
-on the same tokens, which follow one another by a made rule that can be learned, and prints the difference of their mean losses
-over the last twentieth. Aims on an H200: 40, 45, 50 and 55 % for 130m, 300m, 520m and 1_2b; FP8 at least 1.2 times as fast at
+on the same tokens by turns, which follow one another by a made rule that can be learned, and prints every 100 steps the difference of their
+mean losses over the last twentieth. Aims on an H200: 40, 45, 50 and 55 % for 130m, 300m, 520m and 1_2b; FP8 at least 1.2 times as fast at
 1_2b, with a loss within 0.002 after 500 steps.
 """
 
 import argparse
 import dataclasses
+import functools
 import os
 import statistics
 import sys
@@ -42,18 +43,22 @@ from marin.flags import HelpFormatter
 from marin.nn import Precision
 from marin.nn.trees import is_shape
 from marin.training.compile_cache import use_compile_cache
-from marin.training.programs import Compilation, compile_traced, trace_program, why_no_fp8
+from marin.training.programs import compile_traced, on_accelerator, trace_program, why_no_fp8
 from marin.training.state import StepConfig, init_state, make_train_step
 from marin.training.traced_flops import traced_flops
 
 SUCCESSORS = 4  # of each token, in the made text
 _SCHEDULE_STEPS = 1000
+_LOSSES_SHOWN = 100  # steps after which losses are compared, so that a stop keeps what there is
 _RECOMPUTE: dict[str, bool | str] = {"nothing": False, "products": "products", "blocks": True}
 
 
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--repetitions", type=_count, default=5)
+    parser.add_argument(
+        "--profile", metavar="DIR", help="write the profiler's trace of one more step of each program there"
+    )
     parser.add_argument("--loss-steps", type=_count, help="with --fp8: compare losses after so many steps instead")
     args, presets = parse(parser)
     if args.loss_steps and not args.fp8:
@@ -81,6 +86,9 @@ def parser_of(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--sizes", default="130m,300m,520m,1_2b", help=f"of {', '.join(PRESETS)}")
     parser.add_argument("--vocabulary", type=_count, default=VOCAB_SIZE)
     parser.add_argument("--batch", type=_count, help="rows of a step (default: the preset's)")
+    parser.add_argument(
+        "--document-length", type=_count, help="mean of documents that share rows (default: a row each)"
+    )
     parser.add_argument("--rows", type=_count, default=16, help="of them at once; the others follow as micro-batches")
     parser.add_argument("--recompute", choices=list(_RECOMPUTE), default="nothing", help="in the backward pass")
     parser.add_argument("--fp8", action="store_true")
@@ -124,7 +132,8 @@ def step_of(
     def begin() -> Any:
         return init_state(config.build(args.vocabulary, key=jax.random.key(0)), optimizer, None)
 
-    state = eqx.filter_eval_shape(begin) if shapes_only else eqx.filter_jit(begin)()
+    # Not as one program: that of 1_2b would compile for a minute on a GPU.
+    state = eqx.filter_eval_shape(begin) if shapes_only else begin()
     return state, make_train_step(optimizer, preset.optimizer.schedule(_SCHEDULE_STEPS), step_config), step_config
 
 
@@ -133,7 +142,8 @@ class Program:
 
     def __init__(self, preset: Preset, args: argparse.Namespace, precision: Precision) -> None:
         self._state, step, step_config = step_of(preset, args, precision)
-        self._step = compile_traced(trace_program(step, self._state, batch_shapes(preset)), Compilation(precision))
+        way = on_accelerator(precision, jax.local_devices()[0].platform)
+        self._step = compile_traced(trace_program(step, self._state, batch_shapes(preset)), way)
         self.traced_flops_per_token = traced_flops(preset.model, args.vocabulary, step_config).training
 
     def take(self, batch: Batch) -> tuple[float, float]:
@@ -142,6 +152,16 @@ class Program:
         self._state, metrics = self._step(self._state, batch)
         loss = float(metrics["loss"])
         return time.perf_counter() - start, loss
+
+    def profile(self, batch: Batch, directory: str | None) -> None:
+        """One more step, with a trace of it where a directory is given."""
+        if directory is None:
+            return
+        options = jax.profiler.ProfileOptions()
+        options.python_tracer_level = 0
+        jax.profiler.start_trace(directory, profiler_options=options)
+        self.take(batch)
+        jax.profiler.stop_trace()
 
 
 def rows_at_once(preset: Preset, args: argparse.Namespace) -> int:
@@ -168,7 +188,10 @@ def made_batches(preset: Preset, args: argparse.Namespace) -> Iterator[Batch]:
         for position in range(length):
             tokens[:, position + 1] = following[tokens[:, position], choices[:, position]]
         shape = (rows, length)
-        yield Batch(tokens[:, :-1], tokens[:, 1:], np.ones(shape, np.float32), np.zeros(shape, np.int32))
+        begins = draw.random(shape) < 1 / args.document_length if args.document_length else np.zeros(shape, bool)
+        begins[:, 0] = False
+        segment_ids = np.cumsum(begins, axis=1, dtype=np.int32)
+        yield Batch(tokens[:, :-1], tokens[:, 1:], np.ones(shape, np.float32), segment_ids)
 
 
 def flops_per_token(config: Any, vocab_size: int) -> float:
@@ -187,9 +210,10 @@ def show_mfu(size: str, preset: Preset, args: argparse.Namespace) -> None:
     batches = made_batches(preset, args)
     program.take(next(batches))
     seconds = statistics.median(program.take(next(batches))[0] for _ in range(args.repetitions))
+    program.profile(next(batches), args.profile and os.path.join(args.profile, size))
     tokens = preset.train_batch_size * preset.model.seq_len
     show = figures(preset, args, args.repetitions)
-    show(f"mfu_{size}", tokens * flops_per_token(preset.model, args.vocabulary) / seconds / peak, "share of peak",
+    show(f"mfu_{size}", mfu(preset, args, seconds), "share of peak",
          traced=round(tokens * program.traced_flops_per_token / seconds / peak, 4), peak_tflops=round(peak / 1e12, 3))  # fmt: skip
     show(f"rate_{size}", tokens / seconds, "tokens/s", step_seconds=round(seconds, 4))
 
@@ -206,28 +230,28 @@ def compare_rates(size: str, preset: Preset, args: argparse.Namespace) -> None:
                 seconds[name].append(taken)
     median = {name: statistics.median(taken) for name, taken in seconds.items()}
     each = {f"{name}_step_seconds": round(taken, 4) for name, taken in median.items()}
+    each |= {f"{name}_mfu": round(mfu(preset, args, taken), 4) for name, taken in median.items()}
+    for name, program in programs.items():
+        program.profile(batch, args.profile and os.path.join(args.profile, f"{size}_{name}"))
     figures(preset, args, args.repetitions)(f"fp8_speedup_{size}", median["bf16"] / median["fp8"], "times bf16", **each)
 
 
 def compare_losses(size: str, preset: Preset, args: argparse.Namespace) -> None:
-    last = max(1, args.loss_steps // 20)
-    mean = {}
-    # One after the other: both may not fit beside each other.
-    for name, precision in (("bf16", bf16()), ("fp8", fp8())):
-        program, batches = Program(preset, args, precision), made_batches(preset, args)
-        losses = [program.take(next(batches))[1] for _ in range(args.loss_steps)]
-        mean[name] = statistics.fmean(losses[-last:])
-        del program
-    each = {f"{name}_loss": round(loss, 5) for name, loss in mean.items()}
+    programs = {name: Program(preset, args, precision) for name, precision in (("bf16", bf16()), ("fp8", fp8()))}
+    batches = made_batches(preset, args)
+    losses: dict[str, list[float]] = {name: [] for name in programs}
     show = figures(preset, args, 1)
-    show(
-        f"fp8_loss_difference_{size}",
-        mean["fp8"] - mean["bf16"],
-        "nats a token",
-        steps=args.loss_steps,
-        last=last,
-        **each,
-    )
+    for step in range(1, args.loss_steps + 1):
+        batch = next(batches)
+        for name, program in programs.items():
+            losses[name].append(program.take(batch)[1])
+        if step % _LOSSES_SHOWN == 0 or step == args.loss_steps:
+            last = max(1, step // 20)
+            mean = {name: statistics.fmean(found[-last:]) for name, found in losses.items()}
+            each = {f"{name}_loss": round(loss, 5) for name, loss in mean.items()}
+            show(
+                f"fp8_loss_difference_{size}", mean["fp8"] - mean["bf16"], "nats a token", steps=step, last=last, **each
+            )
 
 
 def bf16() -> Precision:
@@ -247,6 +271,7 @@ def figures(preset: Preset, args: argparse.Namespace, repetitions: int) -> Calla
         "rows_at_once": rows_at_once(preset, args),
         "recompute": args.recompute,
         "context_length": preset.model.seq_len,
+        "document_length": args.document_length or preset.model.seq_len,
         "vocabulary": args.vocabulary,
         "device": device.device_kind,
         "driver": hardware.gpu_driver_version() if device.platform == "gpu" else None,
@@ -262,6 +287,13 @@ def figures(preset: Preset, args: argparse.Namespace, repetitions: int) -> Calla
     return show
 
 
+def mfu(preset: Preset, args: argparse.Namespace, seconds: float) -> float:
+    """Of a step that takes so long."""
+    tokens = preset.train_batch_size * preset.model.seq_len
+    return tokens * flops_per_token(preset.model, args.vocabulary) / seconds / peak_flops()
+
+
+@functools.cache
 def peak_flops() -> float:
     device = jax.local_devices()[0]
     return (

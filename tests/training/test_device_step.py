@@ -15,6 +15,7 @@ SMALL = ["--sizes", "cpu", "--vocabulary", "256", "--batch", "2", "--rows", "1",
 
 
 def _figures(flags: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> dict[str, dict]:
+    device_step.peak_flops.cache_clear()
     monkeypatch.setattr(sys, "argv", ["device_step", *SMALL, *flags])
     monkeypatch.setattr("marin.hardware.measure_cpu_peak", lambda: 1e11)
     device_step.main()
@@ -32,10 +33,12 @@ def test_mfu_is_the_rate_by_the_formula_with_attention_halved(monkeypatch, capsy
     assert 0.5 < found["mfu_cpu"]["context"]["traced"] / found["mfu_cpu"]["value"] < 1.5
 
 
-def test_fp8_is_compared_with_bf16_in_rate_and_in_loss(monkeypatch, capsys):
-    rates = _figures(["--fp8"], monkeypatch, capsys)["fp8_speedup_cpu"]
+def test_fp8_is_compared_with_bf16_in_rate_and_in_loss(monkeypatch, capsys, tmp_path):
+    rates = _figures(["--fp8", "--profile", str(tmp_path)], monkeypatch, capsys)["fp8_speedup_cpu"]
+    assert {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*.xplane.pb")} == {"cpu_bf16", "cpu_fp8"}
     context = rates["context"]
     assert rates["value"] == pytest.approx(context["bf16_step_seconds"] / context["fp8_step_seconds"], rel=0.01)
+    assert context["fp8_mfu"] == pytest.approx(context["bf16_mfu"] * rates["value"], rel=0.01)
     assert context["fp8_units"] is False
     loss = _figures(["--fp8", "--loss-steps", "3"], monkeypatch, capsys)["fp8_loss_difference_cpu"]
     assert 0 < abs(loss["value"]) < 0.1
@@ -43,13 +46,23 @@ def test_fp8_is_compared_with_bf16_in_rate_and_in_loss(monkeypatch, capsys):
 
 
 def test_made_text_is_the_same_for_every_program_and_can_be_learned():
-    args = argparse.Namespace(vocabulary=50)
+    args = argparse.Namespace(vocabulary=50, document_length=None)
     one, other = (device_step.made_batches(PRESETS["cpu"], args) for _ in range(2))
     batches = [next(one) for _ in range(3)]
     assert all((batch.tokens_BT == next(other).tokens_BT).all() for batch in batches)
     pairs = {pair for batch in batches for pair in zip(batch.tokens_BT.ravel(), batch.targets_BT.ravel(), strict=True)}
     assert len(pairs) <= 50 * device_step.SUCCESSORS
     assert np.array_equal(batches[0].tokens_BT[:, 1:], batches[0].targets_BT[:, :-1])
+
+
+def test_documents_of_a_length_share_rows():
+    one = next(device_step.made_batches(PRESETS["cpu"], argparse.Namespace(vocabulary=50, document_length=None)))
+    assert not one.segment_ids_BT.any()
+    many = next(device_step.made_batches(PRESETS["cpu"], argparse.Namespace(vocabulary=50, document_length=32)))
+    counts = many.segment_ids_BT[:, -1] + 1
+    assert (many.segment_ids_BT[:, 0] == 0).all()
+    assert set(np.diff(many.segment_ids_BT).ravel()) == {0, 1}
+    assert 256 / 32 / 2 < counts.mean() < 256 / 32 * 2
 
 
 @pytest.mark.parametrize(
