@@ -11,11 +11,14 @@ places for documents in a row. Which one a batch takes is seen when it is there:
     at most `MOST_PACKED` in each row    packed
     more, or ids that do not rise        the bias
 
-Forward and backward on an H200 (JAX 0.11, 16 rows of 4,096 tokens, bfloat16), in ms:
+Forward and backward on an H200 (JAX 0.11, 16 rows of 4,096 tokens at once, bfloat16, 32 places), in ms:
 
     heads                   causal    packed, one document    packed, documents of 1,000    bias
     8 of 64                    2.6                     3.7                           2.3     4.7
     16 of 128, 8 of keys       8.6                    10.9                           6.6    16.5
+
+In its backward pass the packed layout needs memory for every place as if a document there were as long as the row (34 GB in the last
+line above), so rows are taken a few at a time.
 """
 
 import functools
@@ -33,8 +36,10 @@ _HOPPER = 9.0
 KERNEL = "dot_product_attention_fwd"
 """JAX's names for cuDNN's kernel of the forward pass begin so."""
 
-MOST_PACKED = 32
-"""Documents in a row for which the packed layout has places: each costs a little, and [H, T] numbers of memory, whether it is there or not."""
+MOST_PACKED = 16
+"""Documents in a row for which the packed layout has places: each costs time and memory, whether it is there or not."""
+# Bytes that the packed layout's backward pass may take beside its operands and results.
+_WORKSPACE = 4 * 2**30
 
 
 def why_not_cudnn(q_BTHC: Array, v_BTKC: Array, *, has_segments: bool, has_sink: bool) -> str | None:
@@ -84,12 +89,15 @@ def cudnn_attention(
         return jax.lax.switch(_way(segment_ids_BT), ways, *arrays)
 
     # For the backward pass a choice would copy queries, keys and values, which are kept anyway.
-    kept = jax.checkpoint(choose, policy=_is_kernel)
+    kept = jax.checkpoint(choose, policy=functools.partial(_is_kept, _packed_rows(q_BTHC, k_BTKC) == q_BTHC.shape[0]))
     return kept(q_BTHC, k_BTKC, v_BTKC, segment_ids_BT)
 
 
-def _is_kernel(primitive: Any, *values: Any, **parameters: Any) -> bool:
-    return primitive.name.startswith(KERNEL)
+def _is_kept(at_once: bool, primitive: Any, *values: Any, **parameters: Any) -> bool:
+    """Whether the backward pass is left what the forward pass gave: packed a few rows at a time each layer would keep it twice."""
+    found = _packed_kernel()
+    is_packed = found is not None and parameters.get("mask_type") == found[1]
+    return primitive.name.startswith(KERNEL) and (at_once or not is_packed)
 
 
 def _way(segment_ids_BT: Int[Array, "B T"]) -> Int[Array, ""]:
@@ -125,6 +133,25 @@ def _biased(q_BTHC: Array, k_BTKC: Array, v_BTKC: Array, segment_ids_BT: Array, 
 
 
 def _packed(q_BTHC: Array, k_BTKC: Array, v_BTKC: Array, segment_ids_BT: Array, *, window: int | None) -> Array:
+    arrays = (q_BTHC, k_BTKC, v_BTKC, segment_ids_BT)
+    rows = _packed_rows(q_BTHC, k_BTKC)
+    if rows == q_BTHC.shape[0]:
+        return _packed_at_once(*arrays, window=window)
+    parts = [array.reshape(-1, rows, *array.shape[1:]) for array in arrays]
+    out = jax.lax.map(lambda part: _packed_at_once(*part, window=window), parts)
+    return out.reshape(q_BTHC.shape)
+
+
+def _packed_rows(q_BTHC: Array, k_BTKC: Array) -> int:
+    """How many rows are packed at once, a divisor of all; 0 where one asks for too much memory."""
+    num_rows, num_tokens, num_heads, head_dim = q_BTHC.shape
+    # The gradient of queries is added up in float32; where heads share keys, those of keys and values are first made for each head.
+    width = 4 if num_heads == k_BTKC.shape[2] else 8
+    most = _WORKSPACE // (MOST_PACKED * num_heads * num_tokens * head_dim * width)
+    return max((rows for rows in range(1, num_rows + 1) if num_rows % rows == 0 and rows <= most), default=0)
+
+
+def _packed_at_once(q_BTHC: Array, k_BTKC: Array, v_BTKC: Array, segment_ids_BT: Array, *, window: int | None) -> Array:
     kernel, causal = _packed_kernel()
     lengths, starts = _documents(segment_ids_BT)
     return kernel(
@@ -161,7 +188,8 @@ def _can_pack(q_BTHC: Array, k_BTKC: Array) -> bool:
     # JAX 0.10 finds the keys of a document as if there were as many heads of them as of queries.
     if q_BTHC.shape[2] != k_BTKC.shape[2] and _version(jax.__version__) < (0, 11):
         return False
-    return q_BTHC.size < 2**31  # cuDNN is told in 32 bits where a document begins
+    rows = _packed_rows(q_BTHC, k_BTKC)
+    return rows > 0 and rows * q_BTHC[0].size < 2**31  # cuDNN is told in 32 bits where a document begins
 
 
 @functools.cache

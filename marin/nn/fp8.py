@@ -162,6 +162,6 @@ def _turn(tensor_NI: Array, inverse_1: Array, dtype: Any, *, interpret: bool = F
 
 def _turn_tile(tensor: Any, inverse: Any, values: Any, turned: Any, *, dtype: Any) -> None:
     """One tile of `_turn`, by references to its operands and results."""
-    rounded = _rounded(tensor[...], inverse[...].reshape(1, 1), dtype)
+    rounded = _rounded(tensor[...], inverse[0], dtype)
     values[...] = rounded
     turned[...] = rounded.T

@@ -102,6 +102,15 @@ def test_fp8_on_a_device_without_it_is_the_compute_format_and_says_so(make_confi
     assert capsys.readouterr().err.count("note:") == 1  # of the two reasons one is enough
 
 
+def test_fp8_on_a_gpu_is_left_to_cublas_which_takes_seconds_to_compile():
+    """XLA's own kernels are tried for half a minute a product; those of other formats for a second, and they are faster."""
+    fp8, bf16 = Precision("bf16", "fp8"), Precision("bf16")
+    assert programs.on_accelerator(fp8, "gpu").options == {"xla_gpu_enable_triton_gemm": False}
+    assert programs.on_accelerator(bf16, "gpu").options == programs.on_accelerator(fp8, "tpu").options == {}
+    way = programs.on_accelerator(fp8, "gpu")
+    assert programs.Compilation.from_json(way.as_json()) == way  # a run that goes on is compiled as it began
+
+
 @pytest.mark.slow
 def test_int8_trains_nearly_as_float32_does(make_config):
     runs = {name: make_config(name, num_train_steps=15, model=WIDE, int8=name == "int8") for name in ("f32", "int8")}
