@@ -9,7 +9,8 @@ the device. Model, optimizer, batch and options are those of `benchmarks.device_
 is a GPU. Prints one JSON line a size, of figures that are computed, not measured:
 
   memory_gib       what the program needs at once: state, batch and temporaries, by XLA's own assignment
-  products         kernels of products by the format they multiply in, and cuDNN's for attention, as often as a step runs them
+  products         kernels of products by the format they multiply in, and cuDNN's for attention, as often as a step runs them whose
+                   rows are one document each
   least_seconds    the sum over kernels of the longer of two times: moving the kernel's bytes at the memory's peak rate, and
                    multiplying at the published dense peak. No GPU reaches both peaks, so a step takes longer
   most_mfu         what MFU would then be: an upper bound, not a forecast
@@ -41,6 +42,7 @@ from jax.experimental import topologies
 
 from benchmarks import device_step, hlo_costs
 from marin import hardware
+from marin.nn import attention_cudnn
 from marin.nn.trees import is_shape
 
 # Bytes a second of their memory, from their data sheets. Both have the same multiprocessors.
@@ -71,7 +73,8 @@ def main() -> None:
     devices = absent_devices(args.device)
     for size, preset in presets.items():
         compiled = compile_step(preset, args, devices)
-        kernels = hlo_costs.kernels_of(compiled.as_text())
+        # Each row of the benchmark's batches is one document.
+        kernels = hlo_costs.kernels_of(compiled.as_text(), branches={attention_cudnn.CHOICE: 0})
         show(size, preset, args, compiled.memory_analysis(), kernels)
 
 

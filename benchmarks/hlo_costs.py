@@ -2,15 +2,17 @@
 
 Read off the text of an optimized XLA program (`compiled.as_text()`), whose instructions outside of fusions are kernels. Bytes are
 those of a kernel's operands and results, of an operand that is only sliced or gathered from those of the slices; what a cache
-saves is not known here. A loop's kernels count as often as its known number of trips. Attention's kernels count four FLOPs a
-query, key and feature, halved as they are causal, and two and a half times that backward.
+saves is not known here. A loop's kernels count as often as its known number of trips. Of a conditional's branches one counts: that
+of most FLOPs, and of most bytes among equals, such as an update that is applied, not left out; or the one that is asked for.
+Attention's kernels count four FLOPs a query, key and feature, halved as they are causal, and two and a half times that backward.
 """
 
 import collections
 import dataclasses
+import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 _BYTES = {
     "pred": 1, "s8": 1, "u8": 1, "f8e4m3fn": 1, "f8e5m2": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2,
@@ -72,16 +74,19 @@ class _Instruction:
 _Computation = dict[str, _Instruction]
 
 
-def kernels_of(program: str) -> list[Kernel]:
+def kernels_of(program: str, *, branches: Mapping[str, int] | None = None) -> list[Kernel]:
     """The kernels of an optimized program, in its text's order.
 
+    Args:
+        branches: by a name that a `jax.named_scope` gives, the branch that the conditionals in it take, as `jax.lax.switch` numbers
+            them.
     Raises:
-        ValueError: if the text has no entry computation.
+        ValueError: if the text has no entry computation, or a conditional has no branch of the number that is asked for.
     """
     computations, entry = _parse(program)
     if entry is None:
         raise ValueError("not the text of an XLA program: it has no ENTRY computation")
-    return list(_kernels(computations, computations[entry], 1))
+    return list(_kernels(computations, computations[entry], 1, branches or {}))
 
 
 def least_seconds(kernel: Kernel, *, bytes_per_second: float, flops_per_second: dict[str, float]) -> float:
@@ -127,29 +132,51 @@ def _closing(text: str) -> int:
     return len(text)
 
 
-def _kernels(computations: dict[str, _Computation], computation: _Computation, times: int) -> Iterator[Kernel]:
+def _kernels(
+    computations: dict[str, _Computation], computation: _Computation, times: int, branches: Mapping[str, int]
+) -> Iterator[Kernel]:
     for instruction in computation.values():
         if instruction.kind in _FREE:
             continue
         if instruction.kind in ("while", "call", "conditional", "async-start"):
             trips = re.search(r'known_trip_count":\{"n":"(\d+)"', instruction.attributes)
-            for name in _called(instruction):
-                yield from _kernels(computations, computations[name], times * (int(trips[1]) if trips else 1))
+            each = times * (int(trips[1]) if trips else 1)
+            called = [list(_kernels(computations, computations[name], each, branches)) for name in _called(instruction)]
+            if instruction.kind == "conditional":
+                called = [_taken(instruction, called, branches)]
+            yield from itertools.chain.from_iterable(called)
             continue
         inner = computations[_called(instruction)[0]] if instruction.kind == "fusion" else {}
         num_bytes = _fusion_bytes(computation, instruction, inner) if inner else _plain_bytes(computation, instruction)
         products = [_product(where, one) for where, one in _products(computation, instruction, inner)]
-        source = re.search(r'op_name="([^"]*)"', instruction.attributes)
-        target = re.search(r'custom_call_target="([^"]+)"', instruction.attributes)
         yield Kernel(
-            kind=target[1] if target else instruction.kind,
+            kind=_target(instruction) or instruction.kind,
             shape=re.sub(r"\{[\d,]*\}", "", instruction.shape),
-            source=source[1] if source else "",
+            source=_source(instruction),
             times=times,
             num_bytes=num_bytes,
             flops=sum(flops for flops, _ in products),
             number_format=products[0][1] if products else None,
         )
+
+
+def _taken(conditional: _Instruction, called: list[list[Kernel]], branches: Mapping[str, int]) -> list[Kernel]:
+    """The kernels of the branch that counts."""
+    # The text has a predicate's branches the other way round: first the one for true, which has the number 1.
+    numbered = called[::-1] if "true_computation=" in conditional.attributes else called
+    source = _source(conditional)
+    for scope, number in branches.items():
+        if re.search(rf"\b{re.escape(scope)}\b", source):
+            if not 0 <= number < len(numbered):
+                raise ValueError(f"{source!r} has {len(numbered)} branches, none of which is number {number} from 0 on")
+            return numbered[number]
+    return max(
+        numbered,
+        key=lambda kernels: (
+            sum(kernel.times * kernel.flops for kernel in kernels),
+            sum(kernel.times * kernel.num_bytes for kernel in kernels),
+        ),
+    )
 
 
 def _called(instruction: _Instruction) -> list[str]:
@@ -211,6 +238,11 @@ def _products(
 
 def _target(instruction: _Instruction) -> str:
     found = re.search(r'custom_call_target="([^"]+)"', instruction.attributes)
+    return found[1] if found else ""
+
+
+def _source(instruction: _Instruction) -> str:
+    found = re.search(r'op_name="([^"]*)"', instruction.attributes)
     return found[1] if found else ""
 
 

@@ -36,6 +36,9 @@ _HOPPER = 9.0
 KERNEL = "dot_product_attention_fwd"
 """JAX's names for cuDNN's kernel of the forward pass begin so."""
 
+CHOICE = "documents"
+"""What the choice between the ways is called in a compiled program, forward and backward; the first of its branches is the causal mask alone."""
+
 MOST_PACKED = 16
 """Documents in a row for which the packed layout has places: each costs time and memory, whether it is there or not."""
 # Bytes that the packed layout's backward pass may take beside its operands and results.
@@ -86,7 +89,8 @@ def cudnn_attention(
     )
 
     def choose(*arrays: Array) -> Array:
-        return jax.lax.switch(_way(segment_ids_BT), ways, *arrays)
+        with jax.named_scope(CHOICE):
+            return jax.lax.switch(_way(segment_ids_BT), ways, *arrays)
 
     # For the backward pass a choice would copy queries, keys and values, which are kept anyway.
     kept = jax.checkpoint(choose, policy=functools.partial(_is_kept, _packed_rows(q_BTHC, k_BTKC) == q_BTHC.shape[0]))

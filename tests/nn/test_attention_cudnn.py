@@ -7,6 +7,7 @@ too is seen on a GPU only.
 import functools
 import itertools
 import math
+import re
 import sys
 import unittest.mock
 
@@ -17,7 +18,7 @@ import pytest
 from jax._src.cudnn import fused_attention_stablehlo as binding
 
 from marin.nn import attention_cudnn, recomputing, reference_attention
-from marin.nn.attention_cudnn import KERNEL, MOST_PACKED, cudnn_attention
+from marin.nn.attention_cudnn import CHOICE, KERNEL, MOST_PACKED, cudnn_attention
 
 ROWS, TOKENS, WIDTH = 3, 64, 8
 CAUSAL, PACKED, BIAS = range(3)
@@ -295,10 +296,10 @@ def gradient(monkeypatch, choice):
 
 
 def choices_of(program):
-    """The shapes that each conditional of a program results in, in its order."""
+    """Of each conditional of a program its name in compiled programs, and the shapes of its results."""
     for equation in getattr(program, "jaxpr", program).eqns:
         if equation.primitive.name == "cond":
-            yield {variable.aval.shape for variable in equation.outvars}
+            yield str(equation.source_info.name_stack), {variable.aval.shape for variable in equation.outvars}
         for inner in jax.tree.leaves(equation.params, is_leaf=lambda leaf: hasattr(leaf, "eqns")):
             if hasattr(getattr(inner, "jaxpr", inner), "eqns"):
                 yield from choices_of(inner)
@@ -312,8 +313,16 @@ def test_gradient_runs_each_way_s_forward_kernel_again_only_where_blocks_are_rec
 
 
 def test_choice_keeps_what_the_kernels_gave_and_has_no_room_for_a_bias_where_none_is_taken(monkeypatch):
-    forward, *backward = choices_of(gradient(monkeypatch, False))
+    (_, forward), *backward = choices_of(gradient(monkeypatch, False))
     out, statistics, packed = (2, TOKENS, 4, 16), (2, 4, TOKENS), (2 * MOST_PACKED, 4, TOKENS)
     assert forward == {out, statistics, packed}
     assert backward
-    assert not any(shape[-2:] == (TOKENS, TOKENS) for shapes in backward for shape in shapes)
+    assert not any(shape[-2:] == (TOKENS, TOKENS) for _, shapes in backward for shape in shapes)
+
+
+@pytest.mark.parametrize("choice", [True, "products", False])
+def test_choice_bears_its_name_forward_and_backward(monkeypatch, choice):
+    """`benchmarks.absent_gpu` knows it by that."""
+    names = [name for name, _ in choices_of(gradient(monkeypatch, choice))]
+    assert len(names) >= 2
+    assert all(re.search(rf"\b{CHOICE}\b", name) for name in names), names

@@ -1,5 +1,7 @@
 """`benchmarks/hlo_costs.py`: kernels, bytes and FLOPs, of programs compiled here and of a text with a GPU's kernels."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -61,6 +63,39 @@ ENTRY %main.1 (a: f8e4m3fn[64,256], b: f8e4m3fn[128,256]) -> bf16[64,128] {
 }
 """
 
+# A choice between a product, much that is moved and little; and one by a predicate between nothing and little.
+CHOICES = """HloModule jit_step, is_scheduled=true
+
+%product (x: f32[8,8]) -> f32[8,8] {
+  %x = f32[8,8]{1,0} parameter(0)
+  ROOT %dot.1 = f32[8,8]{1,0} dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+%much (x.1: f32[8,8]) -> f32[8,8] {
+  %x.1 = f32[8,8]{1,0} parameter(0)
+  %negate.1 = f32[8,8]{1,0} negate(%x.1)
+  %sine.1 = f32[8,8]{1,0} sine(%negate.1)
+  ROOT %tanh.1 = f32[8,8]{1,0} tanh(%sine.1)
+}
+
+%little (x.2: f32[8,8]) -> f32[8,8] {
+  %x.2 = f32[8,8]{1,0} parameter(0)
+  ROOT %negate.2 = f32[8,8]{1,0} negate(%x.2)
+}
+
+%nothing (x.3: f32[8,8]) -> f32[8,8] {
+  ROOT %x.3 = f32[8,8]{1,0} parameter(0)
+}
+
+ENTRY %main.2 (index: s32[], is_finite: pred[], a: f32[8,8]) -> f32[8,8] {
+  %index = s32[] parameter(0)
+  %is_finite = pred[] parameter(1)
+  %a = f32[8,8]{1,0} parameter(2)
+  %chosen = f32[8,8]{1,0} conditional(%index, %a, %a, %a), branch_computations={%little, %product, %much}, metadata={op_name="jit(step)/jvp(way)/cond"}
+  ROOT %applied = f32[8,8]{1,0} conditional(%is_finite, %chosen, %chosen), true_computation=%little, false_computation=%nothing, metadata={op_name="jit(step)/update/cond"}
+}
+"""
+
 
 def test_kernels_of_a_gpu_s_program_count_their_bytes_flops_and_trips():
     gemm, row, update, attention, last = kernels_of(GPU)
@@ -96,6 +131,50 @@ def test_products_of_a_compiled_program_are_those_that_were_written():
     kernels = kernels_of(jax.jit(step).lower(*shapes).compile().as_text())
     assert sum(kernel.times * kernel.flops for kernel in kernels) == 5 * 2 * 96 * 64 * 64
     assert {kernel.number_format for kernel in kernels if kernel.flops} == {"f32"}
+
+
+@pytest.mark.parametrize(
+    ("branches", "kinds"),
+    [
+        (None, ["dot", "negate"]),
+        ({"update": 0}, ["dot"]),
+        ({"update": 1}, ["dot", "negate"]),
+        ({"way": 0, "update": 0}, ["negate"]),
+        ({"way": 1, "update": 0}, ["dot"]),
+        ({"way": 2, "update": 0}, ["negate", "sine", "tanh"]),
+        ({"wa": 2, "pdate": 0}, ["dot", "negate"]),  # parts of names are no names
+    ],
+    ids=str,
+)
+def test_of_a_conditional_the_branch_of_most_work_counts_or_the_one_that_is_asked_for(branches, kinds):
+    assert [kernel.kind for kernel in kernels_of(CHOICES, branches=branches)] == kinds
+
+
+def test_of_branches_without_products_the_one_that_moves_most_counts():
+    without = CHOICES.replace("{%little, %product, %much}", "{%little, %much, %nothing}")
+    assert [kernel.kind for kernel in kernels_of(without)] == ["negate", "sine", "tanh", "negate"]
+
+
+@pytest.mark.parametrize("number", [3, -1])
+def test_branch_that_a_conditional_lacks_is_refused(number):
+    with pytest.raises(ValueError, match="'jit.step./jvp.way./cond' has 3 branches, none of which is number"):
+        kernels_of(CHOICES, branches={"way": number})
+
+
+def test_branches_of_a_compiled_program_are_numbered_as_jax_numbers_them():
+    """A switch's as they are listed; of a predicate's, 1 is the one for true."""
+
+    def step(index, is_finite, x):
+        with jax.named_scope("way"):
+            x = jax.lax.switch(index, [jnp.sin, lambda x: x @ x, lambda x: x @ x @ x], x)
+        with jax.named_scope("update"):
+            return jax.lax.cond(is_finite, lambda x: x @ x @ x @ x @ x, jnp.cos, x)
+
+    shapes = [jax.ShapeDtypeStruct(*shape) for shape in (((), jnp.int32), ((), bool), ((8, 8), jnp.float32))]
+    program = jax.jit(step).lower(*shapes).compile().as_text()
+    for way, update in itertools.product(range(3), range(2)):
+        kernels = kernels_of(program, branches={"way": way, "update": update})
+        assert sum(kernel.times * kernel.flops for kernel in kernels) == (way + 4 * update) * 2 * 8**3
 
 
 def test_a_text_that_is_no_program_is_refused():
