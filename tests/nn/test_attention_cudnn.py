@@ -6,7 +6,6 @@ too is seen on a GPU only.
 
 import functools
 import itertools
-import math
 import re
 import sys
 import unittest.mock
@@ -139,9 +138,10 @@ def public_stand_in(way, q, k, v, *, mask, is_causal, local_window_size, impleme
 
 
 def packed_stand_in(
-    way, q, k, v, *, q_seqlen, kv_seqlen, q_offsets, kv_offsets, scale, mask_type, sliding_window_length
+    way, rows, q, k, v, *, q_seqlen, kv_seqlen, q_offsets, kv_offsets, scale, mask_type, sliding_window_length
 ):
-    """For JAX's binding of the packed layout, when only this way may be taken."""
+    """For JAX's binding of the packed layout, when only this way may be taken, and so many rows at once."""
+    assert len(q) == rows
     assert mask_type is binding.MaskType.PADDING_CAUSAL
     for lengths, offsets in ((q_seqlen, q_offsets), (kv_seqlen, kv_offsets)):
         assert lengths.dtype == offsets.dtype == jnp.int32
@@ -161,17 +161,18 @@ def packed_stand_in(
     return out if way == PACKED else jnp.full_like(out, jnp.nan)
 
 
-def stand_in(monkeypatch, way):
-    """Plain JAX for cuDNN's kernels. What any way but the given one computes is not a number."""
+def stand_in(monkeypatch, way, rows=ROWS):
+    """Plain JAX for cuDNN's kernels. What any way but the given one computes is not a number; rows are packed so many at once."""
     monkeypatch.setattr(jax.nn, "dot_product_attention", functools.partial(public_stand_in, way))
-    packed = functools.partial(packed_stand_in, way), binding.MaskType.PADDING_CAUSAL
+    packed = functools.partial(packed_stand_in, way, rows), binding.MaskType.PADDING_CAUSAL
     monkeypatch.setattr(attention_cudnn, "_packed_kernel", lambda: packed)
 
 
 def assert_computes_the_reference(segments, window, heads):
     keys = jax.random.split(jax.random.key(1), 4)
-    q, grad = (jax.random.normal(key, (ROWS, TOKENS, heads[0], WIDTH)) for key in keys[:2])
-    k, v = (jax.random.normal(key, (ROWS, TOKENS, heads[1], WIDTH)) for key in keys[2:])
+    rows = ROWS if segments is None else len(segments)
+    q, grad = (jax.random.normal(key, (rows, TOKENS, heads[0], WIDTH)) for key in keys[:2])
+    k, v = (jax.random.normal(key, (rows, TOKENS, heads[1], WIDTH)) for key in keys[2:])
 
     def run(kernel):
         def values_and_gradients(q, k, v, grad):
@@ -232,14 +233,23 @@ def test_documents_are_hidden_by_a_bias_where_this_gpu_or_jax_cannot_pack(monkey
     assert_computes_the_reference(SEVERAL, 7, heads)
 
 
-@pytest.mark.parametrize(("rows", "packs"), [(2**11, False), (2**11 - 1, True)])
-def test_documents_are_hidden_by_a_bias_where_cudnn_s_numbers_are_too_short_for_where_they_begin(
-    monkeypatch, rows, packs
-):
+@pytest.mark.parametrize("heads", [(2, 2), (4, 2)], ids=str)
+@pytest.mark.parametrize("rows", [1, 2])
+def test_rows_are_packed_a_few_at_a_time_where_memory_is_short(monkeypatch, rows, heads):
     on_a_gpu(monkeypatch)
-    q = jax.ShapeDtypeStruct((rows, 2**11, 2**3, 2**6), jnp.bfloat16)
-    assert math.prod(q.shape) == rows * 2**20
-    assert attention_cudnn._can_pack(q, q) == packs
+    num_heads, num_kv_heads = heads
+    of_a_row = MOST_PACKED * num_heads * TOKENS * WIDTH * (4 if num_heads == num_kv_heads else 8)
+    monkeypatch.setattr(attention_cudnn, "_WORKSPACE", rows * of_a_row)
+    segments = np.concatenate([SEVERAL, SEVERAL[::-1]])[:4]
+    stand_in(monkeypatch, PACKED, rows=rows)
+    assert_computes_the_reference(segments, 7, heads)
+
+
+def test_documents_are_hidden_by_a_bias_where_one_row_asks_for_too_much_memory(monkeypatch):
+    on_a_gpu(monkeypatch)
+    long, longer = (jax.ShapeDtypeStruct((2, tokens, 16, 128), jnp.bfloat16) for tokens in (2**15, 2**16))
+    assert attention_cudnn._can_pack(long, long)
+    assert not attention_cudnn._can_pack(longer, longer)
 
 
 def without_module(monkeypatch):
@@ -303,6 +313,14 @@ def choices_of(program):
         for inner in jax.tree.leaves(equation.params, is_leaf=lambda leaf: hasattr(leaf, "eqns")):
             if hasattr(getattr(inner, "jaxpr", inner), "eqns"):
                 yield from choices_of(inner)
+
+
+def test_rows_packed_a_few_at_a_time_leave_the_backward_pass_nothing_and_are_computed_again(monkeypatch):
+    monkeypatch.setattr(attention_cudnn, "_WORKSPACE", MOST_PACKED * 4 * TOKENS * 16 * 8)
+    program = gradient(monkeypatch, False)
+    assert str(program).count(KERNEL) == 3 + 1
+    (_, forward), *_ = choices_of(program)
+    assert forward == {(2, TOKENS, 4, 16), (2, 4, TOKENS)}
 
 
 @pytest.mark.parametrize(("choice", "times"), [(True, 2), ("products", 1), (False, 1)])
