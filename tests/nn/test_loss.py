@@ -52,24 +52,27 @@ def test_weighted_cross_entropy_and_its_gradients_are_those_of_all_logits(block,
 
 
 @pytest.mark.parametrize("softcap", [None, 3.0])
-def test_weighted_cross_entropy_as_an_accelerator_computes_it_is_that_of_all_logits(softcap, monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+@pytest.mark.parametrize("platform", ["gpu", "tpu"])
+def test_weighted_cross_entropy_as_an_accelerator_computes_it_is_that_of_all_logits(softcap, platform, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: platform)
+    monkeypatch.setattr(marin.nn.loss, "_NORMALIZER_PARTS", 17)  # of a vocabulary of 17
     test_weighted_cross_entropy_and_its_gradients_are_those_of_all_logits(10, softcap, 0.01, 7)
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+@pytest.mark.parametrize(("size", "parts"), [(1, 1), (2, 1), (2, 2), (7, 1), (1000, 1), (1000, 8)])
 @pytest.mark.parametrize("spread", [0.0, 1.0, 300.0])
-def test_normalizer_at_once_is_that_of_two_passes(size, spread):
+def test_normalizer_at_once_is_that_of_two_passes(size, parts, spread):
     logits = spread * jax.random.normal(jax.random.key(size), (3, 5, size)) - 50.0
-    top, sum_exp = jax.jit(normalizer_at_once)(logits)
+    top, sum_exp = jax.jit(normalizer_at_once, static_argnums=1)(logits, parts)
     np.testing.assert_array_equal(top, jnp.max(logits, axis=-1))
     np.testing.assert_allclose(jnp.log(sum_exp) + top, jax.nn.logsumexp(logits, axis=-1), rtol=1e-6)
 
 
-def test_normalizer_at_once_leaves_out_minus_infinity_and_keeps_nan():
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_normalizer_at_once_leaves_out_minus_infinity_and_keeps_nan(parts):
     inf, nan = float("inf"), float("nan")
     logits = jnp.array([[-inf, 2.0, -inf, 1.0], [0.0, nan, 1.0, 2.0], [-inf, 1.0, nan, -inf]])
-    top, sum_exp = jax.jit(normalizer_at_once)(logits)
+    top, sum_exp = jax.jit(normalizer_at_once, static_argnums=1)(logits, parts)
     np.testing.assert_allclose(top[0], 2.0)
     np.testing.assert_allclose(sum_exp[0], 1.0 + np.exp(-1.0), rtol=1e-6)
     assert bool(jnp.all(jnp.isnan(sum_exp[1:])))
