@@ -21,6 +21,7 @@ Nothing is tuned, as there is no device to try kernels on: products go to cuBLAS
 import argparse
 import collections
 import contextlib
+import importlib
 import json
 import os
 import sys
@@ -103,21 +104,19 @@ def _pretending(name: str) -> Iterator[None]:
     """What chooses between kernels sees this device."""
     from jax._src.cudnn import fused_attention_stablehlo
 
-    gpu_info: Any = None
     device = unittest.mock.Mock(platform="gpu", device_kind=f"NVIDIA {name}", compute_capability="9.0")
     device.client.platform_version = "cuda"
-    # Newer versions of JAX ask more of a device before they compile a kernel that is written in Pallas.
-    with contextlib.suppress(ImportError):
-        from jax._src.pallas.triton import gpu_info
-    described = gpu_info.get_gpu_info_from_version(gpu_info.GpuVersion[name]) if gpu_info else None
-    with (
-        unittest.mock.patch.object(jax, "default_backend", return_value="gpu"),
-        unittest.mock.patch.object(jax, "local_devices", return_value=[device]),
-        unittest.mock.patch.object(fused_attention_stablehlo, "check_compute_capability", return_value=True),
-        unittest.mock.patch.object(gpu_info, "get_gpu_info", return_value=described)
-        if gpu_info
-        else contextlib.nullcontext(),
-    ):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(unittest.mock.patch.object(jax, "default_backend", return_value="gpu"))
+        stack.enter_context(unittest.mock.patch.object(jax, "local_devices", return_value=[device]))
+        stack.enter_context(
+            unittest.mock.patch.object(fused_attention_stablehlo, "check_compute_capability", return_value=True)
+        )
+        # JAX 0.11 and later ask more of a device before they lower a kernel that is written in Pallas.
+        with contextlib.suppress(ImportError):
+            gpu_info: Any = importlib.import_module("jax._src.pallas.triton.gpu_info")
+            described = gpu_info.get_gpu_info_from_version(gpu_info.GpuVersion[name])
+            stack.enter_context(unittest.mock.patch.object(gpu_info, "get_gpu_info", return_value=described))
         yield
 
 
