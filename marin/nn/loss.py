@@ -33,6 +33,7 @@ Block = tuple[Array, Array, Array]
 # the memory of all logits at once; with all columns and 512 tokens at once it needs 0.18.
 _CPU_CHUNK, _CPU_LOGITS = 8192, 2**25
 _NORMALIZER_PARTS = 8
+_SMALL_CAP = 40.0  # exp(-2 x 40) is a normal number of float32
 
 
 def cross_entropy(
@@ -164,11 +165,16 @@ def _forward_with_gradients(
     def step(carry: tuple[Array, Array], inputs: Block) -> tuple[tuple[Array, Array], Array]:
         total, grad_head_DV = carry
         x_BtD, target_Bt, weight_Bt = inputs
-        logits, slope = _capped(wide_einsum("btd,dv->btv", x_BtD, head_DV), softcap)
-        top, sum_exp = _normalizer(logits)
+        uncapped = wide_einsum("btd,dv->btv", x_BtD, head_DV)
+        logits, slope = _capped(uncapped, softcap)
+        top, sum_exp = _normalizer(logits, softcap)
         log_z = (jnp.log(sum_exp) + top)[..., 0]
-        nats = jnp.sum(weight_Bt * (log_z - _picked(logits, target_Bt)))
+        picked = softcapped(_picked(uncapped, target_Bt), softcap)
+        nats = jnp.sum(weight_Bt * (log_z - picked))
         penalty = z_loss * jnp.sum(weight_Bt * jnp.square(log_z))
+        if softcap is not None and jax.default_backend() != "cpu":
+            # Capped again for the gradient: XLA would write the capped logits for both passes, as much as it reads.
+            logits, slope = _capped(jax.lax.optimization_barrier(uncapped), softcap)
         # d/dlogits of nats is softmax - onehot, of the penalty 2 z log_z softmax.
         scale = (weight_Bt * (1.0 + 2.0 * z_loss * log_z))[..., None] / sum_exp
         if _num_chunks(head_DV.shape[1]) > 1:
@@ -232,13 +238,20 @@ def _capped(logits: Array, softcap: float | None) -> tuple[Float[Array, "... V"]
     return softcap * bounded, 1.0 - jnp.square(bounded)
 
 
-def _normalizer(logits: Float[Array, "B t V"]) -> tuple[Float[Array, "B t 1"], Float[Array, "B t 1"]]:
-    """The largest logit of each token, and the sum of exponentials less that logit."""
+def _normalizer(
+    logits: Float[Array, "B t V"], softcap: float | None
+) -> tuple[Float[Array, "B t 1"], Float[Array, "B t 1"]]:
+    """What is taken off the logits of each token, the largest or a number above, and the sum of exponentials of what is left."""
     if jax.default_backend() == "cpu":
         top = jnp.max(logits, axis=-1, keepdims=True)
         return top, jnp.sum(jnp.exp(logits - top), axis=-1, keepdims=True)
-    # A TPU reads vectors of 128 numbers, at whose edges parts need not begin.
-    num_parts = math.gcd(logits.shape[-1], _NORMALIZER_PARTS) if jax.default_backend() == "gpu" else 1
+    if softcap is not None and softcap <= _SMALL_CAP:
+        # No logit is above the cap, and none so far below that its exponential would vanish.
+        top = jnp.full((*logits.shape[:-1], 1), softcap, logits.dtype)
+        return top, jnp.sum(jnp.exp(logits - top), axis=-1, keepdims=True)
+    # A TPU reads vectors of 128 numbers, at whose edges parts need not begin; parts that are capped would be written first.
+    in_parts = jax.default_backend() == "gpu" and softcap is None
+    num_parts = math.gcd(logits.shape[-1], _NORMALIZER_PARTS) if in_parts else 1
     top, sum_exp = normalizer_at_once(logits, num_parts)
     return top[..., None], sum_exp[..., None]
 

@@ -51,12 +51,29 @@ def test_weighted_cross_entropy_and_its_gradients_are_those_of_all_logits(block,
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("softcap", [None, 3.0])
+@pytest.mark.parametrize("softcap", [None, 3.0, 50.0])
 @pytest.mark.parametrize("platform", ["gpu", "tpu"])
 def test_weighted_cross_entropy_as_an_accelerator_computes_it_is_that_of_all_logits(softcap, platform, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
     monkeypatch.setattr(marin.nn.loss, "_NORMALIZER_PARTS", 17)  # of a vocabulary of 17
     test_weighted_cross_entropy_and_its_gradients_are_those_of_all_logits(10, softcap, 0.01, 7)
+
+
+@pytest.mark.parametrize("softcap", [15.0, 40.0])
+def test_tokens_whose_logits_are_all_at_the_lower_end_of_a_cap_cost_what_they_do(softcap, monkeypatch):
+    """On accelerators the cap itself is taken off, from which they are as far as they can be."""
+    _, _, target, weight = _inputs()
+    x, head = jnp.ones((3, 8, 5)), jnp.full((5, 17), -1e4)
+
+    def nats(x):
+        return sum(weighted_cross_entropy(x, head, target, weight, 10, softcap))
+
+    want, want_grad = jax.value_and_grad(nats)(x)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    value, grad = jax.value_and_grad(nats)(x)
+    np.testing.assert_allclose(want, float(jnp.sum(weight)) * np.log(17), rtol=1e-6)
+    np.testing.assert_allclose(value, want, rtol=1e-6)
+    np.testing.assert_array_equal(grad, want_grad)
 
 
 @pytest.mark.parametrize(("size", "parts"), [(1, 1), (2, 1), (2, 2), (7, 1), (1000, 1), (1000, 8)])
