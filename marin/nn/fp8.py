@@ -7,7 +7,6 @@ turned, and XLA turns bytes at half of a GPU's bandwidth. On one NVIDIA GPU a ke
 """
 
 import functools
-import warnings
 from typing import Any, NamedTuple
 
 import jax
@@ -154,9 +153,7 @@ def _turn(tensor_NI: Array, inverse_1: Array, dtype: Any, *, interpret: bool = F
         compiler_params=triton.CompilerParams(num_warps=_WARPS, num_stages=2),
         interpret=interpret,
     )
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
-        values_NI, values_IN = run(tensor_NI, inverse_1)
+    values_NI, values_IN = run(tensor_NI, inverse_1)
     return values_NI, values_IN
 
 
