@@ -9,8 +9,8 @@ the device. Model, optimizer, batch and options are those of `benchmarks.device_
 is a GPU. Prints one JSON line a size, of figures that are computed, not measured:
 
   memory_gib       what the program needs at once: state, batch and temporaries, by XLA's own assignment
-  products         kernels of products by the format they multiply in, and cuDNN's for attention, as often as a step runs them whose
-                   rows are one document each
+  products         kernels of products by the format they multiply in, and cuDNN's for attention, as often as a step runs them; rows
+                   are one document each unless `--document-length` says otherwise, and packed, counted as if nothing were hidden, if so
   least_seconds    the sum over kernels of the longer of two times: moving the kernel's bytes at the memory's peak rate, and
                    multiplying at the published dense peak. No GPU reaches both peaks, so a step takes longer
   most_mfu         what MFU would then be: an upper bound, not a forecast
@@ -74,8 +74,9 @@ def main() -> None:
     devices = absent_devices(args.device)
     for size, preset in presets.items():
         compiled = compile_step(preset, args, devices)
-        # Each row of the benchmark's batches is one document.
-        kernels = hlo_costs.kernels_of(compiled.as_text(), branches={attention_cudnn.CHOICE: 0})
+        # What rows of one document take, or rows of several that are packed.
+        way = 1 if args.document_length else 0
+        kernels = hlo_costs.kernels_of(compiled.as_text(), branches={attention_cudnn.CHOICE: way})
         show(size, preset, args, compiled.memory_analysis(), kernels)
 
 
