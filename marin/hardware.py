@@ -15,6 +15,7 @@ import platform
 import re
 import subprocess
 import sys
+from typing import Any
 
 from marin.errors import ConfigError, HardwareError
 
@@ -221,6 +222,16 @@ def detect_gpus() -> list[tuple[str, int]]:
         (name, int(mebibytes) * 2**20 if mebibytes.isdecimal() else 0)  # unified-memory devices answer "[N/A]"
         for name, mebibytes in _nvidia_smi("name,memory.total")
     ]
+
+
+def is_nvidia_gpu(device: Any) -> bool:
+    """Whether a device of JAX's is one."""
+    return bool(device.platform == "gpu" and "rocm" not in device.client.platform_version.lower())
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """The first two numbers of a version, such as JAX's, or of a compute capability."""
+    return tuple(int(part) for part in text.split(".")[:2])
 
 
 def gpu_driver_version() -> str | None:

@@ -29,6 +29,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from marin import hardware
+
 _CUDNN_TYPES = (jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float16))
 # cuDNN's widest head: on Hopper and later, and before.
 _WIDEST, _WIDEST_BEFORE_HOPPER = 256, 128
@@ -49,7 +51,7 @@ def why_not_cudnn(q_BTHC: Array, v_BTKC: Array, *, has_segments: bool, has_sink:
     """Why cuDNN cannot attend with these arguments on this process's devices."""
     num_tokens, head_dim = q_BTHC.shape[1], q_BTHC.shape[3]
     device = jax.local_devices()[0]
-    if device.platform != "gpu" or "rocm" in device.client.platform_version.lower():
+    if not hardware.is_nvidia_gpu(device):
         return f"needs an NVIDIA GPU, and this is {device.platform} ({device.device_kind})"
     if q_BTHC.dtype not in _CUDNN_TYPES or v_BTKC.dtype != q_BTHC.dtype:
         return f"needs bfloat16 or float16, and queries are {q_BTHC.dtype}, values {v_BTKC.dtype}"
@@ -190,7 +192,7 @@ def _can_pack(q_BTHC: Array, k_BTKC: Array) -> bool:
     if found is None or float(jax.local_devices()[0].compute_capability) < _HOPPER:
         return False
     # JAX 0.10 finds the keys of a document as if there were as many heads of them as of queries.
-    if q_BTHC.shape[2] != k_BTKC.shape[2] and _version(jax.__version__) < (0, 11):
+    if q_BTHC.shape[2] != k_BTKC.shape[2] and hardware.version_of(jax.__version__) < (0, 11):
         return False
     # So few rows that cuDNN, which is told so, has 32 bits enough for where a document begins.
     return _packed_rows(q_BTHC, k_BTKC) > 0
@@ -213,7 +215,3 @@ def _packed_kernel():  # type: ignore[no-untyped-def]
         )
     except (ImportError, AttributeError):
         return None
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".")[:2])

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from marin import hardware
 from marin.nn.axes import ambient_axes
 
 FORWARD, BACKWARD = jnp.float8_e4m3fn, jnp.float8_e5m2
@@ -123,12 +124,11 @@ def _both_ways(tensor_NI: Float[Array, "N I"], dtype: Any) -> tuple[Fp8, Fp8]:
 
 def _has_kernel(tensor_NI: Array) -> bool:
     """Whether the kernel can take this matrix here: whole tiles, on one NVIDIA GPU, since XLA cannot divide it over several."""
-    if jax.default_backend() != "gpu" or ambient_axes():
+    if ambient_axes() or not hardware.is_nvidia_gpu(jax.local_devices()[0]):
         return False
-    is_rocm = "rocm" in jax.local_devices()[0].client.platform_version.lower()
     whole = all(size % _TILE == 0 for size in tensor_NI.shape)
-    known = tuple(int(part) for part in jax.__version__.split(".")[:2]) <= _LAST_JAX
-    return whole and known and tensor_NI.size < 2**31 and not is_rocm  # places are counted in 32 bits
+    known = hardware.version_of(jax.__version__) <= _LAST_JAX
+    return whole and known and tensor_NI.size < 2**31  # places are counted in 32 bits
 
 
 def _turn(tensor_NI: Array, inverse_1: Array, dtype: Any, *, interpret: bool = False) -> tuple[Array, Array]:

@@ -90,7 +90,7 @@ def on_accelerator(precision: Precision, platform: str) -> Compilation:
 
 def cpu_candidates(asked: Precision | None) -> list[Compilation]:
     """The ways to compile for this processor that can be fastest, the plainest first."""
-    fast_bf16 = hardware.has_bf16_instructions() and _version(jaxlib.__version__) >= _FIRST_FAST_BF16
+    fast_bf16 = hardware.has_bf16_instructions() and hardware.version_of(jaxlib.__version__) >= _FIRST_FAST_BF16
     in_bf16 = [Compilation(Precision("bf16"))] + ([Compilation(Precision("bf16"), _ONEDNN)] if fast_bf16 else [])
     if asked is not None:
         return in_bf16 if asked.dtype == jnp.bfloat16 else [Compilation(Precision("f32"))]
@@ -183,10 +183,6 @@ def why_no_fp8() -> str | None:
     capability = getattr(device, "compute_capability", None)
     if device.platform != "gpu" or capability is None:
         return f"{device.device_kind} has no matrix units for them"
-    if _version(str(capability)) < _FIRST_FP8:
+    if hardware.version_of(str(capability)) < _FIRST_FP8:
         return f"{device.device_kind} (compute capability {capability}) has no matrix units for them"
     return None
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".")[:2])
