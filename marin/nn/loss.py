@@ -169,11 +169,12 @@ def _forward_with_gradients(
         logits, slope = _capped(uncapped, softcap)
         top, sum_exp = _normalizer(logits, softcap)
         log_z = (jnp.log(sum_exp) + top)[..., 0]
-        picked = softcapped(_picked(uncapped, target_Bt), softcap)
+        # On an accelerator they are capped again for each use: XLA would write them for all, as much as it reads.
+        again = softcap is not None and jax.default_backend() != "cpu"
+        picked = softcapped(_picked(uncapped, target_Bt), softcap) if again else _picked(logits, target_Bt)
         nats = jnp.sum(weight_Bt * (log_z - picked))
         penalty = z_loss * jnp.sum(weight_Bt * jnp.square(log_z))
-        if softcap is not None and jax.default_backend() != "cpu":
-            # Capped again for the gradient: XLA would write the capped logits for both passes, as much as it reads.
+        if again:
             logits, slope = _capped(jax.lax.optimization_barrier(uncapped), softcap)
         # d/dlogits of nats is softmax - onehot, of the penalty 2 z log_z softmax.
         scale = (weight_Bt * (1.0 + 2.0 * z_loss * log_z))[..., None] / sum_exp
