@@ -63,6 +63,13 @@ def main() -> None:
     args, presets = parse(parser)
     if args.loss_steps and not args.fp8:
         parser.error("--loss-steps compares FP8 with bf16: give --fp8 too")
+    if args.profile:
+        if args.loss_steps:
+            parser.error("--profile traces steps whose rate is measured: leave out --loss-steps")
+        try:
+            os.makedirs(args.profile, exist_ok=True)
+        except OSError as error:
+            parser.error(f"--profile {args.profile}: {error.strerror}: use a folder that can be written")
     use_compile_cache()
     measure = compare_losses if args.loss_steps else compare_rates if args.fp8 else show_mfu
     for size, preset in presets.items():
@@ -210,12 +217,12 @@ def show_mfu(size: str, preset: Preset, args: argparse.Namespace) -> None:
     batches = made_batches(preset, args)
     program.take(next(batches))
     seconds = statistics.median(program.take(next(batches))[0] for _ in range(args.repetitions))
-    program.profile(next(batches), args.profile and os.path.join(args.profile, size))
     tokens = preset.train_batch_size * preset.model.seq_len
     show = figures(preset, args, args.repetitions)
     show(f"mfu_{size}", mfu(preset, args, seconds), "share of peak",
          traced=round(tokens * program.traced_flops_per_token / seconds / peak, 4), peak_tflops=round(peak / 1e12, 3))  # fmt: skip
     show(f"rate_{size}", tokens / seconds, "tokens/s", step_seconds=round(seconds, 4))
+    program.profile(next(batches), args.profile and os.path.join(args.profile, size))
 
 
 def compare_rates(size: str, preset: Preset, args: argparse.Namespace) -> None:
@@ -231,9 +238,9 @@ def compare_rates(size: str, preset: Preset, args: argparse.Namespace) -> None:
     median = {name: statistics.median(taken) for name, taken in seconds.items()}
     each = {f"{name}_step_seconds": round(taken, 4) for name, taken in median.items()}
     each |= {f"{name}_mfu": round(mfu(preset, args, taken), 4) for name, taken in median.items()}
+    figures(preset, args, args.repetitions)(f"fp8_speedup_{size}", median["bf16"] / median["fp8"], "times bf16", **each)
     for name, program in programs.items():
         program.profile(batch, args.profile and os.path.join(args.profile, f"{size}_{name}"))
-    figures(preset, args, args.repetitions)(f"fp8_speedup_{size}", median["bf16"] / median["fp8"], "times bf16", **each)
 
 
 def compare_losses(size: str, preset: Preset, args: argparse.Namespace) -> None:

@@ -35,6 +35,10 @@ def _plain(x, head, target, weight, softcap, z_loss):
 @pytest.mark.parametrize("softcap", [None, 3.0])
 @pytest.mark.parametrize("z_loss", [0.0, 0.01])
 def test_weighted_cross_entropy_and_its_gradients_are_those_of_all_logits(block, softcap, z_loss, tokens):
+    assert_is_that_of_all_logits(block, softcap, z_loss, tokens)
+
+
+def assert_is_that_of_all_logits(block, softcap, z_loss, tokens):
     x, head, target, weight = _inputs(tokens=tokens)
 
     def ours(x, head):
@@ -56,7 +60,7 @@ def test_weighted_cross_entropy_and_its_gradients_are_those_of_all_logits(block,
 def test_weighted_cross_entropy_as_an_accelerator_computes_it_is_that_of_all_logits(softcap, platform, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
     monkeypatch.setattr(marin.nn.loss, "_NORMALIZER_PARTS", 17)  # of a vocabulary of 17
-    test_weighted_cross_entropy_and_its_gradients_are_those_of_all_logits(10, softcap, 0.01, 7)
+    assert_is_that_of_all_logits(10, softcap, 0.01, 7)
 
 
 @pytest.mark.parametrize("softcap", [15.0, 40.0])

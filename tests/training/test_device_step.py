@@ -68,6 +68,11 @@ def test_documents_of_a_length_share_rows():
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
+        (
+            ["--profile", "/dev/null/trace"],
+            "--profile /dev/null/trace: Not a directory: use a folder that can be written",
+        ),
+        (["--fp8", "--loss-steps", "3", "--profile", "trace"], "leave out --loss-steps"),
         (["--sizes", "7b"], "no size '7b': use of 130m"),
         (["--sizes", "cpu", "--batch", "0"], "argument --batch: 0 is not a whole number of at least 1"),
         (["--sizes", "cpu", "--repetitions", "-1"], "argument --repetitions: -1 is not a whole number"),
