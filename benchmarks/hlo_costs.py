@@ -198,21 +198,24 @@ def _fusion_bytes(computation: _Computation, fusion: _Instruction, inner: _Compu
     places = {int(one.text): name for name, one in inner.items() if one.kind == "parameter"}
     total = 0
     for place, operand in enumerate(fusion.operands):
-        users = _users(inner, places[place])
-        whole = _num_bytes(computation[operand].shape)
-        if users and all(user.kind in ("dynamic-slice", "slice", "gather") and first for user, first in users):
-            total += min(whole, sum(_num_bytes(user.shape) for user, _ in users))
+        users = _users(inner, places[place], ("bitcast",))
+        readers = _users(inner, places[place], ("bitcast", "convert"))
+        shape = computation[operand].shape
+        whole = _num_bytes(shape)
+        if readers and all(user.kind in ("dynamic-slice", "slice", "gather") and first for user, first in readers):
+            # Of the type that lies in memory, whatever a slice of it becomes.
+            total += min(whole, sum(_num_elements(user.shape) for user, _ in readers) * _element_bytes(shape))
         elif not (users and all(user.kind == "dynamic-update-slice" and first for user, first in users)):
             total += whole
     return total + _written(inner, next(name for name, one in inner.items() if one.is_root))
 
 
-def _users(inner: _Computation, name: str) -> list[tuple[_Instruction, bool]]:
-    """What reads a value, through other views of it, and whether as its first operand."""
+def _users(inner: _Computation, name: str, views: tuple[str, ...]) -> list[tuple[_Instruction, bool]]:
+    """What reads a value, directly or through instructions of the kinds `views`, and whether as its first operand."""
     users = []
     for other, one in inner.items():
         if name in one.operands:
-            users += _users(inner, other) if one.kind == "bitcast" else [(one, one.operands[0] == name)]
+            users += _users(inner, other, views) if one.kind in views else [(one, one.operands[0] == name)]
     return users
 
 
@@ -266,6 +269,15 @@ def _longest(computation: _Computation, attention: _Instruction) -> int:
 
 def _dims(shape: str) -> list[tuple[str, list[int]]]:
     return [(form, [int(size) for size in sizes.split(",") if size]) for form, sizes in _SHAPE.findall(shape)]
+
+
+def _num_elements(shape: str) -> int:
+    return sum(math.prod(sizes) for _, sizes in _dims(shape))
+
+
+def _element_bytes(shape: str) -> int:
+    (form, _), *_ = _dims(shape)
+    return _BYTES.get(form, 0)
 
 
 def _num_bytes(shape: str) -> int:

@@ -177,6 +177,26 @@ def test_branches_of_a_compiled_program_are_numbered_as_jax_numbers_them():
         assert sum(kernel.times * kernel.flops for kernel in kernels) == (way + 4 * update) * 2 * 8**3
 
 
+def test_of_a_table_that_is_widened_and_gathered_from_the_gathered_numbers_count_as_they_lie_in_memory():
+    program = """HloModule jit_step, is_scheduled=true
+
+%fused_gather (param_0: bf16[64,1000], param_1: s32[64,1]) -> f32[64,1] {
+  %param_0 = bf16[64,1000]{1,0} parameter(0)
+  %param_1 = s32[64,1]{1,0} parameter(1)
+  %wide = f32[64,1000]{1,0} convert(%param_0)
+  ROOT %gather.1 = f32[64,1]{1,0} gather(%wide, %param_1), offset_dims={}, slice_sizes={1,1}
+}
+
+ENTRY %main.1 (table: bf16[64,1000], places: s32[64,1]) -> f32[64,1] {
+  %table = bf16[64,1000]{1,0} parameter(0)
+  %places = s32[64,1]{1,0} parameter(1)
+  ROOT %picked = f32[64,1]{1,0} fusion(%table, %places), kind=kLoop, calls=%fused_gather
+}
+"""
+    (kernel,) = kernels_of(program)
+    assert kernel.num_bytes == 64 * (2 + 4 + 4)  # a number of each row, its place, and the result
+
+
 def test_a_text_that_is_no_program_is_refused():
     with pytest.raises(ValueError, match="no ENTRY"):
         kernels_of("nothing of the kind")
