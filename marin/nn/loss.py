@@ -2,8 +2,8 @@
 
 Training uses `weighted_cross_entropy`, a weighted sum whose gradients are computed in the same pass as the loss: the
 weights are known beforehand, so nothing has to be recomputed, and of the four matrix products that recomputing would
-take, three remain. Evaluation uses `cross_entropy`, the loss of each token. Both work in float32 on the logits; only
-training in bfloat16 on a CPU rounds them first (`wide_einsum`).
+take, three remain. Evaluation uses `cross_entropy`, the loss of each token. Both work in float32 on the logits, which training
+in bfloat16 rounds to it first.
 
 On a CPU with a large vocabulary, what a block of tokens adds to the head's gradient is computed a chunk of the vocabulary
 at a time and added in place: the whole would be a second array as large as the head.
@@ -144,7 +144,7 @@ def _weighted_sums(
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     def step(total: Array, inputs: Block) -> tuple[Array, None]:
         x_BtD, target_Bt, weight_Bt = inputs
-        logits, _ = _logits(x_BtD, head_DV, options.softcap)
+        logits, _ = _capped(_rounded_logits(x_BtD, head_DV).astype(jnp.float32), options.softcap)
         log_z = jax.nn.logsumexp(logits, axis=-1)
         nats = jnp.sum(weight_Bt * (log_z - _picked(logits, target_Bt)))
         return total + jnp.stack([nats, options.z_loss_weight * jnp.sum(weight_Bt * jnp.square(log_z))]), None
@@ -165,17 +165,21 @@ def _forward_with_gradients(
     def step(carry: tuple[Array, Array], inputs: Block) -> tuple[tuple[Array, Array], Array]:
         total, grad_head_DV = carry
         x_BtD, target_Bt, weight_Bt = inputs
-        uncapped = wide_einsum("btd,dv->btv", x_BtD, head_DV)
-        logits, slope = _capped(uncapped, softcap)
+        rounded = _rounded_logits(x_BtD, head_DV)
+        logits, slope = _capped(rounded.astype(jnp.float32), softcap)
         top, sum_exp = _normalizer(logits, softcap)
         log_z = (jnp.log(sum_exp) + top)[..., 0]
         # On an accelerator they are capped again for each use: XLA would write them for all, as much as it reads.
         again = softcap is not None and jax.default_backend() != "cpu"
-        picked = softcapped(_picked(uncapped, target_Bt), softcap) if again else _picked(logits, target_Bt)
+        picked = (
+            softcapped(_picked(rounded, target_Bt).astype(jnp.float32), softcap)
+            if again
+            else _picked(logits, target_Bt)
+        )
         nats = jnp.sum(weight_Bt * (log_z - picked))
         penalty = z_loss * jnp.sum(weight_Bt * jnp.square(log_z))
         if again:
-            logits, slope = _capped(jax.lax.optimization_barrier(uncapped), softcap)
+            logits, slope = _capped(jax.lax.optimization_barrier(rounded).astype(jnp.float32), softcap)
         # d/dlogits of nats is softmax - onehot, of the penalty 2 z log_z softmax.
         scale = (weight_Bt * (1.0 + 2.0 * z_loss * log_z))[..., None] / sum_exp
         if _num_chunks(head_DV.shape[1]) > 1:
@@ -220,6 +224,15 @@ def _backward(options: _Options, saved: Block, cotangent: tuple[Array, Array]) -
 
 
 _weighted_sums.defvjp(_forward_with_gradients, _backward)
+
+
+def _rounded_logits(x_BtD: Array, head_DV: Array) -> Float[Array, "B t V"]:
+    """Logits before a cap as training holds them, in the format that it computes in.
+
+    On an accelerator what the loss costs beside its products is that they are written once and read twice; on a CPU products of
+    bfloat16 are fast where their result has that type.
+    """
+    return jnp.einsum("btd,dv->btv", x_BtD, head_DV)
 
 
 def _logits(x: Array, head_DV: Array, softcap: float | None) -> tuple[Float[Array, "... V"], Array | None]:
