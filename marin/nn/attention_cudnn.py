@@ -23,10 +23,12 @@ line above), so rows are taken a few at a time.
 
 import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int
 
 from marin import hardware
@@ -35,8 +37,9 @@ _CUDNN_TYPES = (jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float16))
 # cuDNN's widest head: on Hopper and later, and before.
 _WIDEST, _WIDEST_BEFORE_HOPPER = 256, 128
 _HOPPER = 9.0
-KERNEL = "dot_product_attention_fwd"
-"""JAX's names for cuDNN's kernel of the forward pass begin so."""
+Way = Callable[..., Array]
+KEPT = "attention by cuDNN"
+"""The name under which `jax.checkpoint` finds what attention's backward pass needs beside queries, keys and values."""
 
 CHOICE = "documents"
 """What the choice between the ways is called in a compiled program, forward and backward; the first of its branches is the causal mask alone."""
@@ -74,36 +77,109 @@ def cudnn_attention(
     window: int | None = None,
 ) -> Float[Array, "B T H C"]:
     """Attention by cuDNN; pass None where a row is one document."""
+    ways: tuple[Way, ...] = (_biased,)
     if segment_ids_BT is None:
-        return _causal(q_BTHC, k_BTKC, v_BTKC, window=window)
-    biased = functools.partial(_biased, window=window)
-    if not _can_pack(q_BTHC, k_BTKC):
-        return biased(q_BTHC, k_BTKC, v_BTKC, segment_ids_BT)
-
-    def causal(q_BTHC: Array, k_BTKC: Array, v_BTKC: Array, segment_ids_BT: Array) -> Array:
-        return _causal(q_BTHC, k_BTKC, v_BTKC, window=window)
-
-    ways = (
-        causal,
-        functools.partial(_packed, window=window),
-        # The bias is made again for the backward pass: kept, each layer of every batch would have room for one.
-        jax.checkpoint(biased),
-    )
-
-    def choose(*arrays: Array) -> Array:
-        with jax.named_scope(CHOICE):
-            return jax.lax.switch(_way(segment_ids_BT), ways, *arrays)
-
-    # For the backward pass a choice would copy queries, keys and values, which are kept anyway.
-    kept = jax.checkpoint(choose, policy=functools.partial(_is_kept, _packed_rows(q_BTHC, k_BTKC) == q_BTHC.shape[0]))
-    return kept(q_BTHC, k_BTKC, v_BTKC, segment_ids_BT)
+        ways = (_causal,)
+    elif _can_pack(q_BTHC, k_BTKC):
+        ways = (_causal, _packed, _biased)
+    return _attended(q_BTHC, k_BTKC, v_BTKC, segment_ids_BT, ways, window)
 
 
-def _is_kept(at_once: bool, primitive: Any, *values: Any, **parameters: Any) -> bool:
-    """Whether the backward pass is left what the forward pass gave: packed a few rows at a time each layer would keep it twice."""
-    found = _packed_kernel()
-    is_packed = found is not None and parameters.get("mask_type") == found[1]
-    return primitive.name.startswith(KERNEL) and (at_once or not is_packed)
+# JAX differentiates a choice by handing out of it all that any of its branches keeps: queries, keys and values were copied, results
+# were there twice, and the backward pass chose twice. Here each way keeps its result and the statistics of its softmax.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+def _attended(
+    q_BTHC: Array, k_BTKC: Array, v_BTKC: Array, segment_ids_BT: Array | None, ways: tuple[Way, ...], window: int | None
+) -> Float[Array, "B T H C"]:
+    """Attention by that one of the ways which the batch can take."""
+
+    def run(way: Way, *arrays: Any) -> Array:
+        return way(*arrays, window=window)
+
+    return _chosen(ways, run, segment_ids_BT, q_BTHC, k_BTKC, v_BTKC, segment_ids_BT)
+
+
+def _forward(
+    q_BTHC: Array, k_BTKC: Array, v_BTKC: Array, segment_ids_BT: Array | None, ways: tuple[Way, ...], window: int | None
+) -> tuple[Array, tuple[Any, ...]]:
+    shapes = _shapes(ways, q_BTHC, k_BTKC)
+
+    def run(way: Way, *arrays: Any) -> tuple[Array, list[Array]]:
+        own = _shape(way, q_BTHC, k_BTKC)
+        if own is None:
+            out, found = way(*arrays, window=window), []
+        else:
+            out, pull = _differentiated(way, *arrays, window=window)
+            found = [leaf for leaf in jax.tree.leaves(pull) if _are_statistics(leaf, own)]
+        return out, [found[0] if found and shape == own else jnp.zeros(shape, jnp.float32) for shape in shapes]
+
+    arrays = (q_BTHC, k_BTKC, v_BTKC, segment_ids_BT)
+    kept = _chosen(ways, run, segment_ids_BT, *arrays)
+    out_BTHC, statistics = jax.tree.map(lambda array: checkpoint_name(array, KEPT), kept)
+    return out_BTHC, (*arrays, out_BTHC, statistics)
+
+
+def _backward(
+    ways: tuple[Way, ...], window: int | None, saved: tuple[Any, ...], grad_BTHC: Array
+) -> tuple[Array, Array, Array, None]:
+    shapes = _shapes(ways, saved[0], saved[1])
+
+    def run(way: Way, *arrays_and_results: Any) -> tuple[Array, Array, Array]:
+        q_BTHC, k_BTKC, v_BTKC, segment_ids_BT, out_BTHC, statistics, grad_BTHC = arrays_and_results
+        arrays = (q_BTHC, k_BTKC, v_BTKC, segment_ids_BT)
+        own = _shape(way, q_BTHC, k_BTKC)
+        if own is None:
+            return _packed_gradients(*arrays, grad_BTHC, window=window)
+        again, pull = _differentiated(way, *arrays, window=window)
+        leaves, structure = jax.tree.flatten(pull)
+        if any(_are_statistics(leaf, own) for leaf in leaves):
+            # What the forward pass gave stands for what it would give again, and which nothing needs then.
+            given = statistics[shapes.index(own)]
+            leaves = [out_BTHC if leaf is again else given if _are_statistics(leaf, own) else leaf for leaf in leaves]
+        return jax.tree.unflatten(structure, leaves)(grad_BTHC)
+
+    return *_chosen(ways, run, saved[3], *saved, grad_BTHC), None
+
+
+_attended.defvjp(_forward, _backward)
+
+
+def _chosen(ways: tuple[Way, ...], run: Callable[..., Any], segment_ids_BT: Array | None, *arrays: Any) -> Any:
+    """`run(way, *arrays)` for the way that the batch can take."""
+    if segment_ids_BT is None or len(ways) == 1:
+        return run(ways[0], *arrays)
+    with jax.named_scope(CHOICE):
+        return jax.lax.switch(_way(segment_ids_BT), [functools.partial(run, way) for way in ways], *arrays)
+
+
+def _differentiated(
+    way: Way, q_BTHC: Array, k_BTKC: Array, v_BTKC: Array, segment_ids_BT: Array | None, *, window: int | None
+) -> tuple[Array, Any]:
+    """What a way gives, and the function of its gradients, a tree of which the leaves are what that function needs."""
+    return jax.vjp(lambda q, k, v: way(q, k, v, segment_ids_BT, window=window), q_BTHC, k_BTKC, v_BTKC)
+
+
+def _shape(way: Way, q_BTHC: Array, k_BTKC: Array) -> tuple[int, int, int] | None:
+    """The shape of the softmax's statistics that a way keeps; None where its forward pass is run again.
+
+    Packed, they have room for each place as if a document there were as long as the row: too much for each layer to keep where rows
+    are so wide that only a few are packed at once.
+    """
+    num_rows, num_tokens, num_heads, _ = q_BTHC.shape
+    if way is not _packed:
+        return num_rows, num_heads, num_tokens
+    at_once = _packed_rows(q_BTHC, k_BTKC) == num_rows
+    return (num_rows * MOST_PACKED, num_heads, num_tokens) if at_once else None
+
+
+def _shapes(ways: tuple[Way, ...], q_BTHC: Array, k_BTKC: Array) -> list[tuple[int, int, int]]:
+    """Those of all ways, each once."""
+    shapes = [_shape(way, q_BTHC, k_BTKC) for way in ways]
+    return [shape for shape in dict.fromkeys(shapes) if shape is not None]
+
+
+def _are_statistics(leaf: Array, shape: tuple[int, int, int]) -> bool:
+    return leaf.dtype == jnp.float32 and leaf.shape == shape
 
 
 def _way(segment_ids_BT: Int[Array, "B T"]) -> Int[Array, ""]:
@@ -120,7 +196,15 @@ def _is_first(segment_ids_BT: Int[Array, "B T"]) -> Bool[Array, "B T"]:
     return jnp.pad(changes, ((0, 0), (1, 0)), constant_values=True)
 
 
-def _causal(q_BTHC: Array, k_BTKC: Array, v_BTKC: Array, *, window: int | None, mask: Array | None = None) -> Array:
+def _causal(
+    q_BTHC: Array,
+    k_BTKC: Array,
+    v_BTKC: Array,
+    segment_ids_BT: Array | None,
+    *,
+    window: int | None,
+    mask: Array | None = None,
+) -> Array:
     return jax.nn.dot_product_attention(
         q_BTHC,
         k_BTKC,
@@ -135,17 +219,35 @@ def _causal(q_BTHC: Array, k_BTKC: Array, v_BTKC: Array, *, window: int | None, 
 
 def _biased(q_BTHC: Array, k_BTKC: Array, v_BTKC: Array, segment_ids_BT: Array, *, window: int | None) -> Array:
     mask = (segment_ids_BT[:, :, None] == segment_ids_BT[:, None, :])[:, None]
-    return _causal(q_BTHC, k_BTKC, v_BTKC, window=window, mask=mask)
+    return _causal(q_BTHC, k_BTKC, v_BTKC, None, window=window, mask=mask)
 
 
 def _packed(q_BTHC: Array, k_BTKC: Array, v_BTKC: Array, segment_ids_BT: Array, *, window: int | None) -> Array:
-    arrays = (q_BTHC, k_BTKC, v_BTKC, segment_ids_BT)
     rows = _packed_rows(q_BTHC, k_BTKC)
-    if rows == q_BTHC.shape[0]:
-        return _packed_at_once(*arrays, window=window)
+    run = functools.partial(_packed_at_once, window=window)
+    return _few_rows_at_once(rows, run, q_BTHC, k_BTKC, v_BTKC, segment_ids_BT)
+
+
+def _packed_gradients(
+    q_BTHC: Array, k_BTKC: Array, v_BTKC: Array, segment_ids_BT: Array, grad_BTHC: Array, *, window: int | None
+) -> tuple[Array, Array, Array]:
+    """Those of `_packed`, a few rows at a time, which run their forward pass again."""
+
+    def of_rows(*arrays: Array) -> tuple[Array, Array, Array]:
+        *inputs, grad = arrays
+        return _differentiated(_packed_at_once, *inputs, window=window)[1](grad)
+
+    rows = _packed_rows(q_BTHC, k_BTKC)
+    return _few_rows_at_once(rows, of_rows, q_BTHC, k_BTKC, v_BTKC, segment_ids_BT, grad_BTHC)
+
+
+def _few_rows_at_once(rows: int, run: Callable[..., Any], *arrays: Array) -> Any:
+    """What `run` makes of the arrays, `rows` of their rows after the other; all at once where there are no more."""
+    if rows == len(arrays[0]):
+        return run(*arrays)
     parts = [array.reshape(-1, rows, *array.shape[1:]) for array in arrays]
-    out = jax.lax.map(lambda part: _packed_at_once(*part, window=window), parts)
-    return out.reshape(q_BTHC.shape)
+    made = jax.lax.map(lambda part: run(*part), parts)
+    return jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), made)
 
 
 def _packed_rows(q_BTHC: Array, k_BTKC: Array) -> int:

@@ -16,9 +16,13 @@ import equinox as eqx
 import jax
 
 from marin.errors import ConfigError
-from marin.nn.attention_cudnn import KERNEL
+from marin.nn.attention_cudnn import KEPT
 
 PRODUCTS = "products"
+# Attention by one kernel is several products in one.
+_PRODUCTS_ARE_KEPT = jax.checkpoint_policies.save_from_both_policies(
+    jax.checkpoint_policies.dots_with_no_batch_dims_saveable, jax.checkpoint_policies.save_only_these_names(KEPT)
+)
 
 
 def check_recomputation(value: object) -> None:
@@ -36,10 +40,4 @@ def recomputing(run: Callable[..., Any], choice: bool | str) -> Callable[..., An
     """`run`, a block of a model, with what its gradient recomputes."""
     if choice is False:
         return run
-    return eqx.filter_checkpoint(run, policy=_is_product if choice == PRODUCTS else None)
-
-
-def _is_product(primitive: Any, *values: Any, **parameters: Any) -> bool:
-    """Whether a result is that of a product with weights, or of attention in one kernel, which is several products in one."""
-    weights = jax.checkpoint_policies.dots_with_no_batch_dims_saveable(primitive, *values, **parameters)
-    return bool(weights) or primitive.name.startswith(KERNEL)
+    return eqx.filter_checkpoint(run, policy=_PRODUCTS_ARE_KEPT if choice == PRODUCTS else None)

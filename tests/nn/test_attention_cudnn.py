@@ -15,13 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax._src.cudnn import fused_attention_stablehlo as binding
+from jax.interpreters import partial_eval
 
 from marin.nn import attention_cudnn, recomputing, reference_attention
-from marin.nn.attention_cudnn import CHOICE, KERNEL, MOST_PACKED, cudnn_attention
+from marin.nn.attention_cudnn import CHOICE, MOST_PACKED, cudnn_attention
 
 ROWS, TOKENS, WIDTH = 3, 64, 8
 CAUSAL, PACKED, BIAS = range(3)
 """The ways, as `_way` numbers them."""
+FORWARD, BACKWARD = "dot_product_attention_fwd", "dot_product_attention_bwd"
+"""JAX's names for cuDNN's kernels begin so."""
 
 
 @pytest.fixture(autouse=True)
@@ -290,52 +293,76 @@ def test_installed_jax_has_the_packed_kernel():
     assert causal.name == "PADDING_CAUSAL"
 
 
-def gradient(monkeypatch, choice):
-    """The program of attention's gradient on a GPU, by the primitives that JAX has for cuDNN; it can trace them anywhere."""
-    on_a_gpu(monkeypatch)
+SEGMENTS = jax.ShapeDtypeStruct((2, TOKENS), jnp.int32)
+
+
+def gradient(monkeypatch, choice, segments=SEGMENTS, capability="9.0"):
+    """The program of attention and its gradient on a GPU, by the primitives that JAX has for cuDNN; it can trace them anywhere."""
+    on_a_gpu(monkeypatch, capability)
     monkeypatch.setattr(binding, "check_compute_capability", lambda *args: True)
     monkeypatch.setattr(binding, "check_cudnn_version", lambda *args: 90800)
     q, k = (jax.ShapeDtypeStruct((2, TOKENS, heads, 16), jnp.bfloat16) for heads in (4, 2))
-    segments = jax.ShapeDtypeStruct((2, TOKENS), jnp.int32)
 
     def attend(q, k, v, segments):
         run = recomputing(lambda q, k, v: cudnn_attention(q, k, v, segments, window=7), choice)
         return jnp.sum(run(q, k, v).astype(jnp.float32))
 
-    return jax.make_jaxpr(jax.grad(attend, argnums=(0, 1, 2)))(q, k, k, segments)
+    program = jax.make_jaxpr(jax.value_and_grad(attend, argnums=(0, 1, 2)))(q, k, k, segments).jaxpr
+    # Without what nothing needs, as XLA takes it.
+    return partial_eval.dce_jaxpr(program, [True] * len(program.outvars))[0]
+
+
+def kernels_of(program, name):
+    """How many calls of the kernel a program has, in all its branches and loops."""
+    inner = [leaf for equation in program.eqns for leaf in programs_in(equation)]
+    here = sum(equation.primitive.name.startswith(name) for equation in program.eqns)
+    return here + sum(kernels_of(leaf, name) for leaf in inner)
+
+
+def programs_in(equation):
+    leaves = jax.tree.leaves(equation.params, is_leaf=lambda leaf: hasattr(leaf, "eqns"))
+    return [inner for leaf in leaves if hasattr(inner := getattr(leaf, "jaxpr", leaf), "eqns")]
 
 
 def choices_of(program):
     """Of each conditional of a program its name in compiled programs, and the shapes of its results."""
-    for equation in getattr(program, "jaxpr", program).eqns:
+    for equation in program.eqns:
         if equation.primitive.name == "cond":
-            yield str(equation.source_info.name_stack), {variable.aval.shape for variable in equation.outvars}
-        for inner in jax.tree.leaves(equation.params, is_leaf=lambda leaf: hasattr(leaf, "eqns")):
-            if hasattr(getattr(inner, "jaxpr", inner), "eqns"):
-                yield from choices_of(inner)
+            yield str(equation.source_info.name_stack), [variable.aval.shape for variable in equation.outvars]
+        for inner in programs_in(equation):
+            yield from choices_of(inner)
 
 
 def test_rows_packed_a_few_at_a_time_leave_the_backward_pass_nothing_and_are_computed_again(monkeypatch):
     monkeypatch.setattr(attention_cudnn, "_WORKSPACE", MOST_PACKED * 4 * TOKENS * 16 * 8)
     program = gradient(monkeypatch, False)
-    assert str(program).count(KERNEL) == 3 + 1
-    (_, forward), *_ = choices_of(program)
-    assert forward == {(2, TOKENS, 4, 16), (2, 4, TOKENS)}
+    assert kernels_of(program, FORWARD) == 3 + 1
+    (_, forward), _ = choices_of(program)
+    assert forward == [(2, TOKENS, 4, 16), (2, 4, TOKENS)]
 
 
 @pytest.mark.parametrize(("choice", "times"), [(True, 2), ("products", 1), (False, 1)])
 def test_gradient_runs_each_way_s_forward_kernel_again_only_where_blocks_are_recomputed(monkeypatch, choice, times):
-    program = str(gradient(monkeypatch, choice))
-    assert program.count(KERNEL) == 3 * times
-    assert program.count(KERNEL.replace("fwd", "bwd")) == 3
+    program = gradient(monkeypatch, choice)
+    assert kernels_of(program, FORWARD) == 3 * times
+    assert kernels_of(program, BACKWARD) == 3
+    assert len(list(choices_of(program))) == times + 1
 
 
-def test_choice_keeps_what_the_kernels_gave_and_has_no_room_for_a_bias_where_none_is_taken(monkeypatch):
-    (_, forward), *backward = choices_of(gradient(monkeypatch, False))
-    out, statistics, packed = (2, TOKENS, 4, 16), (2, 4, TOKENS), (2 * MOST_PACKED, 4, TOKENS)
-    assert forward == {out, statistics, packed}
-    assert backward
-    assert not any(shape[-2:] == (TOKENS, TOKENS) for _, shapes in backward for shape in shapes)
+def test_choice_keeps_each_result_once_and_gives_nothing_more_than_gradients_backward(monkeypatch):
+    (_, forward), (_, backward) = choices_of(gradient(monkeypatch, False))
+    statistics, packed = (2, 4, TOKENS), (2 * MOST_PACKED, 4, TOKENS)
+    assert forward == [(2, TOKENS, 4, 16), statistics, packed]
+    assert backward == [(2, TOKENS, 4, 16), (2, TOKENS, 2, 16), (2, TOKENS, 2, 16)]
+
+
+@pytest.mark.parametrize("segments", [None, SEGMENTS], ids=["none", "biased"])
+@pytest.mark.parametrize(("choice", "times"), [(True, 2), ("products", 1), (False, 1)])
+def test_one_way_alone_is_no_choice_and_runs_its_kernels_as_often(monkeypatch, segments, choice, times):
+    program = gradient(monkeypatch, choice, segments=segments, capability="8.0")
+    assert not list(choices_of(program))
+    assert kernels_of(program, FORWARD) == times
+    assert kernels_of(program, BACKWARD) == 1
 
 
 @pytest.mark.parametrize("choice", [True, "products", False])
