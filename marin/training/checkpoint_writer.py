@@ -6,7 +6,7 @@
 
 So a directory named `step-*` is complete, and the record is never behind a checkpoint. One save is under way at a time. A
 save that fails stops the run at the next step and leaves the checkpoints before it alone. What a killed process left
-half-written has a hidden name that nothing reads, and is removed when the next writer starts; the executor sees to it that
+half-written has a hidden name that nothing reads, and is removed when the run goes on; the executor sees to it that
 only one process, or one set of processes of `jax.distributed`, writes to a run.
 """
 
@@ -41,6 +41,13 @@ _OS_ERROR = re.compile(r"os_error_code='(\d+)'")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
+def remove_half_written(directory: Path) -> None:
+    """Removes what a killed process left of saves and of removals. The run's first process does it."""
+    if jax.process_index() == 0:
+        for leftover in directory.glob(f"{_HIDDEN}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
 class CheckpointWriter:
     """Saves the states of one run. On leaving it as a context, a save that is under way is waited for.
 
@@ -69,9 +76,7 @@ class CheckpointWriter:
         self._thread: threading.Thread | None = None
         self._failed: CheckpointError | None = None
         self._done: dict[str, Any] | None = None
-        if jax.process_index() == 0:
-            for leftover in directory.glob(f"{_HIDDEN}*"):
-                shutil.rmtree(leftover, ignore_errors=True)
+        remove_half_written(directory)
 
     def save(self, state: Any, step: int) -> None:
         """Begins to write the state after `step` steps; when this returns, the state may be overwritten.

@@ -73,7 +73,8 @@ class HfExporter:
         distributed.meet("after an export")
         return usual_path(str(folder))
 
-    def make_up(self, state: TrainState, done: int) -> None:
-        """Exports the weights that a run continues from, if they are due and not there."""
-        if self.is_due(done) and not distributed.of_main((self._directory / f"step-{done}").exists()):
+    def make_up(self, state: TrainState, done: int, *, at_end: bool) -> None:
+        """Exports the weights that a run continues from, or ended with, if they are due and not there."""
+        is_due = self.is_due_at_end(done) if at_end else self.is_due(done)
+        if is_due and not distributed.of_main((self._directory / f"step-{done}").exists()):
             print(f"exported to {self.export(state, done)}")

@@ -28,7 +28,7 @@ from marin.tracking.mirrors import Mirrors, open_mirrors
 from marin.tracking.run_record import plan_of_measures
 from marin.training.bad_step import keeping_state_before_bad_step
 from marin.training.budget import BudgetWatch, kept_steps
-from marin.training.checkpoint_writer import CheckpointWriter
+from marin.training.checkpoint_writer import CheckpointWriter, remove_half_written
 from marin.training.clock import StopRequest, TrainingClock
 from marin.training.compiled_steps import CompiledSteps, compile_steps
 from marin.training.config import TrainLmConfig
@@ -93,6 +93,7 @@ def train_lm(
         setup, first_state = set_up(config)
         if setup.is_over:
             state = first_state()
+            remove_half_written(setup.directory / "checkpoints")
             if distributed.is_main():
                 ensure_finished(setup.directory, setup.first_step, "budget" if setup.at_budget else None)
             return state

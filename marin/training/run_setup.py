@@ -128,7 +128,7 @@ def set_up(config: TrainLmConfig) -> tuple[RunSetup, Callable[[], TrainState]]:
         if start.restored is None:
             check_radii(state.opt_state)
         exporter.check(state)
-        exporter.make_up(state, first_step)
+        exporter.make_up(state, first_step, at_end=setup.is_over)
         return state
 
     saved = read_run_info(directory)

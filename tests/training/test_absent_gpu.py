@@ -45,7 +45,7 @@ def test_attention_is_cudnn_s_and_products_are_in_bfloat16():
     attention = [line for line in kernels if "__cudnn$fmha" in line]
     assert attention
     # The first of the ways to hide documents, which rows of one document take.
-    assert all("/cond/branch_0_fun/" in line for line in attention), attention
+    assert all("cond/branch_0_fun/" in line for line in attention), attention
 
 
 @pytest.mark.parametrize(("recompute", "times"), [("products", 2), ("blocks", 3)])
@@ -67,8 +67,10 @@ def test_fp8_products_are_cublas_s_and_leave_their_result_in_bfloat16():
     assert all("vmap" in line or "btv" in line for line in others), others
 
 
-def test_loss_goes_through_a_block_s_logits_twice():
+def test_loss_goes_through_a_block_s_logits_twice_in_bfloat16():
     _, kernels = _compile("--vocabulary", "128256")
-    logits = 4096 * 128256 * 4 / 2**20  # MiB of a block
+    logits = 4096 * 128256 * 2 // 2**20  # MiB of a block
     passes = [line for line in kernels if "0.000 TFLOP" in line and float(line.split(" MiB")[0].split()[-1]) >= logits]
-    assert len(passes) == 2, passes
+    # Once for their sum, once for their gradient, which is written.
+    sizes = sorted(float(line.split(" MiB")[0].split()[-1]) for line in passes)
+    assert sizes == pytest.approx([logits, 2 * logits], rel=0.01), passes

@@ -1,6 +1,7 @@
 """Runs that stop at a budget: on a clock whose steps take a second each, killed and resumed, and by hand-made sums."""
 
 import itertools
+import shutil
 
 import numpy as np
 import pytest
@@ -91,13 +92,19 @@ def test_training_under_a_budget_killed_and_resumed_stops_at_the_same_total_and_
         np.testing.assert_array_equal(named_leaves(resumed)[name], value, err_msg=name)
 
 
-def test_training_killed_before_the_last_line_of_a_spent_budget_only_writes_that_line(make_config, second_steps):
-    config = make_config(num_train_steps=12, budget=Budget(training_time=4.0))
+def test_training_killed_before_the_last_line_of_a_spent_budget_only_writes_that_line_and_the_export(
+    make_config, second_steps
+):
+    config = make_config(num_train_steps=12, steps_per_hf_export=12, budget=Budget(training_time=4.0))
     train_lm(config)
     log = RunRecord.open(config.output_path).directory / "metrics.jsonl"
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(lines[:-1]))
+    exports = log.parent / "hf"
+    assert [path.name for path in exports.iterdir()] == ["step-4"]
+    shutil.rmtree(exports / "step-4")
     train_lm(config)
+    assert [path.name for path in exports.iterdir()] == ["step-4"]
     record = RunRecord.open(config.output_path)
     assert record.of("end")[-1]["stopped_by"] == "budget" and len(record.of("start")) == 1
 

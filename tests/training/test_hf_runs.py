@@ -63,6 +63,11 @@ def test_training_killed_before_an_export_makes_up_for_it_with_the_same_bytes(ma
     shutil.rmtree(hf / "step-6")
     train_lm(config)
     assert {name: _content(hf / name) for name in _exports(config)} == before
+    # Or one that came while checkpoints that are not needed any more were removed.
+    left = Path(config.output_path) / "checkpoints" / ".saving-step-00000002-removed-0123abcd"
+    (left / "state").mkdir(parents=True)
+    train_lm(config)
+    assert not left.exists()
 
 
 @pytest.mark.slow
