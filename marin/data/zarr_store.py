@@ -8,6 +8,7 @@ Reading finds the chunk sizes in the array's declaration, here as in Levanter.
 import contextlib
 import functools
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -152,7 +153,10 @@ def _context() -> Any:
 
 def _kvstore(path: str) -> Any:
     if files.is_local(path):
-        return {"driver": "file", "path": str(files.local_path(path).absolute())}
+        return {
+            "driver": "file",
+            "path": os.path.realpath(files.local_path(path)),
+        }  # TensorStore refuses a path with `..`
     if path.startswith(("gs://", "s3://")):
         return path
     raise StorageError(f"{path}: token caches lie on local disks, gs:// or s3://: choose another --prefix")

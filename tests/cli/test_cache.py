@@ -62,6 +62,17 @@ def test_verify_ends_with_0_for_a_whole_cache_and_with_1_for_a_damaged_one(
     assert "DAMAGED" in done.stdout and "data/c/0" in done.stdout and "do not train on" in done.stdout
 
 
+def test_cache_named_by_a_way_up_is_as_whole_as_by_its_own_path(
+    made: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the way leads through a link, behind which `..` is the parent of what it points to."""
+    (tmp_path / "link").symlink_to(made / "tokenizer")
+    monkeypatch.chdir(made / "tokenizer")
+    for name in ("../cache", f"{tmp_path}/link/../cache"):
+        assert dispatch(["cache", "verify", name]) == 0
+        assert "DAMAGED" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
