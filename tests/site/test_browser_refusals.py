@@ -14,6 +14,7 @@ import pytest
 from browser_pages import CORPUS, RUN, links_of, open_page, words_of
 
 from marin.site.browser import run_pages
+from marin.site.datashop.access import Access
 
 # --- refusals -----------------------------------------------------------------------------------------------------
 
@@ -70,6 +71,25 @@ def test_links_that_stay_inside_are_followed_and_others_are_listed_without_a_lin
         page = open_page(client, "/files/0")
         assert "leads out of the folder" in words_of(page)
         assert not [link for link in links_of(page) if "link_out" in link]
+
+
+@pytest.mark.parametrize("page", ["files", "raw", "step", "live/step"])
+def test_files_with_keys_are_listed_and_not_opened_not_even_by_a_link(
+    tmp_path: pathlib.Path, serve: Callable[..., Any], page: str
+) -> None:
+    Access(tmp_path, 8323)
+    (tmp_path / ".env").write_text("OPENAI_API_KEY=the secret")
+    (tmp_path / "notes.txt").symlink_to(".key")
+    key = (tmp_path / ".key").read_bytes()
+    with serve(tmp_path) as client:
+        for name in (".key", ".env", "notes.txt"):
+            for query in ("", "?view=text", "?q=s"):
+                answer = client.get(f"/{page}/0/{name}{query}")
+                assert answer.status == 403 and key not in answer.body and b"the secret" not in answer.body
+        listed = words_of(open_page(client, "/files/0"))
+        assert listed.count("A file of this name holds keys, so it is not shown.") == 3
+        path = client.get(f"/experiment?path={tmp_path}/.key")
+        assert path.status in (403, 404) and key not in path.body
 
 
 def test_link_that_is_swapped_in_while_a_file_is_opened_leads_nowhere(fenced: pathlib.Path) -> None:

@@ -95,7 +95,8 @@ def _entry(parent: Place, descriptor: int, name: str) -> Entry:
         if stat.S_ISLNK(found.st_mode):
             found = place.status
     except HTTPException as refused:
-        return Entry(name, None, "link", None, found.st_mtime, False, str(refused.detail))
+        kind = "link" if stat.S_ISLNK(found.st_mode) else "file"
+        return Entry(name, None, kind, None, found.st_mtime, False, str(refused.detail))
     if stat.S_ISDIR(found.st_mode):
         return Entry(name, place.url(), "folder", None, found.st_mtime, True, place=place)
     if not stat.S_ISREG(found.st_mode):

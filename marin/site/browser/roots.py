@@ -6,6 +6,9 @@ backslash or a NUL is refused. Links are followed while they stay inside the fol
 
 Opening walks down from the folder part by part and follows no link on that way, so that a link put in place between the
 check and the opening leads nowhere. Only regular files are opened: a pipe would block, a device is no data.
+
+The browser asks nobody who they are, so everybody with an account on the machine sees what its owner may read. Files that hold
+keys are refused by their names.
 """
 
 import contextlib
@@ -24,6 +27,8 @@ from marin.errors import ConfigError
 
 _FORBIDDEN = (b"/", b"\\", b"\0")
 _MOST_PARTS = 256
+KEY_NAME = ".key"  # of the datashop's page: who has it starts processes and spends money as the page's owner
+_SECRETS = frozenset({KEY_NAME, ".env"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +130,7 @@ def resolve(root: Root, parts: Sequence[str]) -> Place:
     """The place at `parts`; it need not exist.
 
     Raises:
-        HTTPException: 403, if a link leads out of the root.
+        HTTPException: 403, if a link leads out of the root, or it is a file with keys.
     """
     if not all(is_addressable(part) for part in parts):
         raise HTTPException(403, "This path leaves the folder, or has a part that cannot be a name.")
@@ -133,6 +138,8 @@ def resolve(root: Root, parts: Sequence[str]) -> Place:
         real = os.path.realpath(os.path.join(root.path, *parts))
     if not _is_inside(root, real):
         raise HTTPException(403, "A link on this path leads out of the folder, so it is not followed.")
+    if os.path.basename(real) in _SECRETS and not os.path.isdir(real):
+        raise HTTPException(403, "A file of this name holds keys, so it is not shown.")
     return Place(root, tuple(parts), real)
 
 

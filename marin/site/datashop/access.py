@@ -2,7 +2,8 @@
 
 A run spends money and reads files with the rights of the person who started the server, and the loopback address is open to
 everybody with an account on the machine. So the address holds a key, which becomes a cookie that no script and no other site
-can use. The key is kept beside the runs, readable by its owner only, so that pages stay open when the server starts again.
+can use. The key is kept beside the runs, readable by its owner only, so that pages stay open when the server starts again; the
+data browser, which everybody on the machine can use, refuses its file.
 
 Forms carry a token made of the key: a page of another origin can have the browser send the cookie at most, never the token.
 """
@@ -20,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from marin.errors import StorageError
+from marin.site.browser.roots import KEY_NAME
 from marin.web.guard import Refusal
 
 QUERY = "key"
@@ -30,7 +32,7 @@ class Access:
     """The key of one folder of runs, for a server on `port`."""
 
     def __init__(self, folder: pathlib.Path, port: int) -> None:
-        self.key = _kept_key(folder / ".key")
+        self.key = _kept_key(folder / KEY_NAME)
         self._cookie = f"marin_datashop_{port}"
         self.token = hmac.new(self.key.encode(), b"form", hashlib.sha256).hexdigest()
 
