@@ -32,8 +32,8 @@ class AskConfig:
         concurrency: requests in flight at once.
         timeout: seconds for one request, from sending it to the last byte of its answer.
         max_tries: for a question, not counting those that the endpoint put off because it is busy, or missed because it was gone.
-        patience: seconds with faults and without a single answer after which the endpoint is taken to be gone; a minute is
-            enough for one that was never reached.
+        patience: seconds with faults and without a single answer after which the endpoint is taken to be gone; a tenth of
+            that is enough for one that was never reached.
         budget_tokens: read and written ones together, also those of earlier runs that the cache knows of; no request is sent
             that could go beyond.
         budget_dollars: as `budget_tokens`, with the two prices.

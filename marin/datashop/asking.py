@@ -25,7 +25,7 @@ from marin.datashop.throttle import Throttle, backoff
 from marin.errors import BudgetError, EndpointError, Terminated
 
 _GRACE = 10.0  # seconds for what is under way when the run stops
-_UNSEEN = 60.0  # seconds without a first connection after which the address is taken to be wrong
+_UNSEEN = 0.1  # of the patience, without a first connection: then the address is taken to be wrong
 _LOOK = 0.2  # seconds between looks at whether to stop
 _ALL_FAIL = 25  # so many questions without an answer, and none with one: the fault is not theirs
 
@@ -232,7 +232,7 @@ class _Asking:
             return f"the next question could bring the tokens to {tokens:,} of `budget_tokens` {most_tokens:,}"
         dollars, most_dollars = self._config.dollars(read, written), self._config.budget_dollars
         if dollars is not None and most_dollars is not None and dollars > most_dollars:
-            return f"the next question could bring the costs to ${dollars:,.4f} of `budget_dollars` {most_dollars:,.4f}"
+            return f"the next question could bring the costs to ${dollars:,.4f} of `budget_dollars` {most_dollars:g}"
         return None
 
     def _count_under_way(self, change: int) -> None:
@@ -266,7 +266,7 @@ class _Asking:
             self._every_second()
             await asyncio.sleep(1.0)
             silence = time.monotonic() - self._last_answer
-            patience = self._config.patience if self._is_there else min(self._config.patience, _UNSEEN)
+            patience = self._config.patience * (1 if self._is_there else _UNSEEN)
             if self._standing.problem and silence > patience:
                 raise EndpointError(
                     f"{self._endpoint.base} gave no answer for {silence:.0f} s (last: {self._standing.problem}): look after it, "

@@ -4,9 +4,11 @@ Every page is checked for errors on the console, for requests that leave the ser
 """
 
 import contextlib
+import itertools
 import json
 import pathlib
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,7 +18,9 @@ from chromium import wait_for_count, wait_for_text
 from datashop_pages import Client, rows, shop_served
 from datashop_runner import HOSTILE, STAGES
 
+from marin.data.corpora.python_docs import extracted_documents, split_of
 from marin.site.datashop import trying
+from marin.site.datashop.wishes import BUILT_IN
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
 
@@ -221,6 +225,30 @@ def test_prompt_is_tried_on_ten_documents_and_its_cost_is_told_before_paying(
         page.get_by_text("The trial was not finished.").wait_for(timeout=90_000)
         assert page.locator(".trials").count() == 0
         assert problems == []
+
+
+def test_prompt_is_tried_on_the_built_in_text_before_any_run_has_written_it(client: Client, grader: Any) -> None:
+    draft = client.post("/runs")[1]["location"]
+    endpoint = f"http://127.0.0.1:{grader.server_address[1]}/v1"
+    fields = {"way": "prompt", "name": "n", "pool": [BUILT_IN], "prompt": "{example}", "model": "m", "endpoint": endpoint}
+    for _ in range(2):
+        client.post(draft, action="try", **fields)
+        page = client.get(draft)
+        assert "The trial was not finished." not in page and page.count('<div class="grade">') == 10
+    assert len(grader.asked) == 10  # the same ten, whose answers are kept
+    documents = {document.text: document.id for document in itertools.islice(extracted_documents(), 2000)}
+    assert {split_of(documents[asked]) for asked in grader.asked} == {"train"}
+
+
+def test_address_at_which_nobody_listens_is_told_while_a_person_waits(client: Client) -> None:
+    pool = client.upload("pool.jsonl", rows(20))["id"]
+    draft = client.post("/runs")[1]["location"]
+    endpoint = "http://127.0.0.1:1/v1"
+    fields = {"way": "prompt", "name": "n", "pool": [pool], "prompt": "{example}", "model": "m", "endpoint": endpoint}
+    started = time.monotonic()
+    client.post(draft, action="try", **fields)
+    assert time.monotonic() - started < 15
+    assert "no connection to http://127.0.0.1:1/v1" in client.get(draft)
 
 
 def test_trial_without_any_label_is_warned_of_before_starting(client: Client, grader: Any) -> None:

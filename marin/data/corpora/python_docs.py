@@ -136,16 +136,21 @@ def build_python_docs(config: PythonDocsConfig) -> None:
 @without_collecting()
 def extract_python_docs() -> PythonDocs:
     """The corpus of the installed packages; each package's sources are checked against their pinned digest."""
-    seen: set[str] = set()
     splits: dict[str, list[Document]] = {"train": [], "heldout": []}
+    for document in extracted_documents():
+        splits[split_of(document.id)].append(document)
+    return PythonDocs(tuple(splits["train"]), tuple(splits["heldout"]))
+
+
+def extracted_documents() -> Iterator[Document]:
+    """The documents of both splits in the order of the packages, whose sources are read and checked as their turn comes."""
+    seen: set[str] = set()
     for package in PACKAGES:
         for path, source in package_sources(package).items():
             for number, docstring in enumerate(docstrings(source)):
                 text = _unseen_part(docstring, seen)
                 if len(text.encode()) >= MIN_DOCUMENT_BYTES:
-                    document = Document(f"{path}:{number}", text, package.name)
-                    splits[split_of(document.id)].append(document)
-    return PythonDocs(tuple(splits["train"]), tuple(splits["heldout"]))
+                    yield Document(f"{path}:{number}", text, package.name)
 
 
 def _unseen_part(docstring: str, seen: set[str]) -> str:

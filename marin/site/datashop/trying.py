@@ -11,14 +11,15 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from marin.data.documents import Document, read_documents
+from marin.data.corpora.python_docs import extracted_documents, split_of
+from marin.data.documents import Document
 from marin.data.sources import ImportConfig, documents_of
 from marin.datashop.annotate_config import AnnotateConfig
 from marin.datashop.ask_config import ANSWER_CACHE
 from marin.datashop.medu import PROMPT_FILE, MeduConfig, write_medu_prompt
 from marin.datashop.question import grading_question
 from marin.datashop.trial import estimate_cost, try_prompt
-from marin.errors import ConfigError, DataError
+from marin.errors import ConfigError
 from marin.site.datashop.wishes import BUILT_IN
 from marin.storage import files
 
@@ -34,9 +35,7 @@ def most_cost(settings: Mapping[str, Any], prefix: str) -> tuple[int, float | No
         MarinError: the documents cannot be read.
     """
     config = _config(settings, prefix)
-    questions = [
-        grading_question(config, str(config.prompt), document.text) for document in _documents(settings, prefix)
-    ]
+    questions = [grading_question(config, str(config.prompt), document.text) for document in _documents(settings)]
     most_input = sum(question.most_input_tokens for question in questions)
     most_output = sum(question.most_output_tokens for question in questions)
     return most_input + most_output, config.dollars(most_input, most_output)
@@ -49,7 +48,7 @@ def try_wish(settings: Mapping[str, Any], sample_size: int, prefix: str) -> dict
         MarinError: the documents cannot be read, or the endpoint gives no answers.
     """
     config = _config(settings, prefix)
-    trials = try_prompt(config, _documents(settings, prefix), NUM_TRIALS)
+    trials = try_prompt(config, _documents(settings), NUM_TRIALS)
     found: dict[str, Any] = {"wish": wish_digest(settings), "trials": [dataclasses.asdict(trial) for trial in trials]}
     try:
         found["estimate"] = dataclasses.asdict(estimate_cost(config, sample_size, trials))
@@ -102,31 +101,17 @@ def _asking(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     }
 
 
-def _documents(settings: Mapping[str, Any], prefix: str) -> list[Document]:
+def _documents(settings: Mapping[str, Any]) -> list[Document]:
     """Ten documents of the first thousands of the pool, the same ones each time."""
     paths = settings["pretraining_data_path"]
     each = max(_LOOKED_AT // len(paths), NUM_TRIALS)
-    looked_at = itertools.chain.from_iterable(itertools.islice(_read(path, prefix), each) for path in paths)
+    looked_at = itertools.chain.from_iterable(itertools.islice(_read(path), each) for path in paths)
     return heapq.nsmallest(
         NUM_TRIALS, looked_at, key=lambda document: hashlib.blake2b(document.id.encode(), digest_size=8).digest()
     )
 
 
-def _read(path: str, prefix: str) -> Iterator[Document]:
-    if path == BUILT_IN:
-        return read_documents(_built_in(prefix))
+def _read(path: str) -> Iterator[Document]:
+    if path == BUILT_IN:  # made here, as no run may have written it yet
+        return (document for document in extracted_documents() if split_of(document.id) == "train")
     return documents_of(ImportConfig([path], "pool", on_bad_row="skip"))
-
-
-def _built_in(prefix: str) -> str:
-    from marin.data.corpora.python_docs import python_docs_step
-    from marin.execution.executor import Executor, ExecutorMainConfig
-
-    folder = Executor(ExecutorMainConfig(prefix=prefix)).output_path(python_docs_step())
-    path = files.join(folder, "train.jsonl.zst")
-    if not files.exists(path):
-        raise DataError(
-            "The built-in text is made by the first run that uses it, and is not there yet: add a file to the pool to try "
-            "the prompt on."
-        )
-    return path
