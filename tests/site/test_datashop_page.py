@@ -68,6 +68,39 @@ def _option(page: Any, legend: str, name: str) -> Any:
     return page.locator("fieldset.choose", has_text=legend).locator("label.option", has_text=name)
 
 
+def test_files_beside_one_that_was_refused_are_in_the_form_whatever_is_pressed_next(
+    browser: Any, client: Client, tmp_path: pathlib.Path
+) -> None:
+    files = _files(tmp_path)
+    with _opened(browser, client) as (page, _):
+        page.get_by_role("button", name="New dataset").click()
+        page.get_by_label("Name of the dataset").fill("n")
+        for count, (label, name) in enumerate(
+            (("Upload files of the pool", "pool"), ("Upload examples", "examples")), 1
+        ):
+            page.get_by_label(label, exact=True).set_input_files([files["picture"], files[name]])
+            wait_for_count(page.get_by_role("button", name="Go on with what was taken in"), count)
+        page.get_by_role("button", name="Review and start").click()
+        wait_for_text(page.locator("main"), "nothing is paid for")
+        for name in ("pool.jsonl", "img-src-x-onerror-document-title-hit.jsonl"):
+            assert name in page.locator("main").inner_text()
+
+
+def test_leaving_while_a_file_is_sent_is_asked_about(browser: Any, client: Client, tmp_path: pathlib.Path) -> None:
+    files = _files(tmp_path)
+    with _opened(browser, client) as (page, _):
+        page.route("**/uploads?*", lambda route: None)  # a long upload
+        page.get_by_role("button", name="New dataset").click()
+        page.get_by_label("Upload files of the pool").set_input_files(files["pool"])
+        page.get_by_text("pool.jsonl: sending").wait_for()
+        asked = []
+        page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.dismiss()))
+        page.get_by_role("button", name="Review and start").click(no_wait_after=True)
+        client.until(lambda: page.evaluate("1") and asked)
+        assert asked == ["beforeunload"]
+        assert "pool.jsonl: sending" in page.evaluate("document.querySelector('.reports').textContent")
+
+
 def test_person_uploads_starts_watches_stops_resumes_looks_and_downloads(
     browser: Any, client: Client, tmp_path: pathlib.Path
 ) -> None:
@@ -82,8 +115,10 @@ def test_person_uploads_starts_watches_stops_resumes_looks_and_downloads(
         page.get_by_label("Upload files of the pool").set_input_files([files["pool"], files["picture"]])
         page.get_by_text("pool.jsonl: 40 documents").wait_for(timeout=60_000)
         page.get_by_text("picture.jsonl was refused: it holds no document").wait_for(timeout=60_000)
-        page.get_by_role("button", name="Go on with the 1 that were taken in").click()
+        page.get_by_role("button", name="Go on with what was taken in").click()
         _option(page, "The pool of documents", "pool.jsonl").wait_for()
+        # The first upload was not gone on with, and what was taken in of it is there all the same.
+        assert _option(page, "The pool of documents", "mixed.jsonl").get_by_role("checkbox").is_checked()
         page.get_by_label("Upload examples", exact=True).set_input_files(files["examples"])
         _option(page, "Examples of what is wanted", "img-src-x-onerror-document-title-hit.jsonl").wait_for(
             timeout=60_000
@@ -230,7 +265,14 @@ def test_prompt_is_tried_on_ten_documents_and_its_cost_is_told_before_paying(
 def test_prompt_is_tried_on_the_built_in_text_before_any_run_has_written_it(client: Client, grader: Any) -> None:
     draft = client.post("/runs")[1]["location"]
     endpoint = f"http://127.0.0.1:{grader.server_address[1]}/v1"
-    fields = {"way": "prompt", "name": "n", "pool": [BUILT_IN], "prompt": "{example}", "model": "m", "endpoint": endpoint}
+    fields = {
+        "way": "prompt",
+        "name": "n",
+        "pool": [BUILT_IN],
+        "prompt": "{example}",
+        "model": "m",
+        "endpoint": endpoint,
+    }
     for _ in range(2):
         client.post(draft, action="try", **fields)
         page = client.get(draft)

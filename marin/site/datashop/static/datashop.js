@@ -2,6 +2,7 @@
 // Uploads, which are sent as they are with their progress shown; and buttons that say that they are at work. All else is forms.
 
 const token = document.body.dataset.token;
+let sending = 0;
 
 function counted(number, word) {
   return `${number.toLocaleString("en")} ${word}${number === 1 ? "" : "s"}`;
@@ -42,33 +43,35 @@ function send(file, area, report) {
   });
 }
 
-// The files that were taken in become part of the form, which is saved, so that nothing that was typed is lost.
-function taken(area, ids) {
+// A file that was taken in is part of the form at once, whatever is pressed next.
+function addToForm(area, id) {
+  const input = document.createElement("input");
+  Object.assign(input, { type: "hidden", name: area.dataset.role, value: id });
+  area.closest("form")?.append(input);
+}
+
+// The form is saved, so that nothing that was typed is lost.
+function showTaken(area) {
   const form = area.closest("form");
-  if (!form) { location.reload(); return; }
-  for (const id of ids) {
-    const input = document.createElement("input");
-    Object.assign(input, { type: "hidden", name: area.dataset.role, value: id });
-    form.append(input);
-  }
-  form.requestSubmit(document.getElementById("save"));
+  if (form) form.requestSubmit(document.getElementById("save")); else location.reload();
 }
 
 async function uploadAll(area, files) {
   const reports = area.querySelector(".reports");
-  const ids = [];
-  let refused = 0;
+  let taken = 0;
   reports.replaceChildren();
+  sending += 1;
   for (const file of files) {
     const id = await send(file, area, reports.appendChild(document.createElement("p")));
-    if (id) ids.push(id); else refused += 1;
+    if (id) { addToForm(area, id); taken += 1; }
   }
-  if (ids.length && !refused) { taken(area, ids); return; }
-  if (ids.length) {
+  sending -= 1;
+  if (taken === files.length) { showTaken(area); return; }
+  if (taken) {
     const more = reports.appendChild(document.createElement("button"));
     more.type = "button";
-    more.textContent = `Go on with the ${ids.length} that were taken in`;
-    more.addEventListener("click", () => taken(area, ids));
+    more.textContent = "Go on with what was taken in";
+    more.addEventListener("click", () => showTaken(area));
   }
 }
 
@@ -85,6 +88,7 @@ function prepareUpload(area) {
 }
 
 document.querySelectorAll(".upload").forEach(prepareUpload);
+window.addEventListener("beforeunload", (event) => { if (sending) event.preventDefault(); });  // the browser asks first
 document.querySelectorAll("form").forEach((form) => form.addEventListener("submit", (event) => {
   if (["try", "write"].includes(event.submitter?.value)) event.submitter.textContent = "Asking…";
 }));
