@@ -122,7 +122,8 @@ def turns_of(row: Row, format: ChatFormat | PromptFormat) -> list[Turn] | BadRow
 def _chat_turns(row: Row, format: ChatFormat) -> list[Turn] | BadRow:
     messages = row.fields.get(format.messages_key)
     if not isinstance(messages, list) or not messages:
-        return BadRow(row.number, "no_messages", row.instead_of("a list of messages", format.messages_key))
+        detail = row.instead_of("a list of messages", format.messages_key, "messages_key")
+        return BadRow(row.number, "no_messages", detail)
     turns: list[Turn] = []
     template, waiting = format.template, ""
     for number, message in enumerate(messages, start=1):

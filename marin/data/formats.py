@@ -35,10 +35,11 @@ class Row:
     number: int
     fields: Mapping[str, Any]
 
-    def instead_of(self, expected: str, name: str) -> str:
-        """What is in the field `name` that should hold what is expected, for a message."""
+    def instead_of(self, expected: str, name: str, chosen_by: str = "") -> str:
+        """What is in the field `name`, which the setting `chosen_by` chose, and should hold what is expected; for a message."""
         if name not in self.fields:
-            return f"there is no field `{name}` (fields: {', '.join(map(str, self.fields)) or 'none'})"
+            another = f"; `{chosen_by}` names another" if chosen_by else ""
+            return f"there is no field `{name}` (fields: {', '.join(map(str, self.fields)) or 'none'}{another})"
         value = self.fields[name]
         found = "null" if value is None else "an empty list" if value == [] else type(value).__name__
         return f"field `{name}` holds {found}, expected {expected}"

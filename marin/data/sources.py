@@ -246,11 +246,11 @@ def _document(file: InputFile, row: Row | BadRow | Skipped, config: ImportConfig
     text_key = "text" if file.format in _MAKES_TEXT else config.text_key
     text = row.fields.get(text_key)
     if not isinstance(text, str):
-        return BadRow(row.number, "text_is_no_string", row.instead_of("a string", text_key))
+        return BadRow(row.number, "text_is_no_string", row.instead_of("a string", text_key, "text_key"))
     document_id = _id(file, row, config)
     if document_id is None:
         assert config.id_key is not None
-        return BadRow(row.number, "no_id", row.instead_of("a string", config.id_key))
+        return BadRow(row.number, "no_id", row.instead_of("a string", config.id_key, "id_key"))
     if not text:
         return Dropped(document_id, "empty_text")
     source = row.fields.get("source")

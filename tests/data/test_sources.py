@@ -304,6 +304,16 @@ def test_import_of_a_table_without_the_column_names_those_it_has(tmp_path, name,
         imported([path], text_key="body", on_bad_row=on_bad_row)
 
 
+def test_import_of_lines_without_the_field_says_how_to_name_another(tmp_path):
+    path = write(tmp_path / "a.jsonl", b'{"content": "a", "url": "b"}')
+    with pytest.raises(
+        DataError, match=r"a\.jsonl:1: .*no field `text` \(fields: content, url; `text_key` names another\)"
+    ):
+        imported([path])
+    with pytest.raises(DataError, match=r"no field `key` \(fields: content, url; `id_key` names another\)"):
+        imported([path], text_key="content", id_key="key")
+
+
 def test_import_of_a_column_of_another_type_says_what_it_holds(tmp_path):
     path = write(tmp_path / "a.parquet", parquet([{"text": "a", "tokens": [1, 2]}]))
     with pytest.raises(DataError, match=r"column `tokens` holds list"):
