@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from marin.site import wording
 from marin.site.leaderboard.drawing import LIGHT, Shape, finish, in_every_shape
 
 _SHAPES = (Shape("wide", 500, 250, 0, (), 40), Shape("narrow", 270, 210, 0, (), 30))
@@ -85,6 +86,8 @@ def score_distribution(selection: Mapping[str, Any]) -> Picture:
         for low, high, count in zip(edges[:-1], edges[1:], selection[side], strict=True)
         if count
     ]
+    values.sort(key=lambda bar: -bar["count"])  # where a bin has both, the shorter bar stands in front
+    powers = [0, *(10**power for power in range(len(str(max((bar["count"] for bar in values), default=1)))))]
 
     def specify(shape: Shape) -> Any:
         colours = alt.Scale(domain=["dropped", "kept"], range=[LIGHT.point, LIGHT.accent])
@@ -92,7 +95,7 @@ def score_distribution(selection: Mapping[str, Any]) -> Picture:
         bars = alt.Chart(alt.InlineData(values=values)).mark_bar(binSpacing=1).encode(
             x=alt.X("from:Q", bin="binned", title="score", scale=alt.Scale(domain=[edges[0], edges[-1]], nice=False)),
             x2="to:Q",
-            y=alt.Y("count:Q", title="documents", stack=False, scale=alt.Scale(type="symlog"), axis=alt.Axis(tickCount=5)),
+            y=alt.Y("count:Q", title="documents", stack=False, scale=alt.Scale(type="symlog"), axis=alt.Axis(values=powers)),
             color=alt.Color("side:N", scale=colours, legend=legend),
         )  # fmt: skip
         rule = alt.Chart(alt.InlineData(values=[{"limit": limit}])).mark_rule(
@@ -102,7 +105,7 @@ def score_distribution(selection: Mapping[str, Any]) -> Picture:
 
     text = (
         f"Histogram of the scores of {selection['num_documents']:,} documents: the {selection['num_kept']:,} kept ones score "
-        f"{limit:.4g} or more. The vertical scale is logarithmic above 1."
+        f"{wording.score(limit)} or more. The vertical scale is logarithmic above 1."
     )
     return _picture("scores", "Scores of the pool", text, specify)
 

@@ -116,6 +116,7 @@ def write_report(config: DatashopReportConfig) -> None:
     files.write_bytes(page, _page(found, pictures, samples).encode("utf-8", "xmlcharrefreplace"))
     for name, value in _stats(found):
         print(f"  {name:<34} {value}")
+    print(f"  {'dataset':<34} {usual_path(str(config.card))}   (data/*.parquet, with its card in README.md)")
     print(f"  {'report':<34} {usual_path(page)}   (open it in a browser)")
 
 
@@ -239,9 +240,11 @@ def _read_samples(path: str) -> list[dict[str, Any]]:
 
 
 def _shown_samples(samples: Sequence[Mapping[str, Any]], drawn: str, is_kept: bool) -> list[Mapping[str, Any]]:
-    """Samples of one side as they stand in the file, by falling score; of those near the limit the nearest."""
+    """Samples of one side: those near the limit nearest first, others by falling score, as they stand in the file."""
     chosen = [sample for sample in samples if sample["drawn"] == drawn and sample["kept"] == is_kept]
-    return chosen[-_SHOWN_SAMPLES:] if drawn == NEAR and is_kept else chosen[:_SHOWN_SAMPLES]
+    if drawn == NEAR and is_kept:
+        chosen.reverse()
+    return chosen[:_SHOWN_SAMPLES]
 
 
 # --- the page -----------------------------------------------------------------------------------------------------------
@@ -320,9 +323,9 @@ def _markdown(found: Mapping[str, Any], pictures: Sequence[Picture], samples: Se
     for picture in pictures:
         lines += ["", f"## {picture.title}", "", f"![{picture.text}]({PICTURES}/{picture.name}-wide-light.svg)"]
     lines += ["", "## Samples nearest to the limit", "", "| kept | score | source | text |", "|---|---:|---|---|"]
-    for sample in [*_shown_samples(samples, NEAR, True)[-5:], *_shown_samples(samples, NEAR, False)[:5]]:
+    for sample in [*_shown_samples(samples, NEAR, True)[4::-1], *_shown_samples(samples, NEAR, False)[:5]]:
         text = wording.clean(sample["text"], 160)
-        row = ("yes" if sample["kept"] else "no", f"{sample['score']:.4f}", _cell(sample["source"]), _cell(text))
+        row = ("yes" if sample["kept"] else "no", wording.score(sample["score"]), _cell(sample["source"]), _cell(text))
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join([*lines, "", f"All {len(samples)} samples: `{SAMPLES}` of the selection.", ""])
 

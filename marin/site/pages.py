@@ -45,6 +45,7 @@ _FILTERS: Mapping[str, Callable[..., Any]] = {
     "clean": wording.clean,
     "count": wording.count,
     "megabytes": wording.megabytes,
+    "score": wording.score,
     "whole": "{:,}".format,
 }
 

@@ -143,6 +143,12 @@ def bits(value: float | None) -> str | None:
     return None if value is None else f"{value:.4f}" if abs(value) < 1e4 else f"{value:.3g}"
 
 
+def score(value: float) -> str:
+    """With four digits, or as many as it takes not to be taken for a whole number: 0.999999 is not 1, which nothing may reach."""
+    texts = (f"{value:.{digits}g}" for digits in range(4, 18))
+    return next(text for text in texts if value == round(value) or float(text) != round(value))
+
+
 def margin(value: float) -> str:
     """Half of an interval: one digit, or two where the first is 1, after which a second one is up to half as much again."""
     return f"{value:.{2 if f'{value:.1e}'[0] == '1' else 1}g}"

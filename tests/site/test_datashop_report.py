@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from marin.datashop.agreement import measure_agreement
 from marin.datashop.card import card_text
 from marin.datashop.quality import measure_quality
 from marin.errors import DataError
+from marin.site.datashop_charts import score_distribution
 from marin.site.datashop_report import DatashopReportConfig, write_report
+from marin.site.leaderboard.drawing import LIGHT
 
 HOSTILE = "</pre><script>document.title='hit'</script> | --- \"}}{{7*7}} `x`\n# heading\n---\nlicense: stolen"
 
@@ -164,6 +167,30 @@ def test_page_shows_all_fits_its_width_runs_nothing_and_has_no_axe_violation(
     found = axe.Axe().run(page).response["violations"]
     assert [(violation["id"], violation["nodes"][0]["html"]) for violation in found] == []
     context.close()
+
+
+def test_samples_nearest_to_the_limit_stand_first_on_both_sides(report: pathlib.Path) -> None:
+    near, _ = (report / "index.html").read_text().split("At random")
+    shown = {
+        side: [float(text) for text in re.findall(rf'class="score {side}">([^<]+)<', near)]
+        for side in ("kept", "dropped")
+    }
+    assert shown["kept"] == sorted(shown["kept"]) and shown["kept"][0] == 4.025
+    assert shown["dropped"] == sorted(shown["dropped"], reverse=True) and shown["dropped"][0] == 4
+    rows = re.findall(r"^\| (yes|no) \| ([\d.]+) ", (report / "report.md").read_text(), re.MULTILINE)
+    assert rows[4:6] == [("yes", "4.025"), ("no", "4")]
+
+
+def test_few_dropped_documents_among_many_kept_ones_of_like_score_are_seen() -> None:
+    selection, _ = made_selection("", None)
+    selection |= {"dropped": [0] * 49 + [3], "kept": [0] * 49 + [200]}
+    drawn = score_distribution(selection).drawn["wide-light"]
+    bars = drawn.split("mark-rect")[1].split("</g>")[0]
+    assert re.findall(r'fill="([^"]+)"', bars) == [
+        LIGHT.accent,
+        LIGHT.point,
+    ]  # the one that is drawn last covers the other
+    assert {">0<", ">1<", ">10<", ">100<"} <= set(re.findall(">[0-9,]+<", drawn))
 
 
 def test_markdown_keeps_strangers_words_in_their_cells(report: pathlib.Path) -> None:

@@ -73,6 +73,15 @@ def test_breakable_escapes_every_part() -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0.68283, "0.6828"), (1.0, "1"), (0.0, "0"), (0.9999990508, "0.999999"), (5 - 2**-50, "4.999999999999999"),
+     (-0.25, "-0.25"), (3.00004, "3.00004"), (1e-9, "1e-09"), (2.5, "2.5")],
+)  # fmt: skip
+def test_score_beside_a_whole_number_is_not_taken_for_it(value: float, expected: str) -> None:
+    assert wording.score(value) == expected
+
+
+@pytest.mark.parametrize(
     ("write", "value", "expected"),
     [
         (wording.count, 154_147_328, "154 M"),

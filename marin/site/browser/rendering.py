@@ -26,7 +26,7 @@ def environment_of(*folders: pathlib.Path) -> jinja2.Environment:
     """The template engine for templates of these folders, with the filters and functions of the data browser."""
     names = ("name", "path", "line", "content", "size", "clock", "ago", "number")
     filters = {f"show_{name}": getattr(shown, name) for name in names}
-    environment = pages.environment(folders, filters | {"duration": wording.duration})
+    environment = pages.environment(folders, filters | {"duration": wording.duration, "score": wording.score})
     environment.globals["with_query"] = with_query
     return environment
 

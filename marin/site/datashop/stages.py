@@ -283,7 +283,7 @@ def _selection(output: pathlib.Path) -> Found:
     found = read_json(output / SELECTION)
     facts = [
         ("kept", f"{found['num_kept']:,} of {found['num_documents']:,} ({found['kept_fraction']:.1%})"),
-        ("limit", f"{found['limit']:.4g}"),
+        ("limit", wording.score(found["limit"])),
     ]
     return Found(facts)
 
