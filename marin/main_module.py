@@ -32,7 +32,12 @@ def is_importable_from_main(value: Any) -> bool:
 
 
 def command_of_main() -> str:
-    """What starts this program, without its arguments, as it can be typed again: `python -m NAME`, or `python FILE`."""
+    """What starts this program, without its arguments, as it can be typed again: `python -m NAME`, or `python FILE`.
+
+    A `marin` command that runs a user's file with the rest of its arguments has put itself in the program's place.
+    """
+    if sys.argv[0].startswith("marin "):
+        return sys.argv[0]
     spec = getattr(sys.modules[MAIN], "__spec__", None)
     if spec is not None:
         return f"python -m {str(spec.name).removesuffix('.__main__')}"

@@ -4,6 +4,7 @@ import argparse
 import importlib
 import importlib.util
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,8 @@ Curate a dataset from examples, a prompt or a target corpus.
   marin datashop run CONFIG [FLAGS]   run CONFIG, a .py file or a module that defines `config` (a DatashopRunnerConfig) or
                                       `steps`; a finished stage is not run again, an interrupted one goes on
 
-The page listens on this machine only. FLAGS are those of every experiment: --prefix, --dry_run, --force_run_failed,
---run_only, --max_concurrent, --check."""
+The page listens on this machine only. FLAGS are those of every experiment, such as --prefix and --dry_run:
+`marin datashop run CONFIG --help` lists them."""
 
 DEFAULT_PORT = 8323
 _EXAMPLE = "experiments/datashop/graph_docs.py"
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
     steps, description, file = steps_of(args.config)
     provenance.script.set(file)
-    sys.argv = [f"marin datashop run {args.config}", *args.flags]
+    sys.argv = [f"marin datashop run {shlex.quote(args.config)}", *args.flags]
     executor_main(steps=steps, description=description)
     return 0
 

@@ -57,13 +57,14 @@ def with_steps_of(module: str, use: Callable[[Sequence[ExecutorStep]], None]) ->
 def what_failed(name: str, error: Exception) -> str:
     """One line on an error that a user's own .py file or module has raised while it was read."""
     if isinstance(error, SyntaxError):
-        place, line, text = error.filename, error.lineno, error.msg
+        place, line, text = error.filename or name, error.lineno, error.msg  # without both, of a file that is no text
     else:
         frames = traceback.extract_tb(error.__traceback__)
         last = [frame for frame in frames if "importlib" not in frame.filename][-1]  # which looks for modules
         place, line, text = last.filename, last.lineno, str(error)
     start = name if name.endswith(".py") else f"-m {name}"
-    return f"{name} fails: {type(error).__name__} in {place}, line {line}: {text}; `python {start}` shows how it came to that"
+    where = place if line is None else f"{place}, line {line}"
+    return f"{name} fails: {type(error).__name__} in {where}: {text}; `python {start}` shows how it came to that"
 
 
 def is_experiment(name: str) -> bool:

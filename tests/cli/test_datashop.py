@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from marin.cli import datashop
+from marin.cli.main import dispatch
 from marin.errors import ConfigError
 
 
@@ -49,6 +50,29 @@ def test_config_with_the_name_of_a_module_of_python_is_refused(tmp_path: pathlib
     config.write_text("raise AssertionError('was run')\n")
     with pytest.raises(ConfigError, match=r"give it another one, such as my_copy\.py"):
         datashop.steps_of(str(config))
+
+
+def test_config_that_is_no_text_is_refused_by_its_name(tmp_path: pathlib.Path) -> None:
+    config = tmp_path / "packed.py"
+    config.write_bytes(bytes(9))
+    with pytest.raises(ConfigError, match=r"SyntaxError in \S*packed\.py: source code .* null bytes; `python"):
+        datashop.steps_of(str(config))
+
+
+def test_help_behind_a_config_names_the_command_that_was_typed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "my wish.py"
+    config.write_text(
+        "from marin.execution.step import ExecutorStep\n"
+        "def work(config): pass\n"
+        "steps = [ExecutorStep('nothing', work, {'seed': 1})]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    with pytest.raises(SystemExit):
+        dispatch(["datashop", "run", "my wish.py", "--help"])
+    assert capsys.readouterr().out.startswith("usage: marin datashop run 'my wish.py' [FLAGS]\n")
 
 
 def test_record_of_a_run_names_its_config_and_the_commit_of_that(tmp_path: pathlib.Path) -> None:
