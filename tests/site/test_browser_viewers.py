@@ -144,6 +144,7 @@ def test_rows_that_are_broken_say_what_is_wrong_and_the_others_are_shown(
     with serve(tmp_path) as client:
         bad = words_of(open_page(client, "/files/0/bad.jsonl"))
         assert "a: 1" in bad and "The row is not JSON: Expecting value" in bad and "The row is empty" in bad
+        assert "not JSON The row is not" in bad and "empty The row is empty" in bad  # told without opening the row
         assert "nested too deeply" in bad and "The row has 3,000,001 bytes: only its first 1,000,000" in bad
         for name in ("cut.jsonl.zst", "cut.jsonl.gz"):
             assert "n: 0," in words_of(open_page(client, f"/files/0/{name}"))

@@ -36,13 +36,14 @@ _MARKED_FILES = 32
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Line `number`, from 1; `value` is its JSON, or `problem` says why there is none."""
+    """Line `number`, from 1; `value` is its JSON, or `problem` says why there is none, and `flaw` the same in a word or two."""
 
     number: int
     text: str
     value: Any
     problem: str
     length: int
+    flaw: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,15 +167,17 @@ def _holds(line: bytes, query: str) -> bool:
 def _parse(number: int, line: bytes, length: int) -> Row:
     text = line.decode(errors="replace")
     if length > len(line) + 2:
-        return Row(number, text, None, f"The row has {length:,} bytes: only its first {len(line):,} are shown.", length)
+        return Row(
+            number, text, None, f"The row has {length:,} bytes: only its first {len(line):,} are shown.", length, "cut"
+        )
     if not text.strip():
-        return Row(number, text, None, "The row is empty.", length)
+        return Row(number, text, None, "The row is empty.", length, "empty")
     try:
         return Row(number, text, json.loads(text), "", length)
     except RecursionError:
-        return Row(number, text, None, "The row is nested too deeply to be shown as a tree.", length)
+        return Row(number, text, None, "The row is nested too deeply to be shown as a tree.", length, "too deep")
     except ValueError as error:
-        return Row(number, text, None, f"The row is not JSON: {error}.", length)
+        return Row(number, text, None, f"The row is not JSON: {error}.", length, "not JSON")
 
 
 def _nearest_mark(key: tuple[int, ...], first: int) -> tuple[int, int]:
