@@ -70,16 +70,22 @@ def find_inputs(paths: Sequence[str]) -> Inputs:
     """The files that `paths` name, in the order of `paths`, within a folder or pattern by name.
 
     Raises:
-        ConfigError: there are no paths.
+        ConfigError: there are no paths, or one is empty.
         DataError: a path names nothing, a file of no known format, a finished document set, or a file of a name that
             another one has.
     """
-    if not paths:
-        raise ConfigError("config field `paths` is empty: name at least one file, folder or pattern")
+    if not all(paths) or not paths:  # an empty path would be the working directory
+        what = "has an empty path" if paths else "is empty"
+        raise ConfigError(f"config field `paths` {what}: name at least one file, folder or pattern")
     found: dict[str, InputFile] = {}
     unknown: list[str] = []
     for path in paths:
-        for file, name in _expand(path):
+        named = list(_expand(path))
+        if not named:
+            raise DataError(
+                f"{path} names no file, as a pattern without a match or an empty folder: mend it, or leave it out"
+            )
+        for file, name in named:
             kind, packed = format_of(name)
             if kind is None:
                 unknown.append(name)
@@ -91,8 +97,8 @@ def find_inputs(paths: Sequence[str]) -> Inputs:
                 )
             found[name] = InputFile(file, name, kind, packed)
     if not found:
-        seen = f" (found: {', '.join(unknown[:5])})" if unknown else ""
-        raise DataError(f"{', '.join(paths)}: there is no file of a known format{seen}: use {KNOWN_ENDINGS}")
+        seen = ", ".join(unknown[:5])
+        raise DataError(f"{', '.join(paths)}: there is no file of a known format (found: {seen}): use {KNOWN_ENDINGS}")
     return Inputs(tuple(found.values()), tuple(unknown))
 
 

@@ -131,7 +131,8 @@ def import_documents(config: ImportConfig) -> DocumentSet:
     inputs = find_inputs([str(path) for path in config.paths])
     if inputs.unknown:
         shown = ", ".join(inputs.unknown[:5]) + (", ..." if len(inputs.unknown) > 5 else "")
-        print(f"import: {len(inputs.unknown)} files of no known format are left out: {shown}", flush=True)
+        counted = "1 file" if len(inputs.unknown) == 1 else f"{len(inputs.unknown):,} files"
+        print(f"import: left out as of no known format: {counted} ({shown})", flush=True)
     settings = {
         "source_name": config.source_name,
         "text_key": config.text_key,

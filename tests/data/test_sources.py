@@ -396,11 +396,15 @@ def test_import_of_a_file_that_changes_while_it_is_read_is_refused(tmp_path, cha
         (["memory://no/such/place"], "^memory://no/such/place is no file and no folder"),
         (["nosuchstore://x/a.txt"], "no known store"),
         (["{tmp}/x.pdf"], "no file of a known format .found: x.pdf.: use .txt"),
-        (["{tmp}/*.csv"], "no file of a known format: use"),
+        (["{tmp}/*.csv"], r"\*\.csv names no file, as a pattern"),
+        (["{tmp}/a.txt", "{tmp}/tpyo/*.txt"], r"tpyo/\*\.txt names no file"),
+        (["{tmp}/a.txt", "{tmp}/empty"], "/empty names no file"),
     ],
 )
 def test_import_of_paths_that_name_nothing_says_what_was_looked_for(tmp_path, paths, message):
     write(tmp_path / "x.pdf", b"x")
+    write(tmp_path / "a.txt", b"x")
+    (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=message):
         imported([path.format(tmp=tmp_path) for path in paths])
 
@@ -412,6 +416,8 @@ def test_import_configs_with_unusable_values_are_refused_by_field():
         ImportConfig("a.txt", "x")
     with pytest.raises(ConfigError, match="`paths` is empty"):
         imported([])
+    with pytest.raises(ConfigError, match="`paths` has an empty path"):
+        imported([""])
 
 
 def test_import_of_a_document_set_says_to_use_it_as_it_is(tmp_path):
