@@ -62,6 +62,8 @@ PROMPTED = {"way": "prompt", "model": "m", "endpoint": "http://127.0.0.1:1/v1"}
         ({"pool_path": "{data}/folder"}, "pool_path"),
         ({"pool_path": "{data}/none.jsonl"}, "pool_path"),
         ({"pool_path": "{data}/none*.jsonl"}, "pool_path"),
+        ({"pool_path": "{data}/table.csv"}, "pool_path"),
+        ({"pool_path": "{data}/empty"}, "pool_path"),
         ({"pool_path": "{data}/a**.jsonl"}, "pool_path"),
         ({"pool_path": "data/a.jsonl"}, "pool_path"),
         ({"pool_path": "file:///etc/passwd"}, "pool_path"),
@@ -114,6 +116,8 @@ def test_each_mistake_is_told_at_its_field(
     data.mkdir()
     (tmp_path / "secret.txt").write_text("secret")
     (data / "folder").mkdir()
+    (data / "empty").mkdir()
+    (data / "table.csv").write_text("a,b")
     (tmp_path / "data-of-others").mkdir()
     (tmp_path / "data-of-others" / "secret.txt").write_text("secret")
     (data / "link").symlink_to(tmp_path)
@@ -172,7 +176,6 @@ def test_paths_patterns_and_links_that_stay_below_a_folder_may_be_read(
         "",
         "a",
         "a/one.jsonl",
-        "*",
         "*/one.jsonl",
         "**/*.jsonl",
         "a/*.jsonl",
@@ -181,6 +184,10 @@ def test_paths_patterns_and_links_that_stay_below_a_folder_may_be_read(
     ):
         checked = check(_wish(files, pool_path=f"{tmp_path}/{asked}"), uploads, [str(tmp_path)])
         assert checked.problems == {}, asked
+    folders_alone = check(_wish(files, pool_path=f"{tmp_path}/*"), uploads, [str(tmp_path)])
+    assert (
+        "no file here that can be read" in folders_alone.problems["pool_path"]
+    )  # a run looks into no folder that matches
 
 
 NASTY = "Quotes ' \" \"\"\" '''\\ and \\n {example}\nlines\t\u2028 {0} %s \x1b[31m</textarea><script>"

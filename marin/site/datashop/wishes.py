@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from marin.data import inputs
 from marin.datashop.annotate_config import EXAMPLE
 from marin.datashop.ask_config import check_endpoint
 from marin.datashop.config import DatashopRunnerConfig
@@ -368,7 +369,11 @@ def _path_problem(path: str, folders: Sequence[str]) -> str:
         return "This path or pattern cannot be read: check what it matches."
     if outside is not None:
         return f"{outside[:200]} is a link out of {' and '.join(folders)}, which this page may not follow: {_NAME_A_FOLDER}"
-    return "" if is_there or matches else "There is nothing at this path."
+    if not matches:
+        return "This folder is empty." if is_there else "There is nothing at this path."
+    if not any(inputs.format_of(match)[0] for match in matches):
+        return f"There is no file here that can be read: use {inputs.KNOWN_ENDINGS}."
+    return ""
 
 
 def _is_below(real: str, folders: Sequence[str]) -> bool:
