@@ -108,7 +108,10 @@ def test_rows_are_paged_searched_and_folded(client: Any, name: str) -> None:
     found = words_of(open_page(client, f"{CORPUS}/{name}?q=CAF%C3%89+number+413"))  # written as \u00e9 in the file
     assert "1 row found" in found and "Document 59 is" in found
     assert "No row has" in words_of(open_page(client, f"{CORPUS}/{name}?q=zebra"))
-    assert "There is no row 1000" in words_of(open_page(client, f"{CORPUS}/{name}?row=1000"))
+    for row in ("1,000", "1,000,000,000"):
+        beyond = open_page(client, f"{CORPUS}/{name}?row={row.replace(',', '')}")
+        assert f"There is no row {row}: the file has 60." in words_of(beyond)
+        assert re.search(r'\?row=11" rel="prev"', beyond)  # the last page, not one as far beyond the end
 
 
 def test_rows_of_a_large_plain_file_are_reached_again_at_once(

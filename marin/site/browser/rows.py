@@ -48,7 +48,8 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class RowPage:
-    """`following` is the row to go on at, None at the end; `problem` is why the file could not be read further."""
+    """`following` is the row to go on at, None at the end, where `total` counts the file's rows; `problem` is why the file could
+    not be read further."""
 
     rows: tuple[Row, ...]
     first: int
@@ -83,7 +84,7 @@ def read_rows(file: io.FileIO, name: str, first: int = 1, query: str = "") -> Ro
         problem = f"The file is damaged or cut off after row {limit.rows_passed}: {str(error) or type(error).__name__}."
     finally:
         lines.close()
-    return RowPage(tuple(rows), first, None, None if problem else number, problem)
+    return RowPage(tuple(rows), first, None, None if problem else limit.rows_passed, problem)
 
 
 class _TooFar(Exception):
