@@ -270,7 +270,7 @@ class _Asking:
             if self._standing.problem and silence > patience:
                 raise EndpointError(
                     f"{self._endpoint.base} gave no answer for {silence:.0f} s (last: {self._standing.problem}): look after it, "
-                    f"and run the same command again to go on"
+                    f"and start this again: it goes on where it was"
                 )
 
     def _problem(self, problem: str, is_there: bool = True) -> None:
