@@ -22,7 +22,7 @@ from marin.speedrun.arithmetic import form
 from marin.speedrun.board import leaderboard
 from marin.speedrun.board.entries import Entry
 from marin.speedrun.board.leaderboard import TrackBoard
-from marin.speedrun.evaluation_record import EVALUATION_FILE
+from marin.speedrun.evaluation_record import EVALUATION_FILE, EvaluationRecord
 from marin.speedrun.results import FILE_NAME, Author, RunInfo, dump_results
 from marin.speedrun.verification.submission import LOGS
 from marin.storage import files
@@ -118,16 +118,15 @@ def _no_run(directory: pathlib.Path, missing: str) -> ResultsError:
 
 
 def _evaluation_of(info: RunInfo, prefix: str | os.PathLike[str]) -> pathlib.Path | None:
-    """The evaluation step's file that says what the results say."""
+    """The evaluation step's file that says what the results say; runs that came out alike still differ in what their probes took."""
+    stated = dataclasses.replace(EvaluationRecord.of(info), core=None).parts()
     for path in sorted(pathlib.Path(prefix).glob(f"evaluation/speedrun/*/{EVALUATION_FILE}")):
-        said = info.evaluation.model_dump(exclude_none=True) if info.evaluation else None
         try:
-            content = json.loads(path.read_text())
-            found = content.get("evaluation") == said and content.get("sample") == info.sample
-        except (ValueError, AttributeError):  # another's, perhaps, as in `find_runs`
+            found = EvaluationRecord.parse(json.loads(path.read_text()), str(path)).parts()
+        except (ValueError, ResultsError):  # another's, perhaps, as in `find_runs`
             print(f"warning: {path} is damaged, so it is not looked at", file=sys.stderr)
             continue
-        if found:
+        if found == stated:
             return path
     return None
 

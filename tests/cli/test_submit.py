@@ -450,6 +450,19 @@ def test_submit_of_a_path_that_is_no_directory_says_what_to_give(place: Place):
         place.submit("--run", str(run.with_name("gone")))
 
 
+def test_submit_takes_the_evaluation_of_its_own_run_where_another_came_out_alike(place: Place):
+    """As the same config does under another name: training is deterministic."""
+    place.add_runs(Plan())
+    (own,) = place.prefix.glob("evaluation/speedrun/*/evaluation.json")
+    content = json.loads(own.read_text())
+    content["validity"]["seconds"] += 0.25
+    other = own.parents[1] / "another-00000000" / own.name
+    other.parent.mkdir()
+    other.write_text(json.dumps(content))
+    assert place.submit() == 0
+    assert (place.directory / "logs" / "0" / "evaluation.json").read_bytes() == own.read_bytes()
+
+
 @pytest.mark.parametrize("damaged", ["{", "[]"])
 def test_submit_passes_over_a_damaged_evaluation_and_names_it(place: Place, damaged: str, capsys):
     place.add_runs(Plan())
