@@ -76,6 +76,11 @@ class Evaluation(_Record):
         default=None,
         description="bytes that the program holds which was scored, beside parameters, as zlib writes them",
     )
+    replaced: list[str] | None = Field(
+        default=None,
+        max_length=64,
+        description="names behind which there was other code than their files have, when the run was scored",
+    )
 
 
 class Probe(_Record):

@@ -26,6 +26,7 @@ from marin.evaluation import (
 from marin.evaluation.harness_tasks import TaskEvaluator
 from marin.evaluation.training_tokens import TrainingSample
 from marin.execution.attempts import usual_path
+from marin.execution.replaced_code import replaced_code
 from marin.execution.step import placement, this_output_path
 from marin.inference import sample_text
 from marin.nn.precision import Precision
@@ -196,6 +197,7 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
             "flops_per_token": scored.flops,
             "uncounted": list(scored.uncounted),
             "held_bytes": scorer.constant_bytes(*stream_rows)[0],
+            "replaced": replaced_code(),
         },
         "validity": validity.as_json(),
         "compressors": compressors,

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+import os
 import platform
 import sys
 from pathlib import Path
@@ -10,23 +11,58 @@ from typing import Any
 from marin import hardware
 from marin.execution.provenance import GIT_DIFF, code_directory, git, git_output, user
 from marin.execution.redaction import redact
+from marin.execution.source_files import is_user_file
 
 # Packages whose version can change a number that a run reports.
 _PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "tokenizers", "tensorstore", "orbax-checkpoint", "zstandard")
+_PACKAGE = Path(__file__).resolve().parents[1]
+_MOST_NAMED = 100  # of files that are not as in the commit
 
 
 def git_state() -> tuple[dict[str, Any], bytes]:
-    """Commit, whether files differ from it, and the difference itself (empty outside a repository)."""
+    """Commit, whether files differ from it, which of them this process has loaded, and the difference itself (empty outside a repository)."""
     directory = code_directory()
     commit, status = git(directory, "rev-parse", "HEAD"), git(directory, "status", "--porcelain")
     if commit is None or status is None:
-        return {"commit": None, "dirty": None, "diff_sha256": None}, b""
+        return {"commit": None, "dirty": None, "diff_sha256": None, "loaded_unlike": []}, b""
     diff = git_output(directory, *GIT_DIFF) or b""
+    unlike = loaded_unlike(directory, commit)
     return {
         "commit": commit,
-        "dirty": bool(status),
+        "dirty": bool(status or unlike),
         "diff_sha256": hashlib.sha256(diff).hexdigest() if diff else None,
+        "loaded_unlike": unlike[:_MOST_NAMED],
     }, diff
+
+
+def loaded_unlike(directory: Path, commit: str) -> list[str]:
+    """Files of the checkout whose code this process has loaded, and that the commit does not have so; sorted, relative to its root.
+
+    What `git status` says can be told otherwise: by ignored files, by marks in the index, filters and hooks. Here bytes are compared. An
+    installed package that lies in the checkout is none of its files.
+    """
+    root = git(directory, "rev-parse", "--show-toplevel")
+    listing = None if root is None else git_output(Path(root), "--no-replace-objects", "ls-tree", "-r", "-z", commit)
+    if root is None or listing is None:
+        return []
+    entries = (entry.partition("\t") for entry in listing.decode(errors="surrogateescape").split("\0") if entry)
+    committed = {path: described.split()[2] for described, _, path in entries}
+    files = {
+        os.path.realpath(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))
+    }
+    own = (Path(file) for file in files if is_user_file(file) or Path(file).is_relative_to(_PACKAGE))
+    names = {path.relative_to(root).as_posix(): path for path in own if path.is_relative_to(root)}
+    return sorted(name for name, path in names.items() if _blob(path, committed.get(name, "")) != committed.get(name))
+
+
+def _blob(path: Path, like: str) -> str | None:
+    """The name that git gives a file's bytes, in the same format as another name; None for a file that is gone."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    digest = hashlib.sha256 if len(like) == 64 else hashlib.sha1
+    return digest(b"blob %d\0" % len(content) + content).hexdigest()
 
 
 def package_versions() -> dict[str, str]:

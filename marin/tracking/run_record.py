@@ -3,7 +3,8 @@
 `run.json` says what ran and is written once. `metrics.jsonl` is append-only, one JSON object a line, each with an `event`:
 
     start      a process began: host, devices, compile_time, the step it began from, `from_step`, what it measures how often, and of
-               its programs what they call out of themselves by (calls_out) and how many bytes they hold of their own (held_bytes)
+               its programs what they call out of themselves by (calls_out) and how many bytes they hold of their own (held_bytes), and
+               names behind which there is other code than their files have (replaced)
     clock      the clock of the process starts: all that follows is steps and pauses
     step       one training step: step, loss, grad_norm, learning_rate, tokens, step_time, data_wait (seconds in which the
                loop waited for the batch, part of the time of this step or the one before), and what was watched

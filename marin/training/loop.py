@@ -18,6 +18,7 @@ from typing import Any
 
 from marin.data.prefetch import Prefetcher
 from marin.errors import Terminated
+from marin.execution.replaced_code import replaced_code
 from marin.main_module import module_of
 from marin.models.lm import count_parameters
 from marin.parallel import distributed
@@ -42,6 +43,7 @@ from marin.training.run_info import (
     machine_of,
     opening,
     warning_of_larger,
+    warning_of_replaced,
     warnings_of_programs,
     write_run_info,
 )
@@ -132,6 +134,9 @@ def _begin_record(
         "origin_step": setup.origin_step,
     }
     info = write_run_info(config, directory, writer, setup.source, setup.tokenizer, described, steps.compilation)
+    replaced = replaced_code() if distributed.is_main() else []
+    if replaced:
+        distributed.warn(warning_of_replaced(replaced))
     writer.append(
         "start",
         from_step=setup.first_step,
@@ -141,6 +146,7 @@ def _begin_record(
         devices=[device.device_kind for device in setup.mesh.devices.flat],
         calls_out=", ".join(sorted(steps.calls_out)),
         held_bytes=steps.held[0],
+        replaced=", ".join(replaced),
         **machine_of(config.train.resources),
         **plan_of_measures([(each.name, each.every) for each in measurements]),
     )

@@ -6,7 +6,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +249,14 @@ def warnings_of_programs(calls_out: Iterable[str], held: tuple[int, str]) -> Ite
             f"warning: what makes the model or trains it holds {held[0]:,} bytes of its own, more than {MOST_HELD:,} (the largest array is"
             f" {held[1]}): compute tables from jnp.arange and random keys where they are used; {rung}"
         )
+
+
+def warning_of_replaced(names: Sequence[str]) -> str:
+    """What the author of a run is told whose experiment gives other code to names that are not its own."""
+    return (
+        f"warning: other code than their files have stands behind {', '.join(names)}: as a speedrun the run's rung `log` stays open until a"
+        " person has read it; give code of your own names of your own"
+    )
 
 
 def opening(config: TrainLmConfig, info: dict[str, Any], first_step: int, compile_time: float) -> str:

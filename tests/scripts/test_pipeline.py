@@ -56,6 +56,7 @@ def test_tokenizer_whose_file_came_later_is_compared_too(base, tmp_path, capsys)
     assert "nothing to do" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("as_a_person_trains")
 def test_base_model_is_trained_measured_and_reported_and_a_failure_at_the_end_costs_only_the_measuring(
     base, tmp_path, monkeypatch, capsys
 ):

@@ -44,6 +44,11 @@ def test_scoring_by_a_program_that_holds_as_much_as_passages_of_the_set_leaves_t
     assert _found({"held_bytes": 2049}) == [("evaluation.held_bytes", "unchecked")]
 
 
+def test_scoring_by_a_process_with_replaced_code_leaves_the_rung_open() -> None:
+    assert _found({"replaced": []}) == []
+    assert _found({"replaced": ["time.perf_counter"]}) == [("evaluation.replaced", "unchecked")]
+
+
 @pytest.mark.parametrize("field", ["context_length", "flops_per_token"])
 def test_scoring_of_nothing_is_an_error(field: str) -> None:
     assert _found({field: -1}) == [(f"evaluation.{field}", "error")]

@@ -21,6 +21,8 @@ from marin.tracking.run_record import PAUSES
 from marin.training import loop
 from marin.training.loop import Measurement, train_lm
 
+pytestmark = pytest.mark.usefixtures("as_a_person_trains")
+
 
 def _submission(run: Path, to: Path, seed: int = 0) -> Path:
     """The run's log and results as `logs/0` of a submission; the evaluation is made up to fit the last losses."""

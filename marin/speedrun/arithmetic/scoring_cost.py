@@ -31,6 +31,12 @@ def check(info: RunInfo) -> Iterator[Finding]:
             " set; compute tables inside `activations` from jnp.arange"
         )
         yield arithmetic.unchecked("evaluation.held_bytes", message)
+    if evaluation.replaced:
+        message = (
+            f"the run was scored by a process in which other code than their files have stands behind {', '.join(evaluation.replaced)[:200]}:"
+            " what was measured may be something else"
+        )
+        yield arithmetic.unchecked("evaluation.replaced", message)
     if evaluation.uncounted:
         message = (
             f"scoring has {', '.join(evaluation.uncounted)[:80]}, whose work is not counted, of a loop one turn: what it takes may be more than"

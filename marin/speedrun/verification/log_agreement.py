@@ -27,6 +27,8 @@ _ALWAYS_STATED = ("seed",)  # by every file that was made with a log: without it
 _KNOWS_NOTHING = 0.9  # of the loss of a uniform guess; hello world begins within 0.1 % of it
 # FLOP/s in float32 of vectors of four at 2 GHz; cores since 2011 have vectors of eight or more. Two of an EPYC under a load of ten: 53 GFLOP/s each.
 _LEAST_OF_A_CORE = 16e9
+_HANDED_IN = "experiments/speedrun/"
+_MOST_FILES = 5  # that are named
 _WALL_TIME = 1e-3  # seconds: stamps have milliseconds, and their differences are sums of them
 
 
@@ -47,6 +49,8 @@ def check_agreement(info: RunInfo, log: RunLog) -> list[Finding]:
         *_check_processor(log),
         *_check_calls_out(log),
         *_check_held(log),
+        *_check_replaced(log),
+        *_check_files(log),
         *_check_first_loss(log),
         *_check_data(info, log),
         *_check_digests(info, log),
@@ -162,6 +166,29 @@ def _check_held(log: RunLog) -> Iterator[Finding]:
             " evaluation set, or of weights that were trained elsewhere"
         )
         yield finding("unchecked", "held_bytes", message)
+
+
+def _check_replaced(log: RunLog) -> Iterator[Finding]:
+    """Whether the code that trained was what its files say, as far as the process itself could see."""
+    names = dict.fromkeys(start["replaced"] for start in log.record.of("start") if start.get("replaced"))
+    if names:
+        message = (
+            f"the run was trained by a process in which other code than their files have stands behind {', '.join(names)[:200]}: what was"
+            " measured may be something else"
+        )
+        yield finding("unchecked", "replaced", message)
+
+
+def _check_files(log: RunLog) -> Iterator[Finding]:
+    """Whether others can have the code that trained; an experiment's own files are handed in."""
+    others = [name for name in log.run.git.loaded_unlike if not name.startswith(_HANDED_IN)]
+    if others:
+        more = f" and {len(others) - _MOST_FILES} more" if len(others) > _MOST_FILES else ""
+        message = (
+            f"the run was trained and measured by files that its commit does not have so: {', '.join(others[:_MOST_FILES])[:200]}{more}; commit"
+            " them and train again"
+        )
+        yield finding("unchecked", "git", message)
 
 
 def _check_first_loss(log: RunLog) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ _FIELDS: dict[str, dict[str, tuple[str, bool]]] = {
     "start": {
         "from_step": (_WHOLE, True), "compile_time": (_SECONDS, True), "setup_time": (_SECONDS, False),
         "num_chips": (_WHOLE, False), "device_flops": (_FIGURE, False), "measures": (_TEXT, False),
-        "calls_out": (_TEXT, False), "held_bytes": (_WHOLE, False),
+        "calls_out": (_TEXT, False), "held_bytes": (_WHOLE, False), "replaced": (_TEXT, False),
     },
     "step": {
         "step": (_WHOLE, True), "tokens": (_WHOLE, True), "step_time": (_SECONDS, True), "data_wait": (_SECONDS, False),
@@ -67,6 +67,7 @@ class _Seeds(_Strict):
 class _Git(_Strict):
     commit: str | None
     dirty: bool | None
+    loaded_unlike: list[str] = Field(default_factory=list, max_length=100)
 
 
 class _Digests(_Strict):

@@ -95,6 +95,29 @@ def parameters_from_elsewhere(bases: Bases, to: pathlib.Path, variant: int) -> E
     return expect("log", "holds 170,000 bytes of its own")
 
 
+@family(2)
+def measured_by_other_code(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """An experiment that replaced Marin's own functions while it trained; the engine wrote their names."""
+    directory = bases.copy(("plain", "resumed")[variant], to)
+
+    def change(events: list[Event]) -> list[Event]:
+        [event for event in events if event["event"] == "start"][-1]["replaced"] = "time.perf_counter, marin.x.Y.z"
+        return events
+
+    edit_log(directory, change, careful=True)
+    return expect("log", "other code than their files have stands behind time.perf_counter, marin.x.Y.z")
+
+
+@family(2)
+def measured_by_files_of_no_commit(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """Marin changed in the checkout, and git told not to see it; the engine compared the files that it had loaded."""
+    directory = bases.copy(("plain", "seeds")[variant], to)
+    files = [f"marin/part{number}.py" for number in range((1, 7)[variant])]
+    unlike = [*files, "experiments/speedrun/own/main.py"]
+    edit_run_json(directory, lambda info: info["git"].update(loaded_unlike=unlike), careful=True)
+    return expect("log", "files that its commit does not have so: marin/part0.py" + ("; ", ", ")[variant])
+
+
 def _steps(events: list[Event]) -> list[Event]:
     return [event for event in events if event["event"] == "step"]
 

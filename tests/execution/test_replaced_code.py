@@ -1,0 +1,110 @@
+"""Names behind which there is other code than their files have; this file is user space, as an experiment's is."""
+
+import functools
+import json
+import pathlib
+import subprocess
+import sys
+import time
+import types
+import warnings
+from collections.abc import Callable
+
+import pytest
+
+from marin import hardware
+from marin.execution.replaced_code import replaced_code
+from marin.tracking import run_record
+
+
+@pytest.fixture
+def newly_replaced() -> Callable[[], set[str]]:
+    before = set(replaced_code())
+    return lambda: set(replaced_code()) - before
+
+
+def _half(*given, **named):
+    return 0.5
+
+
+class Imitation:
+    """An object in the place of a module."""
+
+    def __getattr__(self, name):
+        return getattr(time, name)
+
+    def perf_counter(self):
+        return time.perf_counter() / 2
+
+
+def test_names_of_other_modules_that_user_code_took_are_found(newly_replaced, monkeypatch):
+    monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
+    monkeypatch.setattr(json, "dumps", functools.partial(_half))
+    monkeypatch.setattr(pathlib.Path, "read_text", _half)
+    monkeypatch.setattr(hardware.Device, "peak", property(_half))
+    monkeypatch.setattr(hardware, "measure_cpu_peak", functools.wraps(hardware.measure_cpu_peak)(_half))
+    monkeypatch.setattr(run_record, "time", Imitation())
+    monkeypatch.setattr(run_record, "RunRecord", Imitation)
+    assert newly_replaced() == {
+        *("time.perf_counter", "json.dumps", "pathlib.Path.read_text", "marin.hardware.Device.peak"),
+        *("marin.hardware.measure_cpu_peak", "marin.tracking.run_record.time", "marin.tracking.run_record.RunRecord"),
+    }
+
+
+def test_code_without_a_file_is_found_in_a_module_that_has_no_python_code(newly_replaced, monkeypatch):
+    monkeypatch.setattr(time, "monotonic", eval(compile("lambda: 0.0", "<stdin>", "eval")))
+    assert newly_replaced() == {"time.monotonic"}
+
+
+def test_code_that_no_file_of_marin_has_is_found(newly_replaced, monkeypatch):
+    changed: dict[str, object] = {"__name__": "changed"}
+    exec(compile("def lookup_device(name):\n    return None\n", hardware.__file__, "exec"), changed)
+    monkeypatch.setattr(hardware.lookup_device, "__code__", changed["lookup_device"].__code__)
+    monkeypatch.setattr(run_record, "MOST_HELD", 2**30)
+    assert newly_replaced() == {"marin.hardware.lookup_device", "marin.tracking.run_record.MOST_HELD"}
+
+
+def test_what_python_calls_at_every_function_or_import_is_found(newly_replaced, monkeypatch):
+    class Finder:
+        def find_spec(self, name, path, target=None):
+            return None
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder()])
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, value: None)
+    try:
+        found = newly_replaced()
+    finally:
+        sys.setprofile(before)
+    assert found == {"sys.meta_path", "sys.setprofile"}
+
+
+def test_names_of_ones_own_and_hooks_are_no_finding(newly_replaced, monkeypatch):
+    class Own(hardware.Device):
+        pass
+
+    Own.peak = _half
+    monkeypatch.setattr(sys, "excepthook", _half)
+    monkeypatch.setattr(warnings, "showwarning", _half)
+    monkeypatch.setitem(sys.modules, "own_module", types.ModuleType("own_module"))
+    sys.modules["own_module"].function = _half
+    assert newly_replaced() == set()
+
+
+def test_many_are_counted(newly_replaced, monkeypatch):
+    for name in [name for name, value in vars(run_record).items() if isinstance(value, types.FunctionType)]:
+        monkeypatch.setattr(run_record, name, _half)
+    for name in [name for name, value in vars(hardware).items() if isinstance(value, types.FunctionType)]:
+        monkeypatch.setattr(hardware, name, _half)
+    found = replaced_code()
+    assert len(found) == 17 and found[-1].endswith(" more")
+
+
+def test_a_process_that_trains_has_replaced_nothing(repository):
+    """With all that an experiment imports, as Python, packages and Marin are."""
+    code = (
+        "import jax, orbax.checkpoint, experiments.speedrun.hello_world.main, marin.speedrun.steps\n"
+        "from marin.execution.replaced_code import replaced_code\nprint(replaced_code())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=repository, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,75 @@
+"""What a record says of the code: which loaded files are not those of the commit, whatever git was told to say."""
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from marin.tracking.environment import loaded_unlike
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="no git")
+TEXT = "VALUE = 1\n"
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A clone whose module `pkg.model` is loaded, and git in it."""
+
+    def git(*arguments):
+        who = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+        done = subprocess.run(["git", *who, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    git("init", "-q", "-b", "main")
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "model.py").write_text(TEXT)
+    (tmp_path / ".gitignore").write_text("helper.py\nlib/\n")
+    git("add", ".")
+    git("commit", "-qm", "x")
+    _load(monkeypatch, "pkg_model", tmp_path / "pkg" / "model.py")
+    return tmp_path, git
+
+
+def _load(monkeypatch, name, path):
+    spec = importlib.util.spec_from_file_location(name, path)
+    monkeypatch.setitem(sys.modules, name, importlib.util.module_from_spec(spec))
+
+
+def test_files_as_committed_are_none(checkout, monkeypatch):
+    folder, git = checkout
+    package = folder / "lib" / "site-packages" / "other.py"  # an environment that lies in the clone
+    package.parent.mkdir(parents=True)
+    package.write_text(TEXT)
+    _load(monkeypatch, "other", package)
+    assert loaded_unlike(folder / "pkg", git("rev-parse", "HEAD")) == []
+
+
+@pytest.mark.parametrize("way", ["plain", "skip-worktree", "assume-unchanged", "filter", "replaced commit"])
+def test_file_that_was_changed_is_named_where_git_is_told_not_to_see_it(way, checkout):
+    folder, git = checkout
+    commit = git("rev-parse", "HEAD")
+    if way == "filter":
+        (folder / ".git" / "info" / "attributes").write_text("*.py filter=back\n")
+        git("config", "filter.back.clean", "sed s/2/1/")
+    (folder / "pkg" / "model.py").write_text(TEXT.replace("1", "2"))
+    if way in ("skip-worktree", "assume-unchanged"):
+        git("update-index", f"--{way}", "pkg/model.py")
+    if way == "replaced commit":
+        git("commit", "-qam", "changed")
+        changed = git("rev-parse", "HEAD")
+        git("reset", "-q", "--soft", commit)
+        git("replace", commit, changed)
+    assert bool(git("status", "--porcelain")) == (way == "plain")
+    assert loaded_unlike(folder / "pkg", commit) == ["pkg/model.py"]
+
+
+def test_file_that_git_ignores_is_named(checkout, monkeypatch):
+    folder, git = checkout
+    (folder / "helper.py").write_text(TEXT)
+    _load(monkeypatch, "helper", folder / "helper.py")
+    assert git("status", "--porcelain") == ""
+    assert loaded_unlike(folder / "pkg", git("rev-parse", "HEAD")) == ["helper.py"]
+    (folder / "helper.py").unlink()  # what is gone cannot be compared
+    assert loaded_unlike(folder / "pkg", git("rev-parse", "HEAD")) == []
