@@ -208,6 +208,7 @@ def reevaluate(
                 evaluation_digest=evaluation["digest"],
                 seed=submission.runs[number].seed,
                 failed_probes=_failed_probes(None if validity is None else Validity(**validity)),
+                replaced=evaluation.get("replaced") or None,
             )
         ]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -342,4 +343,5 @@ def _measured(run: submitting.FoundRun, claimed: Sequence[RunInfo]) -> Measured:
         training_time=run.info.training_time,
         seed=run.info.seed,
         failed_probes=_failed_probes(run.info.validity),
+        replaced=(run.info.evaluation.replaced if run.info.evaluation else None) or None,
     )

@@ -54,6 +54,16 @@ def test_equal_figures_of_a_score_that_is_no_prediction_confirm_nothing(of_track
     assert failed is not None and failed.outcome == "differs" and "(causality failed)" in failed.words
 
 
+@pytest.mark.parametrize("kind", ["re-run", "re-evaluation"])
+def test_equal_figures_of_a_process_with_replaced_code_decide_nothing(of_track: RunInfo, kind: Kind) -> None:
+    (found,) = _found(BITS, seeds=[0])
+    replaced = found.model_copy(update={"replaced": ["marin.evaluation.scoring.Scorer.nats"]})
+    judged = judge(_claims(of_track, BITS), 0, [replaced], kind)
+    assert judged is not None and judged.outcome == "undecided" and "behind marin.evaluation.scoring" in judged.words
+    other = judge(_claims(of_track, 2 * BITS), 0, [replaced], kind)
+    assert other is not None and other.outcome == "differs"
+
+
 @pytest.mark.parametrize(
     ("gap", "spread", "outcome"),
     [

@@ -218,13 +218,15 @@ def test_probes_that_fail_when_a_checkpoint_is_scored_again_refute_what_the_figu
     for package in (code, code.parent, code.parent.parent):
         (package / "__init__.py").touch()
     evaluation = json.loads((run / "evaluation.json").read_text())["evaluation"]
-    (code / "main.py").write_text(SCORED_AGAIN.format(evaluation=evaluation))
+    found = evaluation | {"replaced": ["time.perf_counter"]}
+    (code / "main.py").write_text(SCORED_AGAIN.format(evaluation=found))
     (run / "checkpoints" / "step-00000040").mkdir(parents=True)
     (run / "checkpoints" / "step-00000040" / "manifest.json").write_bytes(b"own")
     _end_with_checkpoint(submission, digest("own"))
     read = Submission.read(submission)
     (measured,) = rechecks.reevaluate(read, run, workspace)
     assert measured.bits_per_byte == evaluation["bits_per_byte"] and measured.failed_probes == ["causality"]
+    assert measured.replaced == ["time.perf_counter"]
     judgement = judge(read.runs, 0, [measured], "re-evaluation")
     assert judgement is not None and judgement.outcome == "differs"
 

@@ -63,6 +63,11 @@ class Measured(_Record):
     failed_probes: list[str] | None = Field(
         default=None, max_length=16, description="validity probes of the signer's own scoring"
     )
+    replaced: list[str] | None = Field(
+        default=None,
+        max_length=64,
+        description="as in the results' `evaluation`; a signer who has read that code leaves it out",
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
