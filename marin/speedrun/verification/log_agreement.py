@@ -138,7 +138,7 @@ def _check_processor(log: RunLog) -> Iterator[Finding]:
     if "x86_64" in (run.host.platform or "") and a_core < _LEAST_OF_A_CORE:
         message = (
             f"the processor's peak is {run.device_flops:.4g} FLOP/s, {a_core / 1e9:.3g} GFLOP/s for each of {cores:g} cores: measured,"
-            f" a core of x86-64 has at least {_LEAST_OF_A_CORE / 1e9:g}"
+            f" a core of x86-64 has at least {_LEAST_OF_A_CORE / 1e9:g} unless it is busy with other work: train again when it is idle"
         )
         yield Finding("arithmetic", "unchecked", "device_flops", message, _LEAST_OF_A_CORE * cores)
     elif run.peak_is_given:
