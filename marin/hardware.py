@@ -336,15 +336,17 @@ def host_info() -> dict[str, object]:
     }
 
 
-# One core's best rate over square float32 products, printed as FLOP/s. Run with a single BLAS thread.
+# One core's best rate over square float32 products, printed as FLOP/s. Run with a single BLAS thread. A product takes a millisecond, less than
+# the slice that a core is given between other work: on two cores under a load of 8, six measurements gave 87 to 93 GFLOP/s, with products
+# of 1024, which take 25 ms, 7 to 68.
 _MEASURE_ONE_CORE = """
 import time, numpy
-a = numpy.full((1024, 1024), 0.5, numpy.float32)
+a = numpy.full((384, 384), 0.5, numpy.float32)
 out, best, end = numpy.empty_like(a), 0.0, time.perf_counter() + 0.6
 while time.perf_counter() < end:
     start = time.perf_counter()
     numpy.matmul(a, a, out=out)
-    best = max(best, 2 * 1024**3 / (time.perf_counter() - start))
+    best = max(best, 2 * 384**3 / (time.perf_counter() - start))
 print(best)
 """
 _BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
@@ -355,7 +357,7 @@ def measure_cpu_peak(num_cpus: int | None = None) -> float:
 
     Those are all that this process may use, or `num_cpus` of them if that is less.
 
-    One core is measured in a process of its own with one BLAS thread, the best product of 0.6 seconds, so that other
+    One core is measured in a process of its own with one BLAS thread, the best short product of 0.6 seconds, so that other
     work on the machine does not lower the figure: threads that wait for each other on a busy machine were seen to give a
     hundredth of it. It is an attainable rate, not a data sheet's, and says nothing of bfloat16. That is done once in a process.
     `MARIN_CPU_PEAK_FLOPS` replaces it, so that runs on one machine can share one denominator.
