@@ -27,6 +27,9 @@ def git_state() -> tuple[dict[str, Any], bytes]:
         return {"commit": None, "dirty": None, "diff_sha256": None, "loaded_unlike": []}, b""
     diff = git_output(directory, *GIT_DIFF) or b""
     unlike = loaded_unlike(directory, commit)
+    marins = git(_PACKAGE, "rev-parse", "HEAD")
+    if marins not in (None, commit):  # the experiment lies in another clone than Marin
+        unlike += loaded_unlike(_PACKAGE, str(marins))
     return {
         "commit": commit,
         "dirty": bool(status or unlike),
@@ -50,9 +53,13 @@ def loaded_unlike(directory: Path, commit: str) -> list[str]:
     files = {
         os.path.realpath(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))
     }
-    own = (Path(file) for file in files if is_user_file(file) or Path(file).is_relative_to(_PACKAGE))
+    own = (Path(file) for file in files if is_user_file(file) or _is_of_marins_checkout(Path(file)))
     names = {path.relative_to(root).as_posix(): path for path in own if path.is_relative_to(root)}
     return sorted(name for name, path in names.items() if _blob(path, committed.get(name, "")) != committed.get(name))
+
+
+def _is_of_marins_checkout(path: Path) -> bool:
+    return path.is_relative_to(_PACKAGE) and not {"site-packages", "dist-packages"} & set(path.parts)
 
 
 def _blob(path: Path, like: str) -> str | None:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from marin.tracking import environment
 from marin.tracking.environment import loaded_unlike
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="no git")
@@ -44,6 +45,8 @@ def test_files_as_committed_are_none(checkout, monkeypatch):
     package.write_text(TEXT)
     _load(monkeypatch, "other", package)
     assert loaded_unlike(folder / "pkg", git("rev-parse", "HEAD")) == []
+    monkeypatch.setattr(environment, "_PACKAGE", package.parent)  # with Marin in it
+    assert loaded_unlike(folder / "pkg", git("rev-parse", "HEAD")) == []
 
 
 @pytest.mark.parametrize("way", ["plain", "skip-worktree", "assume-unchanged", "filter", "replaced commit"])
@@ -63,6 +66,22 @@ def test_file_that_was_changed_is_named_where_git_is_told_not_to_see_it(way, che
         git("replace", commit, changed)
     assert bool(git("status", "--porcelain")) == (way == "plain")
     assert loaded_unlike(folder / "pkg", commit) == ["pkg/model.py"]
+
+
+def test_clone_of_marin_is_looked_at_beside_that_of_an_experiment(checkout, tmp_path_factory, monkeypatch):
+    folder, git = checkout
+    experiment = tmp_path_factory.mktemp("own")
+    for arguments in (
+        ["init", "-q"],
+        ["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"],
+    ):
+        subprocess.run(["git", *arguments], cwd=experiment, check=True)
+    (folder / "pkg" / "model.py").write_text(TEXT.replace("1", "2"))
+    git("update-index", "--skip-worktree", "pkg/model.py")
+    monkeypatch.setattr(environment, "code_directory", lambda: experiment)
+    monkeypatch.setattr(environment, "_PACKAGE", folder / "pkg")
+    state, _ = environment.git_state()
+    assert (state["dirty"], state["loaded_unlike"]) == (True, ["pkg/model.py"])
 
 
 def test_file_that_git_ignores_is_named(checkout, monkeypatch):
