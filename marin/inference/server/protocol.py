@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from marin.inference.options import MAX_SEED
 from marin.inference.server.problems import ProblemError
+from marin.inference.server.wrong_fields import explain
 
 _MAX_STOPS = 4
 # OpenAI's fields that would change the answer, and the values that ask for nothing.
@@ -181,15 +182,7 @@ def parse(kind: type[Asked], body: bytes) -> Asked:
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
-        # Of a field that may be of several kinds each says why it is none: the one that fits furthest is the one that was meant.
-        found = error.errors(include_url=False, include_input=False)
-        wrong = max(
-            (each for each in found if each["loc"][:1] == found[0]["loc"][:1]), key=lambda each: len(each["loc"])
-        )
-        place = ".".join(str(part) for part in wrong["loc"] if not _is_kind(str(part)))
-        named = f"`{place}`: " if place else "the body cannot be read: "
-        message = wrong["msg"].removeprefix("Value error, ")
-        raise ProblemError(400, named + message, param=place or None) from None
+        raise explain(error) from None
 
 
 def _check_known(kind: type[CompletionBase], fields: dict[str, Any]) -> None:
@@ -203,8 +196,3 @@ def _check_known(kind: type[CompletionBase], fields: dict[str, Any]) -> None:
         close = difflib.get_close_matches(name, kind.model_fields, n=1)
         meant = f", but there is `{close[0]}`" if close else ""
         raise ProblemError(400, f"there is no field `{name}`{meant}", param=name, code="unknown_parameter")
-
-
-def _is_kind(part: str) -> bool:
-    """Whether part of an error's place is no field, but one of the kinds that a field may be of."""
-    return part in ("str", "int") or "[" in part or "(" in part
