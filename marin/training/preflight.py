@@ -103,5 +103,5 @@ def check_data(source: BatchSource, begin: int, end: int) -> None:
         if of_all.epochs > 1 and not component.limited:
             warn(
                 f"warning: training goes {of_all.epochs:.1f} times through the {component.num_rows:,} rows of"
-                f" `{component.name}`{before}: use more data or fewer steps, or say how often is meant by `max_epochs` of a mixture"
+                f" `{component.name}`{before}: use more data or fewer steps (in a `Mixture`, `max_epochs` says how often is meant)"
             )
