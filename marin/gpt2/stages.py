@@ -112,8 +112,18 @@ def _refuse_other_settings(node: Node, prefix: str) -> None:
     raise ConfigError(
         f"{node.output_path} holds {state} `{node.name}` with other settings:\n"
         + "\n".join(rows)
-        + "\nuse those again, choose another `--base-dir` (or, of base_train, another `--model-tag`), or move that directory away"
+        + f"\nuse those again, or {_other_ways(node)}"
     )
+
+
+def _other_ways(node: Node) -> str:
+    """What a person can do to have the stage with both settings."""
+    if node.name == "gpt2/base_train":
+        return "choose another `--model-tag`, or move that directory away"
+    path = Path(node.output_path)
+    if node.name in ("gpt2/chat_sft", "gpt2/chat_rl"):  # their tag is that of the run that they begin from
+        return f"rename that directory, such as to {path.name}_1, which is then its `--model-tag`"
+    return "choose another `--base-dir`, or move that directory away"
 
 
 def _differences(node: Node, info: Mapping[str, Any], prefix: str, at: str = "") -> list[str]:

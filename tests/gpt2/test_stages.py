@@ -41,11 +41,33 @@ def test_stage_is_done_once_and_other_settings_are_refused_with_both(tmp_path, c
     assert output == tmp_path / "base_checkpoints" / "d2" and (output / "steps").read_text() == "0.5 "
     assert run_stage(places, _stage(places, rate=0.5)) == output
     assert "nothing to do" in capsys.readouterr().out
-    with pytest.raises(
-        ConfigError, match=r"(?s)a finished `gpt2/test`.*rate: was 0\.5, is 0\.25.*another `--model-tag`"
-    ):
+    with pytest.raises(ConfigError, match=r"(?s)a finished `gpt2/test`.*rate: was 0\.5, is 0\.25.*use those again, or"):
         run_stage(places, _stage(places, rate=0.25))
     assert (output / "steps").read_text() == "0.5 "
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "way"),
+    [
+        ("tok_train", "tokenizer", "choose another `--base-dir`, or move that directory away"),
+        ("base_train", "base_checkpoints/d2", "choose another `--model-tag`, or move that directory away"),
+        (
+            "chat_sft",
+            "chatsft_checkpoints/d2",
+            "rename that directory, such as to d2_1, which is then its `--model-tag`",
+        ),
+        ("chat_rl", "chatrl_checkpoints/d2", "rename that directory, such as to d2_1, which is then its `--model-tag`"),
+    ],
+)
+def test_who_is_refused_is_told_a_way_that_is_open_to_that_stage(tmp_path, name, folder, way):
+    places = Places.of(str(tmp_path))
+    first, other = (stage(name, _write, _Config(rate), places, tmp_path / folder) for rate in (0.5, 0.25))
+    output = run_stage(places, first)
+    with pytest.raises(ConfigError) as refused:
+        run_stage(places, other)
+    assert str(refused.value).endswith(f"\nuse those again, or {way}")
+    output.rename(tmp_path / "away")
+    assert run_stage(places, other) == output and (output / "steps").read_text() == "0.25 "
 
 
 def test_finished_stage_without_the_file_that_it_leaves_is_not_called_done(tmp_path):
