@@ -41,6 +41,7 @@ from marin.training.run_info import (
     ensure_finished,
     finish,
     machine_of,
+    note_of_long_steps,
     opening,
     warning_of_larger,
     warning_of_replaced,
@@ -206,6 +207,8 @@ def _loop(
         if mirrors.url is not None:
             writer.append("mirror", wandb_url=mirrors.url)
         progress.note(opening(config, info, first_step, steps.compile_time))
+        if note := note_of_long_steps(config, info, first_step):
+            progress.note(note)
         if warning := warning_of_larger(info, resources):
             progress.note(warning)
         for warning in warnings_of_programs(steps.calls_out, steps.held):

@@ -34,6 +34,7 @@ from marin.training.programs import Compilation
 from marin.training.run_paths import recorded_paths
 
 _MOST_NAMED = 5  # of the settings that changed
+_LONG_STEP = 15.0  # at the device's peak: a processor takes about four times as long
 
 
 def read_run_info(directory: Path) -> dict[str, Any] | None:
@@ -265,6 +266,19 @@ def opening(config: TrainLmConfig, info: dict[str, Any], first_step: int, compil
     return (
         f"training {info['num_parameters']:,} parameters in {info['precision']} on {info['num_chips']} x {info['device_name']}:"
         f" {steps}, {config.total_tokens:,} tokens; compiled in {compile_time:.1f} s"
+    )
+
+
+def note_of_long_steps(config: TrainLmConfig, info: dict[str, Any], first_step: int) -> str | None:
+    """What a person is told who will see nothing for a while; None where steps are short."""
+    machine = machine_of(config.train.resources)
+    tokens = config.train.batch_schedule.size_at(first_step) * config.seq_len
+    least = 3 * info["model_flops_per_token"] * tokens / (machine["num_chips"] * machine["device_flops"])
+    if least < _LONG_STEP:
+        return None
+    return (
+        f"a step of {tokens:,} tokens takes {duration(least)} or more here: its figures come when it is done, and Ctrl-C waits for"
+        " it too; a smaller batch makes steps shorter"
     )
 
 

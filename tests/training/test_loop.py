@@ -25,6 +25,7 @@ from marin.optim import AdamConfig
 from marin.parallel import Parallelism
 from marin.resources import GpuConfig
 from marin.tracking import RunRecord
+from marin.tracking.console import duration
 from marin.training import SimpleTrainConfig, WatchConfig, watch
 from marin.training import checkpoint as checkpoints
 from marin.training.loop import Measurement, train_lm
@@ -228,6 +229,18 @@ def test_training_says_that_the_peak_of_its_processor_was_given(make_config, mon
         train_lm(config)
         found.append(RunRecord.open(config.output_path).info["peak_is_given"])
     assert found == [True, False]
+
+
+def test_training_whose_steps_are_long_says_so_before_the_first(make_config, monkeypatch, capsys):
+    for name, peak, is_long in (("quick", "1e11", False), ("slow", "1e5", True)):
+        monkeypatch.setenv("MARIN_CPU_PEAK_FLOPS", peak)
+        config = make_config(name, num_train_steps=1)
+        train_lm(config)
+        said = " ".join(capsys.readouterr().out.split())
+        tokens = config.train.batch_schedule.size_at(0) * config.seq_len
+        least = duration(3 * config.model.flops_per_token(config.vocab_size, config.seq_len) * tokens / float(peak))
+        assert (f"a step of {tokens} tokens takes {least} or more here" in said) == is_long
+        assert not is_long or said.index("a step of") < said.index("step 1/1")
 
 
 def test_training_is_copied_to_tensorboard_where_it_is_asked_for(make_config, monkeypatch):
