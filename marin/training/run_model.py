@@ -85,7 +85,7 @@ def load_run_model(path: str | Path, *, step: int | None = None, tokenizer: str 
         raise CheckpointError(f"{run} has no run.json beside its checkpoints: it is not a whole training run")
     require_fields(info, run / RUN_FILE, "config.model", "config.tokenizer")
     config = _config(info)
-    opened = Tokenizer.load(tokenizer or recorded_path(str(info["config"]["tokenizer"]), run))
+    opened = _tokenizer_of_run(info, run) if tokenizer is None else Tokenizer.load(tokenizer)
     vocab_size = int(info["config"].get("vocab_size") or opened.vocab_size)
     if tokenizer is None:
         check_tokenizer_of_run(opened, info, run)
@@ -94,6 +94,19 @@ def load_run_model(path: str | Path, *, step: int | None = None, tokenizer: str 
     shapes = shapes_of(config, vocab_size)
     model = _restored(found, shapes)
     return RunModel(model, opened, config, found.step, found, info)
+
+
+def _tokenizer_of_run(info: dict[str, Any], run: Path) -> Tokenizer:
+    """Raises:
+    DataError: it is not where the run's record says; a person may have moved one of them and not the other.
+    """
+    try:
+        return Tokenizer.load(recorded_path(str(info["config"]["tokenizer"]), run))
+    except DataError as error:
+        raise DataError(
+            f"{error}; if {run} was moved away from its tokenizer, name that one with `--tokenizer PATH` where the command has it, or"
+            " move the run back"
+        ) from None
 
 
 def check_tokenizer_of_run(tokenizer: Tokenizer, info: dict[str, Any], run: Path) -> None:

@@ -138,6 +138,18 @@ def test_what_is_not_a_run_is_named(tmp_path):
         load_run_model(tmp_path)
 
 
+def test_a_run_that_was_moved_away_from_its_tokenizer_says_how_to_open_it(tmp_path):
+    run = write_run(tmp_path, LLAMA)
+    info = json.loads((run / "run.json").read_text())
+    info["config"]["tokenizer"] = "../tokenizer"
+    (tmp_path / "store").mkdir()
+    moved = run.rename(tmp_path / "store" / "run")
+    (moved / "run.json").write_text(json.dumps(info))
+    with pytest.raises(DataError, match=rf"{tmp_path}/store/tokenizer/tokenizer.json.*moved away.*`--tokenizer PATH`"):
+        load_run_model(moved)
+    assert load_run_model(moved, tokenizer=str(tmp_path / "tokenizer")).step == 7
+
+
 def test_a_run_is_not_opened_with_another_tokenizer_than_it_was_trained_with(tmp_path, capsys):
     run = write_run(tmp_path, LLAMA)
     info = json.loads((run / "run.json").read_text())
