@@ -13,7 +13,7 @@ from marin.models.hf_values import HfValues
 from marin.models.llama import LlamaConfig
 from marin.nn import Llama3RotaryConfig, RmsNormConfig, RotaryConfig
 
-CANNOT = "such a model cannot be exported; `steps_per_hf_export=-1` trains it without"
+CANNOT = "such a model cannot be exported"
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 _ACTIVATIONS = {"swish": "silu", "gelu_pytorch_tanh": "gelu_new"}  # the other names are ours too
 _BIASES = "this engine has biases everywhere or nowhere"

@@ -44,7 +44,9 @@ class HfExporter:
         except ConfigError as error:
             asked = self._config.train.steps_per_hf_export
             if asked is not None:
-                raise ConfigError(f"config field `steps_per_hf_export` is {asked}, but {error}") from None
+                raise ConfigError(
+                    f"config field `steps_per_hf_export` is {asked}, but {error}: `steps_per_hf_export=-1` trains it without"
+                ) from None
             print(f"note: no export in Hugging Face's layout: {error}")
             self._every = None
 
