@@ -136,7 +136,8 @@ def _attempt(
     if context.diff:
         files.write_bytes(files.join(own, DIFF_NAME), context.diff, durable=False)
     write_status(own, Status.RUNNING, durable=False)
-    announce(f"RUN {task.name} -> {task.output_path} ({decision.reason})")
+    elsewhere = f", prints into {LOG_NAME} there" if has_log and not keeps_terminal else ""
+    announce(f"RUN {task.name} -> {task.output_path} ({decision.reason}){elsewhere}")
     log: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if has_log and keeps_terminal:
         log = logs.copied_to(files.join(own, LOG_NAME))

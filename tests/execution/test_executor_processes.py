@@ -130,7 +130,7 @@ def test_process_that_is_killed_is_a_failed_step_and_the_rest_goes_on(experiment
     code, out, _ = experiment.run("dying")
     assert code == 2
     assert "RUN steps/dead" in out
-    assert "(failed before)" in out
+    assert "(failed before), prints into .executor_log.txt there" in out
 
 
 def test_interrupt_stops_all_processes_and_the_next_run_does_the_work(experiment: Experiment) -> None:
