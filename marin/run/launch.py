@@ -31,11 +31,11 @@ def main(arguments: Sequence[str]) -> int:
         ConfigError: numbers that cannot be.
     """
     own, program = _split(list(arguments))
-    options = _parser().parse_args(own)
-    if not program:
+    if not program and not {"-h", "--help"} & set(own):  # first, as a file's flags would be taken for the launcher's
         raise ConfigError(
             "there is nothing to run: name a module and its flags last, `-m scripts.base_train -- --depth=12`"
         )
+    options = _parser().parse_args(own)
     count, nodes = options.nproc_per_node, options.nnodes
     if count < 1 or nodes < 1 or not 0 <= options.node_rank < nodes:
         raise ConfigError(

@@ -127,6 +127,7 @@ def test_a_request_to_stop_reaches_every_process_which_may_save(tmp_path, reposi
         (["--nproc_per_node=0", "-m", "program"], "0 processes on node 0 of 1 cannot be"),
         (["--nnodes=2", "-m", "program"], "--master_addr"),
         (["--nproc_per_node=2"], "there is nothing to run"),
+        (["--nproc_per_node=2", "my_run.py", "--prefix", "store"], "there is nothing to run: name a module"),
     ],
 )
 def test_numbers_that_cannot_be_are_refused(arguments, message, monkeypatch):
