@@ -51,6 +51,7 @@ def page_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "val_bpb": 1.9,
             "partial CORE (18 of 22 tasks), at most 12 items a task": -0.00059042,
             "total_training_time_after_10_steps": 80.4321,
+            "packages": ", ".join(["jax 0.10.2"] * 9),
             "flags": flags,
         },
         "    The capital of France is " + "x" * 300,
@@ -110,6 +111,7 @@ def test_report_page_shows_what_rl_reached_and_figures_that_can_be_read(
     assert page.evaluate(_HEADERS_OFF_THEIR_COLUMNS) == []
     assert page.evaluate(_FIGURES_OUT_OF_THEIR_LINE) == []
     assert page.get_by_text("-0.0005904", exact=True).evaluate(_NUM_LINES) == 1
+    assert page.get_by_text("packages", exact=True).evaluate(_NUM_LINES) == 1
     page.close()
 
 
