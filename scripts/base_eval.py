@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marin.errors import ConfigError
+from marin.flags import named_as_flags
 from marin.gpt2.command import check_numbers, parse_flags, run_command
 from marin.gpt2.datasets import open_dataset
 from marin.gpt2.places import Places
@@ -177,7 +178,8 @@ def _bundle(flags: Flags, places: Places) -> Path | None:
             flush=True,
         )
         return None
-    check_core(bundle, flags.max_per_task)
+    with named_as_flags({"max_per_task": "--max-per-task"}):
+        check_core(bundle, flags.max_per_task)
     return bundle
 
 

@@ -238,7 +238,8 @@ def main() -> None:
         f" {made.total_tokens:,} tokens, {made.param_data_ratio:.2f} a parameter, {made.total_flops:.3g} FLOPs"
     )
     if config.core_every and config.core_bundle is not None:
-        check_core(config.core_bundle, config.core_max_per_task)
+        with named_as_flags({"max_per_task": "--core-metric-max-per-task"}):
+            check_core(config.core_bundle, config.core_max_per_task)
     elif config.core_every:
         say(
             f"note: CORE is not measured, as its data is not in {places.eval_bundle}: `python -m scripts.eval_bundle` fetches it"

@@ -252,6 +252,22 @@ def test_what_cannot_work_is_refused_with_what_to_do(base, made_bundle, argument
         run_script(base_eval, *where(base), *arguments)
 
 
+def test_fewer_items_than_a_task_shows_are_refused_by_the_flag_that_says_how_many(base, made_bundle, tmp_path):
+    bundle = shutil.copytree(made_bundle, tmp_path / "bundle")
+    tasks = (bundle / "core.yaml").read_text()
+    (bundle / "core.yaml").write_text(tasks.replace('"num_fewshot": [0]', '"num_fewshot": [3]'))
+    with pytest.raises(ConfigError, match=r"^`--max-per-task` is 2, and `copa` shows 3 other items .*use at least 4"):
+        run_script(base_eval, *where(base), "--eval=core", "--max-per-task=2", f"--eval-bundle={bundle}")
+    shutil.copytree(bundle, base / "eval_bundle")  # where training looks for it
+    try:
+        with pytest.raises(ConfigError, match=r"^`--core-metric-max-per-task` is 2, and `copa` shows 3 other items "):
+            run_script(
+                base_train, *TINY, *EVALUATED, *where(base), "--core-metric-every=1", "--core-metric-max-per-task=2"
+            )
+    finally:
+        shutil.rmtree(base / "eval_bundle")
+
+
 def test_damaged_bundle_is_refused_before_anything_is_measured(base, made_bundle, tmp_path, monkeypatch):
     bundle = shutil.copytree(made_bundle, tmp_path / "bundle")
     path = bundle / "eval_data" / "winograd.jsonl"
