@@ -16,6 +16,7 @@ module too, is not found.
 import ast
 import collections
 import functools
+import importlib.metadata
 import os
 import pathlib
 import sys
@@ -118,7 +119,17 @@ def _codes_in(value: Any) -> Iterator[types.CodeType]:
 @functools.cache
 def _is_user(file: str) -> bool:
     # "<string>" and the like are made by `dataclass`, "<frozen os>" by the interpreter.
-    return not file.startswith("<") and is_user_file(_real(file))
+    if file.startswith("<") or not is_user_file(_real(file)):
+        return False
+    return not any(parent in _installed_in() for parent in map(str, pathlib.PurePath(_real(file)).parents))
+
+
+@functools.cache
+def _installed_in() -> frozenset[str]:
+    """Folders in which packages were installed (`pip install --target`), but for a checkout that is one itself."""
+    found = {_real(str(package.locate_file(""))) for package in importlib.metadata.distributions()}
+    checkout = pathlib.PurePath(_real(__file__)).parents[2]
+    return frozenset(folder for folder in found if not checkout.is_relative_to(folder))
 
 
 _real = functools.cache(os.path.realpath)

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -108,3 +109,16 @@ def test_a_process_that_trains_has_replaced_nothing(repository):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=repository, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("is_installed", "found"), [(True, "[]"), (False, "['json.dumps']")])
+def test_what_a_package_replaces_is_no_finding_wherever_it_was_installed(repository, tmp_path, is_installed, found):
+    """As by `pip install --target`."""
+    (tmp_path / "patching.py").write_text("import json\n\ndef dumps(value):\n    return ''\n\njson.dumps = dumps\n")
+    if is_installed:
+        (tmp_path / "patching-1.0.dist-info").mkdir()
+        (tmp_path / "patching-1.0.dist-info" / "METADATA").write_text("Name: patching\nVersion: 1.0\n")
+    code = "import patching\nfrom marin.execution.replaced_code import replaced_code\nprint(replaced_code())"
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{tmp_path}{os.pathsep}{repository}"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == found
