@@ -22,8 +22,8 @@ from marin.data.prefetch import Prefetcher
 from marin.errors import NonFiniteLossError
 from marin.tracking.console import duration
 from marin.training import checkpoint as checkpoints
-from marin.training.checkpoint_writer import CheckpointWriter
-from marin.training.clock import StopRequest
+from marin.training.checkpoint_writer import CheckpointWriter, remove_half_written
+from marin.training.stopping import StopRequest
 
 State = TypeVar("State")
 # Losses stay on the device until so many have come, so that it never waits for the host.
@@ -74,6 +74,7 @@ def fit(
         state, first = checkpoints.restore(found, state), found.step
         print(f"{run.name}: continuing from step {first:,} of {run.num_steps:,}")
     if first >= run.num_steps:
+        remove_half_written(directory)
         return state
     log, last_save = _Log(run, first), time.monotonic()
     with (

@@ -36,10 +36,10 @@ from marin.resources import Resources
 from marin.storage import files
 from marin.training import checkpoint as checkpoints
 from marin.training.checkpoint_writer import CheckpointWriter
-from marin.training.clock import StopRequest
 from marin.training.compile_cache import use_compile_cache
 from marin.training.preflight import check_devices, keep_to_cpus, take_gpu_memory
 from marin.training.state import SPOILED, StepConfig, before_bad_step, init_state, make_train_step
+from marin.training.stopping import StopRequest
 
 FIGURES_FILE = "rl.json"
 _MOMENTUM = (0.95, 0.95, 1)

@@ -30,7 +30,7 @@ from marin.tracking.run_record import plan_of_measures
 from marin.training.bad_step import keeping_state_before_bad_step
 from marin.training.budget import BudgetWatch, kept_steps
 from marin.training.checkpoint_writer import CheckpointWriter, remove_half_written
-from marin.training.clock import StopRequest, TrainingClock
+from marin.training.clock import TrainingClock
 from marin.training.compiled_steps import CompiledSteps, compile_steps
 from marin.training.config import TrainLmConfig
 from marin.training.host_memory import keep_freed_memory
@@ -50,6 +50,7 @@ from marin.training.run_info import (
 )
 from marin.training.run_setup import RunSetup, set_up
 from marin.training.state import TrainState, evaluation_model
+from marin.training.stopping import StopRequest
 
 # Measures a model during training: (model, limit on batches) -> figures by name.
 Evaluate = Callable[[Any, int | None], dict[str, float]]
@@ -195,7 +196,7 @@ def _loop(
     agreement = distributed.Agreement()
     last_save, saved_step = time.monotonic(), first_step
     with (
-        StopRequest() as stop,
+        StopRequest(progress.note) as stop,
         saver,
         progress,
         open_mirrors(directory, info, config.tags)

@@ -64,30 +64,3 @@ def test_training_keeps_freed_memory_before_anything_makes_jax_look_at_its_devic
         check=False,
     )
     assert done.stderr.strip().splitlines()[-1] == "in time"
-
-
-IGNORED = """
-import signal
-from marin.training.clock import StopRequest
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-with StopRequest() as stop:
-    signal.raise_signal(signal.SIGINT)
-    print(stop.requested)
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
-    signal.raise_signal(signal.SIGTERM)
-    print(stop.requested)
-"""
-
-
-def test_a_job_in_the_background_does_not_stop_for_another_s_ctrl_c(
-    plain_environment: dict[str, str], repository
-) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", IGNORED],
-        cwd=repository,
-        env=plain_environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.split() == ["False", "True"] and done.returncode == 128 + 15

@@ -1,0 +1,120 @@
+"""Stopping a run cleanly: the step in progress ends, and a checkpoint is saved.
+
+Python hands a signal to its handlers between two instructions of the main thread, and a step is one call: on a slow machine
+minutes may pass. The kernel's side of a handler also writes the signal's number into a pipe (`signal.set_wakeup_fd`), so a
+thread answers meanwhile.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+from marin.errors import leave
+
+_PATIENCE = 1.0  # seconds after a signal in which the step may end by itself
+_END = 0  # no signal's number
+_listening = False  # in this process
+
+
+def _listen_no_more() -> None:
+    if _listening:
+        signal.set_wakeup_fd(-1)
+
+
+# A child that is forked while its parent listens is not to answer for it: Ctrl-C reaches both, and would count twice.
+os.register_at_fork(after_in_child=_listen_no_more)
+
+
+class StopRequest:
+    """Catches Ctrl-C and SIGTERM while training.
+
+    The first signal sets `requested`; Ctrl-C after it interrupts at once, in the middle of a step too, whose process then ends with
+    status 130 on the spot. Another SIGTERM does not, since schedulers send it again and to every process of a group, none of
+    which means that the work is to be lost. On leaving, the first signal is delivered to the handler that stood before; where there
+    was none, the program exits with 128 and the signal's number.
+
+    Args:
+        tell: shows a line to the person who waits.
+    """
+
+    def __init__(self, tell: Callable[[str], None] = print) -> None:
+        self._tell = tell
+        self._previous: dict[int, Any] = {}
+        self._signal: int | None = None
+        self._listener: threading.Thread | None = None
+        # What the main thread has come to.
+        self._left, self._interrupted = threading.Event(), threading.Event()
+
+    @property
+    def requested(self) -> bool:
+        return self._signal is not None
+
+    def __enter__(self) -> "StopRequest":
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                # A shell's job in the background is not to end by the Ctrl-C that is meant for another.
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._previous[number] = signal.signal(number, self._handle)
+            self._listen()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._left.set()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        if self._listener is not None:
+            self._set_listening(self._wakeup_before)
+            os.write(self._written, bytes([_END]))
+            self._listener.join()
+            os.close(self._written)
+        if self._signal is not None and error is None:
+            handler = self._previous[self._signal]
+            if callable(handler):
+                handler(self._signal, None)
+            else:
+                # In order, unlike the kernel's own way: what other processes wait for at this one's end still happens.
+                raise SystemExit(128 + self._signal)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._signal is None:
+            self._signal = number
+        elif number == signal.SIGINT:
+            self._interrupted.set()
+            raise KeyboardInterrupt
+
+    def _listen(self) -> None:
+        read, self._written = os.pipe()
+        os.set_blocking(self._written, False)
+        self._wakeup_before = self._set_listening(self._written)
+        self._listener = threading.Thread(target=self._answer, args=(read,), name="stop-request", daemon=True)
+        self._listener.start()
+
+    @staticmethod
+    def _set_listening(pipe: int) -> int:
+        """Where numbers of signals are written, -1 for nowhere; returns where they were before."""
+        global _listening
+        _listening = pipe != -1
+        return signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
+
+    def _answer(self, read: int) -> None:
+        """Tells of the first signal if the step takes long, and ends the process at the second Ctrl-C if that is not noticed."""
+        told = False
+        with open(read, "rb", buffering=0) as pipe:
+            while (number := pipe.read(1)[0]) != _END:
+                if number not in self._previous:
+                    continue
+                if not told:
+                    told = True
+                    if not self._left.wait(_PATIENCE):
+                        self._tell(
+                            "stopping after this step, with a checkpoint; Ctrl-C again stops at once, without one"
+                        )
+                elif number == signal.SIGINT and not (self._interrupted.wait(_PATIENCE) or self._left.is_set()):
+                    print("\ninterrupted; run the same command again to continue", file=sys.stderr)
+                    leave(128 + signal.SIGINT)

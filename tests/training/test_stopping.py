@@ -1,0 +1,114 @@
+"""Stopping a run: signals before, within and after a step, each in a process of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from marin.training.stopping import StopRequest
+
+IGNORED = """
+import signal
+from marin.training.stopping import StopRequest
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+with StopRequest() as stop:
+    signal.raise_signal(signal.SIGINT)
+    print(stop.requested)
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+    signal.raise_signal(signal.SIGTERM)
+    print(stop.requested)
+"""
+
+
+def test_a_job_in_the_background_does_not_stop_for_another_s_ctrl_c(
+    plain_environment: dict[str, str], repository
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IGNORED],
+        cwd=repository,
+        env=plain_environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["False", "True"] and done.returncode == 128 + 15
+
+
+# A step in C, which Python's handlers wait for.
+STEP = """
+import hashlib, sys
+from marin.training import stopping
+stopping._PATIENCE = float(sys.argv[2])
+with stopping.StopRequest(lambda line: print(line, flush=True)) as stop:
+    print("step", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", int(sys.argv[1]))
+    print("requested" if stop.requested else "went on", flush=True)
+"""
+
+
+@pytest.fixture
+def step(plain_environment: dict[str, str], repository: Path):
+    """Starts a process with a step of so many iterations, of which it tells after `patience` seconds; it is in the step when this returns."""
+    started = []
+
+    def start(iterations: int, patience: float = 0.1) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", STEP, str(iterations), str(patience)],
+            cwd=repository,
+            env=plain_environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        assert process.stdout is not None and process.stdout.readline() == "step\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_stops_a_long_step_is_told_before_it_ends_and_a_second_ctrl_c_does_not_wait_for_it(step, number):
+    process = step(2**31 - 1)  # half an hour
+    process.send_signal(number)
+    assert process.stdout.readline() == (
+        "stopping after this step, with a checkpoint; Ctrl-C again stops at once, without one\n"
+    )
+    process.send_signal(signal.SIGTERM)  # which a scheduler sends twice
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert err == "\ninterrupted; run the same command again to continue\n"
+
+
+def test_a_step_that_ends_soon_is_waited_for_in_silence(step):
+    process = step(1_000_000, patience=1000.0)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (128 + 15, "requested\n", "")
+
+
+def test_signals_are_heard_as_before_once_training_is_over():
+    read, written = os.pipe()
+    os.set_blocking(written, False)
+    before = signal.set_wakeup_fd(written)
+    try:
+        with StopRequest() as stop:
+            assert not stop.requested
+        assert signal.set_wakeup_fd(before) == written
+    finally:
+        os.close(read)
+        os.close(written)
+
+
+def test_a_forked_child_does_not_answer_for_its_parent():
+    with StopRequest():
+        if (child := os.fork()) == 0:
+            os._exit(signal.set_wakeup_fd(-1) != -1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
