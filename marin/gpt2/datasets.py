@@ -27,6 +27,7 @@ from marin.data.sources import ImportConfig, imported_documents
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, placement, this_output_path
+from marin.flags import in_flags
 from marin.gpt2.places import Places
 from marin.hardware import num_processors
 from marin.storage import files
@@ -144,7 +145,7 @@ def read_file_documents(path: str, text_key: str) -> Iterator[Document]:
     try:
         yield from imported_documents(ImportConfig([path], source_name=Path(path).stem, text_key=text_key))
     except DataError as error:
-        raise DataError(f"{error} (text is read from `{text_key}`; `--text-key` names another field)") from None
+        raise DataError(in_flags(str(error), {"text_key": "--text-key"})) from None
 
 
 # ---- tokens ----------------------------------------------------------------------------------------------------------
