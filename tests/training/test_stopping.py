@@ -107,8 +107,23 @@ def test_signals_are_heard_as_before_once_training_is_over():
         os.close(written)
 
 
-def test_a_forked_child_does_not_answer_for_its_parent():
-    with StopRequest():
-        if (child := os.fork()) == 0:
-            os._exit(signal.set_wakeup_fd(-1) != -1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+FORK = """
+import os, signal
+from marin.training.stopping import StopRequest
+with StopRequest():
+    if (child := os.fork()) == 0:
+        os._exit(signal.set_wakeup_fd(-1) != -1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_child_does_not_answer_for_its_parent(plain_environment: dict[str, str], repository: Path):
+    done = subprocess.run(
+        [sys.executable, "-c", FORK],
+        cwd=repository,
+        env=plain_environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "0\n"
