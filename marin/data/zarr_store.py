@@ -153,10 +153,8 @@ def _context() -> Any:
 
 def _kvstore(path: str) -> Any:
     if files.is_local(path):
-        return {
-            "driver": "file",
-            "path": os.path.realpath(files.local_path(path)),
-        }  # TensorStore refuses a path with `..`
+        # TensorStore refuses a path with `..`.
+        return {"driver": "file", "path": os.path.realpath(files.local_path(path))}
     if path.startswith(("gs://", "s3://")):
         return path
     raise StorageError(f"{path}: token caches lie on local disks, gs:// or s3://: choose another --prefix")

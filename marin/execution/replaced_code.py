@@ -174,6 +174,7 @@ class _Source(_Compiled):
     def changed_constants(self, names: Mapping[str, Any]) -> Iterator[str]:
         for name, expression in self._constants.items():
             try:
+                # Of a file of Marin's that this process has imported, and so evaluated before; nothing else is read so.
                 value = eval(expression, dict(names))
             except Exception:  # whatever a name that was replaced raises
                 yield name
