@@ -59,7 +59,7 @@ def bits_per_byte(
     Raises:
         DataError: if the tokens of a document do not stand for its bytes, or a loss is not finite.
     """
-    scorer = Scorer(model, precision)
+    scorer = Scorer.of(model, precision)
     return bits_per_byte_of(scorer, eval_set, tokenizer, context_length, batch_size=batch_size, max_batches=max_batches)
 
 

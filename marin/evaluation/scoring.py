@@ -7,7 +7,7 @@ scored the run, and at what it gave.
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
@@ -24,19 +24,45 @@ from marin.training.traced_flops import calls_out_of, held_bytes
 SCORING_BLOCK = 2048
 
 
-class Scorer:
-    """A model, ready to be scored in the precision that is given."""
+class Program(Protocol):
+    """What computes a model's activations from its arrays, and what can be told of it."""
 
-    def __init__(self, model: Any, precision: Precision) -> None:
-        model = precision.cast(model)
-        self.precision = precision
-        self._arrays, static = eqx.partition(model, eqx.is_array)
-        self._program = _program(static)
-        self.head_DV: Float[Array, "D V"] = self._program.head(self._arrays)
-        self.softcap = None if model.logit_softcap is None else float(model.logit_softcap)
+    @property
+    def num_traces(self) -> int:
+        """How often the model's code was asked for its program: one that asks again may get another."""
+
+    def head(self, arrays: Any, /) -> Float[Array, "D V"]: ...
+
+    def activations(self, arrays: Any, tokens_BT: Any, segment_ids_BT: Any, /) -> Float[Array, "B T D"]: ...
+
+    def calls_out(self, arrays: Any, tokens_BT: Any, segment_ids_BT: Any) -> set[str]:
+        """By what the program for a batch of this shape calls out of itself."""
+
+    def held(self, arrays: Any, tokens_BT: Any, segment_ids_BT: Any) -> tuple[int, str]:
+        """How many bytes the program for a batch of this shape holds that are no parameters; and its largest array, in words."""
+
+
+class Scorer:
+    """A model's program with its arrays, ready to be scored.
+
+    Args:
+        softcap: of the logits, or None.
+        precision: what the arrays were cast to.
+    """
+
+    def __init__(self, program: Program, arrays: Any, softcap: float | None, precision: Precision) -> None:
+        self.program, self.arrays, self.softcap, self.precision = program, arrays, softcap, precision
+        self.head_DV = program.head(arrays)
+
+    @staticmethod
+    def of(model: Any, precision: Precision) -> "Scorer":
+        """The scorer of a model in this process, by its own code."""
+        arrays, static = eqx.partition(precision.cast(model), eqx.is_array)
+        softcap = None if model.logit_softcap is None else float(model.logit_softcap)
+        return Scorer(_program_of(static), arrays, softcap, precision)
 
     def activations(self, tokens_BT: Int[Any, "B T"], segment_ids_BT: Int[Any, "B T"]) -> Float[Array, "B T D"]:
-        return self._program.activations(self._arrays, tokens_BT, segment_ids_BT)
+        return self.program.activations(self.arrays, tokens_BT, segment_ids_BT)
 
     def nats(
         self, tokens_BT: Int[Any, "B T"], targets_BT: Int[Any, "B T"], segment_ids_BT: Int[Any, "B T"]
@@ -62,22 +88,19 @@ class Scorer:
 
     def calls_out(self, tokens_BT: Int[Any, "B T"], segment_ids_BT: Int[Any, "B T"]) -> set[str]:
         """By what the model's program for a batch of this shape calls out of itself."""
-        return calls_out_of(self._traced(tokens_BT, segment_ids_BT))
+        return self.program.calls_out(self.arrays, tokens_BT, segment_ids_BT)
 
     def constant_bytes(self, tokens_BT: Int[Any, "B T"], segment_ids_BT: Int[Any, "B T"]) -> tuple[int, str]:
         """How much the model's program for a batch of this shape holds that is no parameter, in bytes; and its largest array, in words."""
-        return held_bytes(self._traced(tokens_BT, segment_ids_BT))
-
-    def _traced(self, tokens_BT: Any, segment_ids_BT: Any) -> Any:
-        return jax.make_jaxpr(self._program.activations)(self._arrays, tokens_BT, segment_ids_BT)
+        return self.program.held(self.arrays, tokens_BT, segment_ids_BT)
 
     @property
     def num_traces(self) -> int:
-        """How often the model's code was asked for its program: one that asks again may get another."""
-        return self._program.num_traces
+        """As `Program.num_traces`."""
+        return self.program.num_traces
 
 
-class _Program:
+class _ModelProgram:
     """The compiled code of one model structure, whatever its weights."""
 
     num_traces: int
@@ -93,9 +116,15 @@ class _Program:
         self.head = jax.jit(lambda arrays: eqx.combine(arrays, static).lm_head_DV)
         self.activations = jax.jit(activations)
 
+    def calls_out(self, *arguments: Any) -> set[str]:
+        return calls_out_of(jax.make_jaxpr(self.activations)(*arguments))
+
+    def held(self, *arguments: Any) -> tuple[int, str]:
+        return held_bytes(jax.make_jaxpr(self.activations)(*arguments))
+
 
 # A model is scored many times while it trains.
-_program = functools.lru_cache(maxsize=4)(_Program)
+_program_of = functools.lru_cache(maxsize=4)(_ModelProgram)
 
 
 @functools.partial(jax.jit, static_argnames="softcap")

@@ -31,7 +31,7 @@ def answer_bits_per_byte(
     Raises:
         DataError: nothing is learned in these rows, or the loss is not finite.
     """
-    scorer = Scorer(model, precision)
+    scorer = Scorer.of(model, precision)
     rows = source.components[0].rows
     nats, num_bytes = 0.0, 0
     for start in range(0, rows.num_rows, batch_size):

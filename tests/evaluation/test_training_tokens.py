@@ -50,7 +50,7 @@ def _with_passages(folder: Path, eval_set: EvalSet, length: int) -> Tokenizer:
 
 
 def _probe(tokenizer: Tokenizer, eval_set: EvalSet, training: TrainingSample | None) -> tuple[float, Validity]:
-    scorer = Scorer(Uniform(tokenizer.vocab_size), Precision("f32"))
+    scorer = Scorer.of(Uniform(tokenizer.vocab_size), Precision("f32"))
     measured = bits_per_byte_of(scorer, eval_set, tokenizer, 16, batch_size=4)
     outcome = probe_validity(scorer, eval_set, tokenizer, 16, measured, batch_size=4, training=training)
     return measured.value, outcome

@@ -60,14 +60,14 @@ def tokenizer(eval_set: EvalSet, tmp_path_factory: pytest.TempPathFactory) -> To
 
 
 def probe(model: Any, eval_set: EvalSet, tokenizer: Tokenizer, precision: Precision = F32, **more: Any) -> Validity:
-    scorer = Scorer(model, precision)
+    scorer = Scorer.of(model, precision)
     measured = bits_per_byte_of(scorer, eval_set, tokenizer, LENGTH, batch_size=ROWS)
     measured = dataclasses.replace(measured, **more.pop("measured", {}))
     return probe_validity(scorer, eval_set, tokenizer, LENGTH, measured, batch_size=ROWS, **more)
 
 
 def value(model: Any, eval_set: EvalSet, tokenizer: Tokenizer) -> float:
-    return bits_per_byte_of(Scorer(model, F32), eval_set, tokenizer, LENGTH, batch_size=ROWS).value
+    return bits_per_byte_of(Scorer.of(model, F32), eval_set, tokenizer, LENGTH, batch_size=ROWS).value
 
 
 def failed(outcome: Validity) -> set[str]:
@@ -273,7 +273,7 @@ def test_probes_of_a_model_that_cheats_fail_for_the_right_reason(cheat, probes, 
 
 def test_probes_of_a_model_that_looks_ahead_at_one_position_in_a_hundred_fail_whatever_the_seed(long, tokenizer):
     model = OnceInAHundred(_honest("llama", tokenizer.vocab_size))
-    scorer = Scorer(model, F32)
+    scorer = Scorer.of(model, F32)
     measured = bits_per_byte_of(scorer, long, tokenizer, LENGTH, batch_size=ROWS)
     for seed in range(4):  # of 64 cuts all would meet it once in 24 times
         outcome = probe_validity(scorer, long, tokenizer, LENGTH, measured, batch_size=ROWS, seed=seed)
@@ -281,7 +281,7 @@ def test_probes_of_a_model_that_looks_ahead_at_one_position_in_a_hundred_fail_wh
 
 
 def test_probes_of_a_set_that_was_scored_in_part_are_refused(long, tokenizer):
-    scorer = Scorer(_honest("llama", tokenizer.vocab_size), F32)
+    scorer = Scorer.of(_honest("llama", tokenizer.vocab_size), F32)
     measured = bits_per_byte_of(scorer, long, tokenizer, LENGTH, batch_size=ROWS, max_batches=1)
     with pytest.raises(ValueError, match="score all of it"):
         probe_validity(scorer, long, tokenizer, LENGTH, measured, batch_size=ROWS)
@@ -345,7 +345,7 @@ def test_programs_of_the_models_here_hold_next_to_nothing_whatever_their_context
     # A table of angles of the hello world, 65,536 bytes, was taken for a copy of the text, and no probe of a small model showed it.
     model = _honest(name, 64, seq_len=context, hidden_dim=128)
     tokens_BT = np.zeros((1, context), np.int32)
-    assert Scorer(model, F32).constant_bytes(tokens_BT, tokens_BT)[0] < 1024
+    assert Scorer.of(model, F32).constant_bytes(tokens_BT, tokens_BT)[0] < 1024
 
 
 class NumpyAngles(Cheat):
@@ -407,7 +407,7 @@ def test_probes_look_at_the_program_that_scored_the_run(eval_set, tokenizer):
 
 def test_probes_of_a_program_that_is_made_again_fail(eval_set, tokenizer):
     model = HonestWhenAskedAgain(_honest("llama", tokenizer.vocab_size))
-    scorer = Scorer(model, F32)
+    scorer = Scorer.of(model, F32)
     measured = bits_per_byte_of(scorer, eval_set, tokenizer, LENGTH, batch_size=ROWS)
     jax.clear_caches()  # which a model's code could do
     outcome = probe_validity(scorer, eval_set, tokenizer, LENGTH, measured, batch_size=ROWS)
@@ -457,11 +457,11 @@ class HeadOfOnes(Cheat):
 
 def test_a_model_gains_nothing_by_logits_of_any_size(eval_set, tokenizer):
     model = HeadOfOnes(_honest("llama", tokenizer.vocab_size))
-    measured = bits_per_byte_of(Scorer(model, F32), eval_set, tokenizer, LENGTH, batch_size=ROWS)
+    measured = bits_per_byte_of(Scorer.of(model, F32), eval_set, tokenizer, LENGTH, batch_size=ROWS)
     assert measured.nats == pytest.approx(measured.num_tokens * np.log(tokenizer.vocab_size), rel=1e-6)
     assert failed(probe(model, eval_set, tokenizer)) == set()
     rarely = HugeLogits(_honest("llama", tokenizer.vocab_size))
-    measured = bits_per_byte_of(Scorer(rarely, F32), eval_set, tokenizer, LENGTH, batch_size=ROWS)
+    measured = bits_per_byte_of(Scorer.of(rarely, F32), eval_set, tokenizer, LENGTH, batch_size=ROWS)
     # Where all logits are alike up to float32's eight, a token costs about the logarithm of the vocabulary; none is free.
     assert np.min(measured.nats_of_targets) > 0.01
 
@@ -483,5 +483,5 @@ def test_probes_of_a_head_that_lacks_tokens_fail(eval_set, tokenizer):
 @pytest.mark.parametrize(("field", "name"), [("num_bytes", "byte_count"), ("num_tokens", "one_pass")])
 def test_probes_of_a_miscounted_measurement_fail(field, name, eval_set, tokenizer):
     model = _honest("llama", tokenizer.vocab_size)
-    right = getattr(bits_per_byte_of(Scorer(model, F32), eval_set, tokenizer, LENGTH, batch_size=ROWS), field)
+    right = getattr(bits_per_byte_of(Scorer.of(model, F32), eval_set, tokenizer, LENGTH, batch_size=ROWS), field)
     assert failed(probe(model, eval_set, tokenizer, measured={field: right + 1})) == {name}
