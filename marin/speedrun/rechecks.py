@@ -2,7 +2,8 @@
 
 `reevaluate` puts the run's directory alone into an empty store and lets the submission's own evaluation step run there, by the
 executor: its tokenizer and evaluation documents are made anew, so that only the weights are the author's. `rerun` trains from the
-run's commit, in an empty store. Both take the code of the run's commit, with the submission's files over it. Of a run of the Time-to-GPT-2
+run's commit, in an empty store. Either leaves the model's program, which is then scored where none of that code is
+(`marin.speedrun.scoring_apart`). Both take the code of the run's commit, with the submission's files over it. Of a run of the Time-to-GPT-2
 pipeline, which claims CORE, `scripts.base_eval` scores the checkpoint, on a bundle of the verifier's own.
 
 What data cannot be made without a network must be prepared: `--data PREFIX` names a store of the verifier's own, from which
@@ -12,6 +13,7 @@ everything but runs is copied.
 import dataclasses
 import hashlib
 import json
+import math
 import pathlib
 import re
 import secrets
@@ -22,7 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from marin.errors import ConfigError, ResultsError
-from marin.speedrun import sandbox, strict_json, submitting
+from marin.speedrun import sandbox, scoring_apart, strict_json, submitting
 from marin.speedrun.evaluation_record import EVALUATION_FILE
 from marin.speedrun.git import git_output
 from marin.speedrun.results import RunInfo, Validity
@@ -36,6 +38,7 @@ _MAX_EVALUATION_BYTES = 2**20
 _ARCHIVING = 600.0  # seconds
 _SHOWN = 3_000
 _MOST_NAMED = 5
+_SAME = 1e-4  # of a score, relative: one program in two processes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +84,7 @@ class Workspace:
             "PYTHONPATH": str(self.code),
             # Where the probes look follows from the measured figure, which an author can change until they miss.
             "MARIN_PROBE_SEED": str(secrets.randbits(32)),
+            scoring_apart.WANTED: "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             "WANDB_MODE": "disabled",
             **variables,
@@ -198,21 +202,57 @@ def reevaluate(
     if len(found) != 1:
         raise ResultsError(f"the evaluation step left {len(found)} files {EVALUATION_FILE}, expected 1")
     said = strict_json.read_json(found[0], _MAX_EVALUATION_BYTES)
+    claim = submission.runs[number]
     try:
         evaluation, validity = said["evaluation"], said.get("validity")
-        key = "levanter_bits_per_byte" if submission.runs[number].c4_en_bpb is not None else "bits_per_byte"
-        return [
-            Measured(
-                run=number,
-                bits_per_byte=evaluation[key],
-                evaluation_digest=evaluation["digest"],
-                seed=submission.runs[number].seed,
-                failed_probes=_failed_probes(None if validity is None else Validity(**validity)),
-                replaced=evaluation.get("replaced") or None,
-            )
-        ]
+        measured = Measured(
+            run=number,
+            bits_per_byte=evaluation["levanter_bits_per_byte" if claim.c4_en_bpb is not None else "bits_per_byte"],
+            evaluation_digest=evaluation["digest"],
+            seed=claim.seed,
+            failed_probes=_failed_probes(None if validity is None else Validity(**validity)),
+            replaced=evaluation.get("replaced") or None,
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ResultsError(f"the evaluation step's {EVALUATION_FILE} has not what it should ({error})") from None
+    apart = _scored_apart(found[0], run_directory, claim, measured, workspace)
+    # The code that was replaced has made the program, and had no part in scoring it.
+    return [apart if apart.by_submission else apart.model_copy(update={"replaced": None})]
+
+
+def _scored_apart(
+    evaluation: pathlib.Path, run_directory: pathlib.Path, claim: RunInfo, measured: Measured, workspace: Workspace
+) -> Measured:
+    """What the submission's code measured, with figures that none of it had a part in; said so where there are none.
+
+    Args:
+        evaluation: the file beside which its evaluation step has written the program that it scored.
+        claim: whose `digests` name the checkpoint.
+    """
+    program, checkpoint = evaluation.parent / scoring_apart.PROGRAM_FOLDER, None
+    if (program / scoring_apart.ABOUT_FILE).is_file():
+        checkpoint = _last_checkpoint(claim, run_directory)
+    if checkpoint is None:
+        print(
+            "warning: the run left no program, or its log names no checkpoint, so that it could not be scored apart from the submission's"
+            " code: the figures are those of the process that ran that code",
+            file=sys.stderr,
+        )
+        return measured.model_copy(update={"by_submission": True})
+    found = scoring_apart.score_apart(program, workspace.store, checkpoint, workspace.seconds)
+    value = found.bits_per_byte if claim.c4_en_bpb is None else found.levanter_bits_per_byte
+    said = measured.bits_per_byte
+    if said is None or not math.isclose(value, said, rel_tol=_SAME):
+        print(
+            f"warning: the submission's code says {said} bits per byte, scored apart from it the run has {value}",
+            file=sys.stderr,
+        )
+    stated = claim.evaluation and claim.evaluation.context_length
+    if stated not in (None, found.context_length):
+        raise ResultsError(f"the run's program reads {found.context_length} tokens at once, its results say {stated}")
+    failed = sorted({*(measured.failed_probes or ()), *found.failed_probes})
+    update = {"bits_per_byte": value, "evaluation_digest": found.digest, "failed_probes": failed or None}
+    return measured.model_copy(update=update)
 
 
 def _failed_probes(validity: Validity | None) -> list[str] | None:
@@ -306,7 +346,7 @@ def rerun(submission: Submission, num_seeds: int, workspace: Workspace) -> list[
     runs = submitting.find_runs(workspace.store, workspace.name).runs
     if not runs:
         raise ResultsError("the experiment ended without results")
-    measured = [_measured(run, submission.runs) for run in runs]
+    measured = [_measured(run, submission.runs, workspace) for run in runs]
     for number in sorted({item.run for item in measured}) if num_seeds > 1 else ():
         found = sorted(item.seed or 0 for item in measured if item.run == number)
         if found != list(seeds):
@@ -324,7 +364,7 @@ def _leaving_out(names: Sequence[str], seeds: Sequence[int], seed: int) -> list[
     return ["--run_only", f"^speedrun/({'|'.join(map(re.escape, wanted))})-speedrun_results$"]
 
 
-def _measured(run: submitting.FoundRun, claimed: Sequence[RunInfo]) -> Measured:
+def _measured(run: submitting.FoundRun, claimed: Sequence[RunInfo], workspace: Workspace) -> Measured:
     if run.info.quality is None:
         raise ResultsError(f"the run {run.name} was not scored")
     experiments = [experiment_of(info) for info in claimed]
@@ -336,7 +376,7 @@ def _measured(run: submitting.FoundRun, claimed: Sequence[RunInfo]) -> Measured:
                 f"the run {run.name} is of a config that no claimed run has: is this the code of the claim?"
             )
         number = experiments.index(own)
-    return Measured(
+    measured = Measured(
         run=number,
         bits_per_byte=run.info.quality,
         evaluation_digest=run.info.evaluation.digest if run.info.evaluation else None,
@@ -345,3 +385,5 @@ def _measured(run: submitting.FoundRun, claimed: Sequence[RunInfo]) -> Measured:
         failed_probes=_failed_probes(run.info.validity),
         replaced=(run.info.evaluation.replaced if run.info.evaluation else None) or None,
     )
+    evaluation = run.evaluation or run.directory / EVALUATION_FILE  # where there is none, nothing lies beside it
+    return _scored_apart(evaluation, run.directory, run.info, measured, workspace)

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from marin.data.tokenizer import Tokenizer
-from marin.errors import ConfigError, ResultsError
+from marin.errors import ConfigError, DataError, ResultsError
 from marin.evaluation import (
     EvalSet,
     Scorer,
@@ -23,6 +23,7 @@ from marin.evaluation import (
     compressor_bits_per_byte,
     probe_validity,
 )
+from marin.evaluation.exported import export_program
 from marin.evaluation.harness_tasks import TaskEvaluator
 from marin.evaluation.training_tokens import TrainingSample
 from marin.execution.attempts import usual_path
@@ -31,6 +32,7 @@ from marin.execution.step import placement, this_output_path
 from marin.inference import sample_text
 from marin.nn.precision import Precision
 from marin.parallel import distributed
+from marin.speedrun import scoring_apart
 from marin.speedrun.dataset import describe_cache
 from marin.speedrun.evaluation_record import EVALUATION_FILE
 from marin.speedrun.results import FILE_NAME, RunInfo, write_results
@@ -160,7 +162,7 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
     info = RunRecord.open(str(config.run)).info
     precision = Precision(info["precision"])
     batch_size = _eval_batch_size(config.batch_size)
-    scorer = Scorer(model, precision)
+    scorer = Scorer.of(model, precision)
     measured = bits_per_byte_of(scorer, eval_set, tokenizer, context, batch_size=batch_size)
     validity = probe_validity(
         scorer,
@@ -172,6 +174,8 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
         seed=probe_seed,
         training=TrainingSample.of_run(str(config.run), info),
     )
+    if os.environ.get(scoring_apart.WANTED):
+        _write_program(config, scorer, batch_size)
     scored = scoring_flops(config.model, config.vocab_size, context)
     stream_rows = np.zeros((2, batch_size, context), np.int32)
     data = eval_set.text_bytes()[: config.num_bytes_compressed]
@@ -216,6 +220,24 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
             )
 
 
+def _write_program(config: EvaluateConfig, scorer: Scorer, batch_size: int) -> None:
+    """For who scores a run again, see `marin.speedrun.scoring_apart`; a program that cannot be written down is missed there."""
+    folder = files.join(config.output_path, scoring_apart.PROGRAM_FOLDER)
+    about = scoring_apart.About(
+        prefix=_weights(config),
+        softcap=scorer.softcap,
+        tokenizer=str(config.tokenizer),
+        evaluation_set=config.evaluation_set,
+        evaluation_documents=str(config.evaluation_documents),
+    )
+    try:
+        export_program(scorer, folder, batch_size, config.model.max_seq_len)
+    except DataError as error:
+        print(f"warning: {error}", file=sys.stderr)
+        return
+    files.write_json(files.join(folder, scoring_apart.ABOUT_FILE), dataclasses.asdict(about))
+
+
 def _probe_seed() -> int | None:
     """Where somebody who scores a run again wants its probes to look; None for where they looked when it was scored."""
     given = os.environ.get("MARIN_PROBE_SEED")
@@ -232,7 +254,12 @@ def load_model(config: EvaluateConfig) -> Any:
     found = checkpoints.at_step(Path(str(config.run)), ends[-1]["steps"])
     model = config.model.build(config.vocab_size, key=jax.random.key(0))
     params, static = eqx.partition(model, eqx.is_array)
-    return eqx.combine(checkpoints.restore(found, params, prefix="average." if config.ema else "model."), static)
+    return eqx.combine(checkpoints.restore(found, params, prefix=_weights(config)), static)
+
+
+def _weights(config: EvaluateConfig) -> str:
+    """Below which path a checkpoint has the weights that are scored."""
+    return "average." if config.ema else "model."
 
 
 def write_speedrun_results(config: ResultsConfig) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -14,10 +15,11 @@ from forgeries.honest import Plan, write_submission
 
 from marin.cli.main import dispatch
 from marin.errors import ConfigError, ResultsError
-from marin.speedrun import rechecks, sandbox
+from marin.speedrun import rechecks, sandbox, scoring_apart
+from marin.speedrun.scoring_apart import Found
 from marin.speedrun.verification import Context, Submission, verify_submission
 from marin.speedrun.verification.judgement import judge
-from marin.speedrun.verification.statements import NAMESPACE
+from marin.speedrun.verification.statements import NAMESPACE, Measured
 
 
 @pytest.fixture
@@ -33,6 +35,12 @@ def scratch(outside_ci: None, tmp_path: pathlib.Path) -> pathlib.Path:
         pytest.skip(str(error))
     (tmp_path / "scratch").mkdir()
     return tmp_path / "scratch"
+
+
+@pytest.fixture
+def scored_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every run scored the same apart from its code: stand-ins have no model. See tests/experiments/test_scoring_apart.py for those that do."""
+    monkeypatch.setattr(rechecks, "_scored_apart", lambda *arguments: arguments[3])
 
 
 @pytest.fixture
@@ -202,33 +210,92 @@ if "--dry_run" in sys.argv:
 folder = pathlib.Path(sys.argv[sys.argv.index("--prefix") + 1]) / "evaluation" / "speedrun" / "example-0"
 folder.mkdir(parents=True)
 probe = {{"passed": True}}
-probes = dict.fromkeys(("normalization", "one_pass", "byte_count"), probe) | {{"causality": {{"passed": False}}}}
-validity = {{"passed": False, "seed": int(os.environ["MARIN_PROBE_SEED"]), **probes}}
+probes = dict.fromkeys(("normalization", "one_pass", "byte_count"), probe) | {{"causality": {{"passed": {causal}}}}}
+validity = {{"passed": {causal}, "seed": int(os.environ["MARIN_PROBE_SEED"]), **probes}}
 (folder / "evaluation.json").write_text(json.dumps({{"evaluation": {evaluation}, "validity": validity}}))
+if {program} and os.environ["MARIN_KEEP_PROGRAM"]:
+    (folder / "program").mkdir()
+    (folder / "program" / "about.json").touch()
 """
+
+
+def _scored_again(
+    submission: pathlib.Path, scratch: pathlib.Path, *, causal: bool = True, program: bool = True
+) -> tuple[Submission, Measured]:
+    """What comes of a checkpoint whose own code has replaced a clock and finds the figures that it claims."""
+    run, workspace = submission / "logs" / "0", rechecks.Workspace(scratch, "my_run", 60.0)
+    code = workspace.code / "experiments" / "speedrun" / "my_run"
+    code.mkdir(parents=True)
+    for package in (code, code.parent, code.parent.parent):
+        (package / "__init__.py").touch()
+    evaluation = json.loads((run / "evaluation.json").read_text())["evaluation"] | {"replaced": ["time.perf_counter"]}
+    (code / "main.py").write_text(SCORED_AGAIN.format(evaluation=evaluation, causal=causal, program=program))
+    (run / "checkpoints" / "step-00000040").mkdir(parents=True)
+    (run / "checkpoints" / "step-00000040" / "manifest.json").write_bytes(b"own")
+    _end_with_checkpoint(submission, digest("own"))
+    read = Submission.read(submission)
+    (measured,) = rechecks.reevaluate(read, run, workspace)
+    return read, measured
+
+
+def _outcome(read: Submission, measured: Measured) -> str | None:
+    judgement = judge(read.runs, 0, [measured], "re-evaluation")
+    return None if judgement is None else f"{judgement.outcome}: {judgement.words}"
 
 
 def test_probes_that_fail_when_a_checkpoint_is_scored_again_refute_what_the_figures_confirm(
     submission: pathlib.Path, scratch: pathlib.Path
 ):
     """The author's own evaluation says that all passed; the figures are those that he claims."""
-    run, workspace = submission / "logs" / "0", rechecks.Workspace(scratch, "my_run", 60.0)
-    code = workspace.code / "experiments" / "speedrun" / "my_run"
-    code.mkdir(parents=True)
-    for package in (code, code.parent, code.parent.parent):
-        (package / "__init__.py").touch()
-    evaluation = json.loads((run / "evaluation.json").read_text())["evaluation"]
-    found = evaluation | {"replaced": ["time.perf_counter"]}
-    (code / "main.py").write_text(SCORED_AGAIN.format(evaluation=found))
-    (run / "checkpoints" / "step-00000040").mkdir(parents=True)
-    (run / "checkpoints" / "step-00000040" / "manifest.json").write_bytes(b"own")
-    _end_with_checkpoint(submission, digest("own"))
-    read = Submission.read(submission)
-    (measured,) = rechecks.reevaluate(read, run, workspace)
-    assert measured.bits_per_byte == evaluation["bits_per_byte"] and measured.failed_probes == ["causality"]
+    read, measured = _scored_again(submission, scratch, causal=False, program=False)
+    assert measured.bits_per_byte == read.runs[0].quality and measured.failed_probes == ["causality"]
     assert measured.replaced == ["time.perf_counter"]
-    judgement = judge(read.runs, 0, [measured], "re-evaluation")
-    assert judgement is not None and judgement.outcome == "differs"
+    assert str(_outcome(read, measured)).startswith("differs: ")
+
+
+def test_figures_of_the_process_that_ran_the_code_decide_nothing(
+    submission: pathlib.Path, scratch: pathlib.Path, capsys: pytest.CaptureFixture[str]
+):
+    """A commit from before runs were scored apart, or code that keeps its program to itself."""
+    read, measured = _scored_again(submission, scratch, program=False)
+    assert measured.by_submission and "could not be scored apart" in capsys.readouterr().err
+    assert re.match("undecided: .*measured itself: read that code", str(_outcome(read, measured)))
+    vouched = measured.model_copy(update={"by_submission": None, "replaced": None})  # by one who has read it
+    assert str(_outcome(read, vouched)).startswith("agrees: ")
+
+
+@pytest.mark.parametrize(
+    ("factor", "failed", "outcome"),
+    [(1.0, [], "agrees"), (1.01, [], "differs"), (1.0, ["one_pass"], "differs")],
+    ids=["the same", "worse", "a probe fails"],
+)  # fmt: skip
+def test_figures_that_count_are_those_that_were_found_apart(
+    factor: float, failed: list[str], outcome: str, submission: pathlib.Path, scratch: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+):  # fmt: skip
+    claim = Submission.read(submission).runs[0]
+    assert claim.evaluation is not None and claim.quality is not None and claim.evaluation.digest is not None
+    length = claim.evaluation.context_length or 0
+    found = Found(claim.quality * factor, claim.quality * factor, claim.evaluation.digest, length, failed)
+    asked: list[pathlib.Path] = []
+    monkeypatch.setattr(scoring_apart, "score_apart", lambda *places: asked.extend(places[:3]) or found)
+    read, measured = _scored_again(submission, scratch)
+    program, store, checkpoint = asked
+    assert program == store / "evaluation" / "speedrun" / "example-0" / "program"
+    assert checkpoint == submission / "logs" / "0" / "checkpoints" / "step-00000040"  # what no code of its has touched
+    assert measured.bits_per_byte == claim.quality * factor and measured.by_submission is None
+    assert measured.replaced is None  # it had no part in scoring
+    assert ("scored apart from it" in capsys.readouterr().err) == (factor != 1.0)
+    assert str(_outcome(read, measured)).startswith(f"{outcome}: ")
+
+
+def test_program_that_reads_more_at_once_than_the_results_say_is_refused(
+    submission: pathlib.Path, scratch: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    longer = Found(1.0, 1.0, "digest", 1_000_000, [])
+    monkeypatch.setattr(scoring_apart, "score_apart", lambda *places: longer)
+    with pytest.raises(ResultsError, match="reads 1000000 tokens at once, its results say"):
+        _scored_again(submission, scratch)
 
 
 def _end_with_checkpoint(submission: pathlib.Path, digest: str) -> None:
@@ -327,7 +394,7 @@ def _rerun(directory: pathlib.Path, clone: pathlib.Path, seeds: int, statement: 
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
 def test_rerun_with_three_further_seeds_lifts_the_rung_of_every_run_of_the_experiment(
-    scratch: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    scratch: pathlib.Path, scored_alike: None, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ):
     directory, clone = _claimed(tmp_path, [-2e-4, 0.0, 3e-4])
     statement = tmp_path / "rerun.json"
@@ -348,7 +415,7 @@ def test_rerun_with_three_further_seeds_lifts_the_rung_of_every_run_of_the_exper
 
 
 def test_rerun_with_seeds_that_all_lie_elsewhere_refutes_what_one_run_would_confirm(
-    scratch: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    scratch: pathlib.Path, scored_alike: None, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ):
     directory, clone = _claimed(tmp_path, [5e-3, 5.1e-3, 4.9e-3])
     assert _rerun(directory, clone, 1, tmp_path / "one.json") == 0
@@ -360,7 +427,7 @@ def test_rerun_with_seeds_that_all_lie_elsewhere_refutes_what_one_run_would_conf
 
 
 def test_rerun_of_code_whose_seeds_are_written_down_trains_the_claimed_seed_alone(
-    scratch: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    scratch: pathlib.Path, scored_alike: None, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ):
     directory, clone = _claimed(tmp_path, [0.0])
     for number in (0, 1):
@@ -376,7 +443,7 @@ def test_rerun_of_code_whose_seeds_are_written_down_trains_the_claimed_seed_alon
 
 
 def test_rerun_of_code_that_trains_other_seeds_than_it_was_asked_for_is_refused(
-    scratch: pathlib.Path, tmp_path: pathlib.Path
+    scratch: pathlib.Path, scored_alike: None, tmp_path: pathlib.Path
 ):
     directory, clone = _claimed(tmp_path, [0.0, 1e-4], seed="0")
     with pytest.raises(ResultsError, match=r"asked for the seeds 2,3 and left runs of 0, 0"):

@@ -68,7 +68,8 @@ def judge(runs: Sequence[RunInfo], number: int, measured: Sequence[Measured], ki
     """What a statement's figures say of one run; None where they are of other runs.
 
     Several seeds that were measured for one run speak for all of its kin. Every figure that the run claims must have been measured. Where
-    a validity probe failed, equal figures confirm nothing, nor do figures of a process whose own code was replaced.
+    a validity probe failed, equal figures confirm nothing, nor do figures of a process whose own code was replaced, or that ran other code
+    than Marin's.
     """
     speaking = [item for item in measured if item.run == number]
     kin = kin_of(runs, number) if kind == "re-run" else [number]
@@ -90,6 +91,9 @@ def judge(runs: Sequence[RunInfo], number: int, measured: Sequence[Measured], ki
         )
     if names := sorted({name for item in speaking for name in item.replaced or ()}):
         message = f"the code that was run has put other code behind {', '.join(names)[:200]}, and may have measured itself: read it"
+        found.append(Judgement("undecided", message))
+    if any(item.by_submission for item in speaking):
+        message = "the process that ran the submission's code measured itself: read that code"
         found.append(Judgement("undecided", message))
     if not found:
         return None

@@ -68,6 +68,10 @@ class Measured(_Record):
         max_length=64,
         description="as in the results' `evaluation`; a signer who has read that code leaves it out",
     )
+    by_submission: bool | None = Field(
+        default=None,
+        description="true where the process that ran the submission's code made the figures; a signer who has read that code leaves it out",
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

@@ -1,0 +1,144 @@
+"""A run scored apart from its code: by the program that its evaluation wrote down, in a sandbox; and programs that name what is not theirs."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import MODEL, VOCAB, Trained
+
+from marin.errors import CheckpointError, ConfigError, MarinError, ResultsError
+from marin.evaluation import Scorer
+from marin.speedrun import sandbox, scoring_apart, scoring_apart_child
+from marin.speedrun.scoring_apart import ABOUT_FILE, WANTED, Request
+from marin.speedrun.steps import EvaluateConfig, evaluate_speedrun
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluated:
+    """A run, and what its evaluation left: figures that its process made up, and the program."""
+
+    store: Path
+    run: Path
+    said: dict[str, Any]
+
+    @property
+    def program(self) -> Path:
+        return self.store / "evaluation" / scoring_apart.PROGRAM_FOLDER
+
+    @property
+    def checkpoint(self) -> Path:
+        return max((self.run / "checkpoints").glob("step-*"))
+
+    def scored(self, found: Path) -> scoring_apart.Found:
+        return scoring_apart_child.score(
+            Request(str(self.program), str(self.store), str(self.checkpoint), seed=3, found=str(found))
+        )
+
+
+@pytest.fixture(scope="module")
+def evaluated(trained: Trained, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
+    """The process that ran the code scores a tenth better than the model is, as code of a submission could have it do."""
+    store = tmp_path_factory.mktemp("store")
+    for file in data.glob("*.json*"):
+        shutil.copy(file, store)
+    config = EvaluateConfig(
+        run=trained.path, model=MODEL, vocab_size=VOCAB, tokenizer=str(store), evaluation_set="words",
+        evaluation_documents=str(store / "docs.jsonl.zst"), ema=False, output_path=str(store / "evaluation"),
+    )  # fmt: skip
+    honest = Scorer.nats
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(WANTED, "1")
+        patch.setattr(Scorer, "nats", lambda self, *arguments: 0.9 * honest(self, *arguments))
+        evaluate_speedrun(config)
+    said = json.loads((store / "evaluation" / "evaluation.json").read_text())["evaluation"]
+    return Evaluated(store, Path(trained.path), said)
+
+
+@pytest.fixture
+def changed(evaluated: Evaluated, tmp_path: Path) -> Evaluated:
+    """A copy, to change."""
+    run = tmp_path / "runs" / "run"
+    shutil.copytree(evaluated.store, tmp_path / "store")
+    shutil.copytree(evaluated.run, run, ignore=shutil.ignore_patterns("hf"))
+    copy = dataclasses.replace(evaluated, store=tmp_path / "store", run=run)
+    _say(copy, tokenizer=str(copy.store), evaluation_documents=str(copy.store / "docs.jsonl.zst"))
+    return copy
+
+
+def _say(evaluated: Evaluated, **changes: Any) -> None:
+    place = evaluated.program / ABOUT_FILE
+    place.write_text(json.dumps(json.loads(place.read_text()) | changes))
+
+
+def test_run_is_scored_apart_in_a_sandbox_whatever_its_own_process_says(
+    evaluated: Evaluated, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("CI", raising=False)
+    try:
+        sandbox.require()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    found = scoring_apart.score_apart(evaluated.program, evaluated.store, evaluated.checkpoint, 300.0)
+    assert found.bits_per_byte == pytest.approx(evaluated.said["bits_per_byte"] / 0.9, rel=1e-6)
+    assert found.levanter_bits_per_byte == pytest.approx(evaluated.said["levanter_bits_per_byte"] / 0.9, rel=1e-6)
+    assert found.digest == evaluated.said["digest"] and found.context_length == MODEL.seq_len
+    # Text that the model was trained on, as both figures and probes are of the run's own documents.
+    assert found.failed_probes == ["held_out"]
+
+
+def test_sandbox_that_finds_nothing_to_score_says_why(evaluated: Evaluated, tmp_path: Path, monkeypatch):
+    monkeypatch.delenv("CI", raising=False)
+    try:
+        sandbox.require()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    with pytest.raises(ResultsError, match=r"has no figure \(status 1\)[^$]*nowhere"):
+        scoring_apart.score_apart(tmp_path / "nowhere", evaluated.store, evaluated.checkpoint, 300.0)
+
+
+def test_documents_and_tokenizer_are_taken_from_the_store_alone(changed: Evaluated, tmp_path: Path):
+    own = tmp_path / "own.jsonl.zst"
+    shutil.copy(changed.store / "docs.jsonl.zst", own)
+    (changed.store / "link.jsonl.zst").symlink_to(own)
+    for place in (str(own), str(changed.store / ".." / own.name), str(changed.store / "link.jsonl.zst")):
+        _say(changed, evaluation_documents=place)
+        with pytest.raises(ResultsError, match="not in the verifier's store"):
+            changed.scored(tmp_path / "found.json")
+
+
+def test_tokenizer_that_was_changed_is_not_scored_with(changed: Evaluated, tmp_path: Path):
+    content = json.loads((changed.store / "tokenizer.json").read_text())
+    content["added_tokens"][0]["content"] = "<|another|>"
+    (changed.store / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(MarinError, match="another tokenizer than"):
+        changed.scored(tmp_path / "found.json")
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [({"prefix": "optimizer."}, "not what an evaluation writes"), ({"softcap": "much"}, "not what an evaluation writes"),
+     ({"tokenizer": 3}, "not what an evaluation writes"), ({"more": 1}, "not what an evaluation writes"),
+     ({"prefix": "average."}, "of another model")],
+    ids=str,
+)  # fmt: skip
+def test_about_a_program_what_no_evaluation_writes_is_refused(
+    said: dict[str, Any], message: str, changed: Evaluated, tmp_path: Path
+):
+    _say(changed, **said)
+    with pytest.raises(MarinError, match=message):
+        changed.scored(tmp_path / "found.json")
+
+
+def test_checkpoint_that_is_damaged_is_not_scored(changed: Evaluated, tmp_path: Path):
+    victim = max(
+        (path for path in (changed.checkpoint / "state").rglob("*") if path.is_file()),
+        key=lambda path: path.stat().st_size,
+    )
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 2] ^= 1
+    victim.write_bytes(content)
+    with pytest.raises(CheckpointError):
+        changed.scored(tmp_path / "found.json")
