@@ -22,7 +22,7 @@ Where the batches, cuts and positions lie follows from `seed`, which stands in t
 figure, so that it is fixed for a run and unknown to a model while it trains.
 
 What the probes do not show: that a model looks ahead at a place that no cut met, that it knows the evaluation set by
-heart from elsewhere, or that its code has replaced this one, which runs in the same process.
+heart from elsewhere, or that its code has replaced this one, where both run in one process (`marin.evaluation.exported`: where not).
 """
 
 import dataclasses
