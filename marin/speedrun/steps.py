@@ -39,7 +39,7 @@ from marin.speedrun.results import FILE_NAME, RunInfo, write_results
 from marin.speedrun.run_results import SubmissionInfo, results_from_run
 from marin.storage import files
 from marin.tracking import RunRecord
-from marin.tracking.console import duration
+from marin.tracking.console import duration, said_if_long
 from marin.training import checkpoint as checkpoints
 from marin.training.compile_cache import use_compile_cache
 from marin.training.config import STEPS_PER_TASK_EVAL, TrainLmConfig
@@ -163,17 +163,18 @@ def evaluate_speedrun(config: EvaluateConfig) -> None:
     precision = Precision(info["precision"])
     batch_size = _eval_batch_size(config.batch_size)
     scorer = Scorer.of(model, precision)
-    measured = bits_per_byte_of(scorer, eval_set, tokenizer, context, batch_size=batch_size)
-    validity = probe_validity(
-        scorer,
-        eval_set,
-        tokenizer,
-        context,
-        measured,
-        batch_size=batch_size,
-        seed=probe_seed,
-        training=TrainingSample.of_run(str(config.run), info),
-    )
+    with said_if_long(f"scoring {eval_set.num_bytes:,} bytes of {eval_set.name}, then probing the score"):
+        measured = bits_per_byte_of(scorer, eval_set, tokenizer, context, batch_size=batch_size)
+        validity = probe_validity(
+            scorer,
+            eval_set,
+            tokenizer,
+            context,
+            measured,
+            batch_size=batch_size,
+            seed=probe_seed,
+            training=TrainingSample.of_run(str(config.run), info),
+        )
     if os.environ.get(scoring_apart.WANTED):
         _write_program(config, scorer, batch_size)
     scored = scoring_flops(config.model, config.vocab_size, context)

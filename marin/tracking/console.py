@@ -1,7 +1,10 @@
 """The progress of training as a person watches it: one live line on a terminal, a line now and then in a log file."""
 
+import contextlib
 import math
+import threading
 import time
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.live import Live
@@ -18,6 +21,18 @@ def duration(seconds: float) -> str:
     whole = round(seconds)
     hours, rest = divmod(whole, 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+@contextlib.contextmanager
+def said_if_long(message: str, after: float = 5.0) -> Iterator[None]:
+    """Prints what goes on where it takes longer than so many seconds: silence looks like a program that hangs."""
+    timer = threading.Timer(after, lambda: print(message, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class TrainingProgress:

@@ -24,7 +24,7 @@ from marin.models.lm import count_parameters
 from marin.parallel import distributed
 from marin.parallel.mesh import ambient
 from marin.tracking import RunWriter, SilentRunWriter
-from marin.tracking.console import TrainingProgress
+from marin.tracking.console import TrainingProgress, said_if_long
 from marin.tracking.mirrors import Mirrors, open_mirrors
 from marin.tracking.run_record import plan_of_measures
 from marin.training.bad_step import keeping_state_before_bad_step
@@ -54,6 +54,7 @@ from marin.training.stopping import StopRequest
 
 # Measures a model during training: (model, limit on batches) -> figures by name.
 Evaluate = Callable[[Any, int | None], dict[str, float]]
+_COMPILING = "compiling the training step, which takes longest the first time"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +104,8 @@ def train_lm(
             return state
         check_data(setup.source, setup.first_sample, setup.last_sample)
         setup_time = time.perf_counter() - begin
-        steps, state = compile_steps(setup, first_state)
+        with said_if_long(_COMPILING) if distributed.is_main() else contextlib.nullcontext():
+            steps, state = compile_steps(setup, first_state)
         del first_state  # and with it the program, which may hold as much as the state
         # closed after all that writes to it has ended
         with contextlib.closing((RunWriter if distributed.is_main() else SilentRunWriter)(setup.directory)) as writer:

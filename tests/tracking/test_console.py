@@ -1,9 +1,11 @@
 """What a person who watches a run is told."""
 
+import threading
+
 import pytest
 
 from marin.tracking import console
-from marin.tracking.console import TrainingProgress, duration
+from marin.tracking.console import TrainingProgress, duration, said_if_long
 
 
 def test_a_log_ends_with_the_last_step_and_the_last_words(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,3 +48,17 @@ def test_a_step_without_a_finite_loss_that_was_skipped_does_not_hide_the_losses_
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (65, "1:05"), (7384, "2:03:04")])
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_what_goes_on_is_said_where_it_takes_long_and_only_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[threading.Timer] = []
+    monkeypatch.setattr(threading.Timer, "start", lambda timer: waiting.append(timer))  # a clock that the test moves
+    with said_if_long("working", after=5.0):
+        (timer,) = waiting
+        assert timer.interval == 5.0 and timer.daemon
+        assert capsys.readouterr().out == ""
+        timer.function()
+        assert capsys.readouterr().out == "working\n"
+    assert timer.finished.is_set()  # what ends in time says nothing
