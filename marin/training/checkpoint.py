@@ -60,9 +60,11 @@ def verify(checkpoint: Checkpoint) -> Manifest:
     return verify_files(checkpoint.path, checkpoint.step)
 
 
-def latest_valid(directory: Path) -> tuple[Checkpoint | None, list[str]]:
+def latest_valid(directory: Path, advice: str | None = None) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint whose digests hold, and a message for each newer one that was passed over.
 
+    Args:
+        advice: what to do where none is whole; None for what whoever trains the run can do.
     Raises:
         CheckpointError: if there are checkpoints and none is whole.
     """
@@ -75,11 +77,8 @@ def latest_valid(directory: Path) -> tuple[Checkpoint | None, list[str]]:
             continue
         return checkpoint, problems
     if problems:
-        raise CheckpointError(
-            "no checkpoint is whole:\n  "
-            + "\n  ".join(problems)
-            + f"\nremove {usual_path(str(directory))} to start from the first step"
-        )
+        advice = advice or f"remove {usual_path(str(directory))} to start from the first step"
+        raise CheckpointError("\n  ".join(["no checkpoint is whole:", *problems]) + f"\n{advice}")
     return None, []
 
 
@@ -177,7 +176,7 @@ def find(path: str, step: int | None = None) -> Checkpoint:
         verify(checkpoint)
         return checkpoint
     for directory in (root, root / "checkpoints"):
-        found, problems = latest_valid(directory)
+        found, problems = latest_valid(directory, "copy the run again from where it was trained, or train it again")
         for problem in problems:
             print(f"warning: {problem}", file=sys.stderr)
         if found and step not in (None, found.step):

@@ -141,6 +141,19 @@ def test_checkpoint_with_damage_is_refused_by_the_name_of_the_file(
         checkpoints.verify(copy)
 
 
+def test_run_whose_checkpoints_are_all_damaged_is_to_be_trained_or_copied_again(
+    split_over_8: Checkpoint, tmp_path: Path
+) -> None:
+    """Whoever trains it may begin anew; whoever serves or scores it has nothing to remove."""
+    copy = Checkpoint.of_step(tmp_path / "checkpoints", 7)
+    shutil.copytree(split_over_8.path, copy.path)
+    _damage(copy, "file missing")
+    with pytest.raises(CheckpointError, match=r"_METADATA is missing.*\nremove .*checkpoints to start from the first"):
+        checkpoints.latest_valid(tmp_path / "checkpoints")
+    with pytest.raises(CheckpointError, match=r"_METADATA is missing.*\ncopy the run again from where it was trained"):
+        checkpoints.find(str(tmp_path))
+
+
 def test_checkpoint_under_the_name_of_another_step_is_refused(split_over_8: Checkpoint, tmp_path: Path) -> None:
     later = Checkpoint.of_step(tmp_path, 9)
     shutil.copytree(split_over_8.path, later.path)
