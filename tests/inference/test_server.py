@@ -264,6 +264,7 @@ def test_a_seed_repeats_an_answer_and_none_varies_it(client):
 def test_models_are_listed(client):
     assert [model.id for model in client.models.list()] == [NAME]
     assert client.models.retrieve(NAME).id == NAME
+    assert client.models.retrieve(NAME).model_dump()["max_model_len"] == 256
     with pytest.raises(openai.NotFoundError, match="there is no model 'gpt-5'"):
         client.models.retrieve("gpt-5")
 

@@ -203,9 +203,10 @@ def test_a_message_can_be_taken_back_while_the_server_says_nothing(browser, serv
 
 def test_a_conversation_goes_on_where_the_server_is_started_again_with_another_model(browser, served):
     page = browser.new_page()
-    page.route("**/v1/models", lambda route: route.fulfill(json={"data": [{"id": "former"}]}))
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": [{"id": "former", "max_model_len": 256}]}))
     page.goto(served.url)
     page.get_by_role("heading", name="former", exact=True).wait_for()
+    assert page.locator("#max-tokens").get_attribute("placeholder") == "256"  # no more than the model has room for
     page.unroute_all()
     page.get_by_text("Settings").click()
     page.get_by_label("Longest answer").fill("8")

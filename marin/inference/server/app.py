@@ -253,7 +253,9 @@ class _Service:
         return ProblemError(504, f"the answer took longer than {self._limits.seconds:g} s", code="timeout")
 
     def _described(self) -> dict[str, Any]:
-        return {"id": self._name, "object": "model", "created": 0, "owned_by": "marin"}
+        length = self._worker.engine.max_length
+        # The last is vLLM's: no field of OpenAI's says how long a prompt and its answer can be.
+        return {"id": self._name, "object": "model", "created": 0, "owned_by": "marin", "max_model_len": length}
 
 
 class _Stream(StreamingResponse):

@@ -379,7 +379,9 @@ document.addEventListener("keydown", (event) => { if (event.key === "Escape") st
 // Which model answers: asked at first, and again before a message where the server was not there yet.
 async function introduce(signal) {
   const answered = await fetch("/v1/models", { signal });
-  model = (await answered.json()).data[0].id;
+  const described = (await answered.json()).data[0], longest = byId("max-tokens");
+  model = described.id;
+  longest.placeholder = Math.min(longest.placeholder, described.max_model_len ?? Infinity);
   byId("model").textContent = model;
   document.title = `Chat with ${model}`;
 }
