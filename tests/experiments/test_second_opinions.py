@@ -103,7 +103,7 @@ def test_evaluation_of_a_run_whose_code_scores_itself_finds_what_the_model_score
     run("marin", "submit", f"experiments/speedrun/{NAME}", "--prefix", "store")
     ((claimed),) = json.loads((folder / "speedrun_results.json").read_text())["runs"]
     claim = claimed["run_info"]["evaluation"]["bits_per_byte"]
-    (directory,) = (clone / "store" / "checkpoints" / "speedrun").glob("*/")
+    (directory,) = (clone / "store" / "checkpoints" / "speedrun").glob(f"{NAME}_cpu-*/")
     for flags in (("--evaluate", str(directory)), ("--rerun", "1")):
         out = run("marin", "verify", f"experiments/speedrun/{NAME}", *flags, "--trust-code", status=1).stdout
         assert "warning: the submission's code says" in out and "\nNOT confirmed: " in out
