@@ -247,9 +247,12 @@ def _scored_apart(
             f"warning: the submission's code says {said} bits per byte, scored apart from it the run has {value}",
             file=sys.stderr,
         )
-    stated = claim.evaluation and claim.evaluation.context_length
-    if stated not in (None, found.context_length):
-        raise ResultsError(f"the run's program reads {found.context_length} tokens at once, its results say {stated}")
+    for what, own, stated in (
+        ("reads tokens at once", found.context_length, claim.evaluation and claim.evaluation.context_length),
+        ("is given parameters", found.num_parameters, claim.model_size),
+    ):
+        if stated not in (None, own):
+            raise ResultsError(f"the run's program {what}: {own:,}, its results say {stated:,}")
     failed = sorted({*(measured.failed_probes or ()), *found.failed_probes})
     update = {"bits_per_byte": value, "evaluation_digest": found.digest, "failed_probes": failed or None}
     return measured.model_copy(update=update)

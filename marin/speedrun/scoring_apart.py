@@ -70,6 +70,7 @@ class Found:
     levanter_bits_per_byte: float
     digest: str
     context_length: int
+    num_parameters: int
     failed_probes: list[str]
 
 

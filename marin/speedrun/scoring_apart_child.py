@@ -5,6 +5,7 @@ python -P -m marin.speedrun.scoring_apart_child request.json
 
 import dataclasses
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,8 @@ def score(request: Request) -> Found:
     failed = {name: probe for name, probe in validity.probes.items() if not probe.passed}
     for name, probe in failed.items():
         print(f"the probe `{name}` failed: {probe.message}")
-    return Found(measured.value, measured.levanter, measured.digest, length, list(failed))
+    num_parameters = sum(math.prod(shape.shape) for shape in program.shapes.values())
+    return Found(measured.value, measured.levanter, measured.digest, length, num_parameters, list(failed))
 
 
 def _about(path: Path) -> About:

@@ -276,7 +276,8 @@ def test_figures_that_count_are_those_that_were_found_apart(
     claim = Submission.read(submission).runs[0]
     assert claim.evaluation is not None and claim.quality is not None and claim.evaluation.digest is not None
     length = claim.evaluation.context_length or 0
-    found = Found(claim.quality * factor, claim.quality * factor, claim.evaluation.digest, length, failed)
+    value, size = claim.quality * factor, claim.model_size or 0
+    found = Found(value, value, claim.evaluation.digest, length, size, failed)
     asked: list[pathlib.Path] = []
     monkeypatch.setattr(scoring_apart, "score_apart", lambda *places: asked.extend(places[:3]) or found)
     read, measured = _scored_again(submission, scratch)
@@ -289,12 +290,19 @@ def test_figures_that_count_are_those_that_were_found_apart(
     assert str(_outcome(read, measured)).startswith(f"{outcome}: ")
 
 
-def test_program_that_reads_more_at_once_than_the_results_say_is_refused(
-    submission: pathlib.Path, scratch: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
-    longer = Found(1.0, 1.0, "digest", 1_000_000, [])
-    monkeypatch.setattr(scoring_apart, "score_apart", lambda *places: longer)
-    with pytest.raises(ResultsError, match="reads 1000000 tokens at once, its results say"):
+@pytest.mark.parametrize(
+    ("longer", "larger", "message"),
+    [(1, 0, r"reads tokens at once: [\d,]+, its results say"), (0, 1, r"is given parameters: [\d,]+, its results say")],
+)  # fmt: skip
+def test_program_that_is_more_than_the_results_say_is_refused(
+    longer: int, larger: int, message: str, submission: pathlib.Path, scratch: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):  # fmt: skip
+    claim = Submission.read(submission).runs[0]
+    length = claim.evaluation.context_length if claim.evaluation else None
+    assert length is not None and claim.model_size is not None
+    found = Found(1.0, 1.0, "digest", length + longer, claim.model_size + larger, [])
+    monkeypatch.setattr(scoring_apart, "score_apart", lambda *places: found)
+    with pytest.raises(ResultsError, match=message):
         _scored_again(submission, scratch)
 
 
