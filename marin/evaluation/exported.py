@@ -40,7 +40,7 @@ ACTIVATIONS_FILE, HEAD_FILE = "activations.bin", "head.bin"
 _MAX_BYTES = 2**26
 
 # Kernels for attention, which JAX writes down only where it is told that they may change between versions.
-_KERNELS = ("__cudnn$fmhaSoftmax", "__gpu$xla.gpu.triton")
+_KERNELS = ("__cudnn$fmhaSoftmax", "__cudnn$fmhaScaleBiasSoftmax", "__gpu$xla.gpu.triton")
 # What else a program may call, by how the names begin: linear algebra, random numbers, kernels, where arrays are placed.
 _CALLS = (*_KERNELS, "tpu_custom_call", "mosaic_gpu", "lapack_", "cusolver_", "cublas_", "cu_threefry2x32", "Eigh", "Qr", "LuDecomposition",
           "ProductOfElementaryHouseholderReflectors", "ApproxTopK", "AllocateBuffer", "stablehlo.dynamic_", "mhlo.topk",
@@ -51,6 +51,7 @@ _LOCATION = re.compile(r'^#loc.*\n|\s*\bloc\((?:#\w+|"(?:[^"\\]|\\.)*")\)', re.M
 _VALUE = re.compile(r"%[\w$.-]+")
 _IS_MADE = re.compile(r"(?::\d+)? =|: ")  # what follows a value's name where it is made, not used
 _DATA = re.compile(r'"0x([0-9A-Fa-f]+)"')
+_NAMES = {"gpu": {"cuda", "rocm"}}  # what programs call a backend of another name
 # Operations of an honest program, packed: a Llama of 2 layers 3.4 KB, of 32 layers 10.5 KB.
 _OPERATIONS = 2**14
 
@@ -199,9 +200,10 @@ def _exported(path: Path) -> export.Exported:
         raise DataError(f"{path} is not there, or larger than {_MAX_BYTES >> 20} MiB")
     with _as_data_error(f"{path} is damaged, or no program that this version of JAX reads"):
         exported = export.deserialize(bytearray(path.read_bytes()))
-    if jax.default_backend() not in exported.platforms or exported.nr_devices != 1:
+    here = jax.default_backend()
+    if not _NAMES.get(here, {here}) & set(exported.platforms) or exported.nr_devices != 1:
         devices = f"{exported.nr_devices} of {', '.join(exported.platforms)}"
-        raise DataError(f"{path} is a program for other devices ({devices}): this process has {jax.default_backend()}")
+        raise DataError(f"{path} is a program for other devices ({devices}): this process has {here}")
     return exported
 
 
