@@ -55,21 +55,27 @@ def loaded_unlike(directory: Path, commit: str) -> list[str]:
     }
     own = (Path(file) for file in files if is_user_file(file) or _is_of_marins_checkout(Path(file)))
     names = {path.relative_to(root).as_posix(): path for path in own if path.is_relative_to(root)}
-    return sorted(name for name, path in names.items() if _blob(path, committed.get(name, "")) != committed.get(name))
+    return sorted(
+        name for name, path in names.items() if committed.get(name) not in _blobs(path, committed.get(name, ""))
+    )
 
 
 def _is_of_marins_checkout(path: Path) -> bool:
     return path.is_relative_to(_PACKAGE) and not {"site-packages", "dist-packages"} & set(path.parts)
 
 
-def _blob(path: Path, like: str) -> str | None:
-    """The name that git gives a file's bytes, in the same format as another name; None for a file that is gone."""
+def _blobs(path: Path, like: str) -> set[str | None]:
+    """The names that git may give a file's bytes, in the same format as another name; None for a file that is gone.
+
+    On Windows git may write lines that end in CRLF where the commit's end in LF; to Python they are the same source.
+    """
     try:
         content = path.read_bytes()
     except OSError:
-        return None
+        return {None}
     digest = hashlib.sha256 if len(like) == 64 else hashlib.sha1
-    return digest(b"blob %d\0" % len(content) + content).hexdigest()
+    forms = (content, content.replace(b"\r\n", b"\n")) if path.suffix == ".py" else (content,)
+    return {digest(b"blob %d\0" % len(form) + form).hexdigest() for form in forms}
 
 
 def package_versions() -> dict[str, str]:

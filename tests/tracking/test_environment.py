@@ -49,6 +49,15 @@ def test_files_as_committed_are_none(checkout, monkeypatch):
     assert loaded_unlike(folder / "pkg", git("rev-parse", "HEAD")) == []
 
 
+def test_lines_that_end_as_on_windows_are_as_committed_and_a_change_among_them_is_named(checkout):
+    folder, git = checkout
+    as_on_windows = TEXT.replace("\n", "\r\n").encode()
+    (folder / "pkg" / "model.py").write_bytes(as_on_windows)
+    assert as_on_windows != TEXT.encode() and loaded_unlike(folder / "pkg", git("rev-parse", "HEAD")) == []
+    (folder / "pkg" / "model.py").write_bytes(as_on_windows.replace(b"1", b"2"))
+    assert loaded_unlike(folder / "pkg", git("rev-parse", "HEAD")) == ["pkg/model.py"]
+
+
 @pytest.mark.parametrize("way", ["plain", "skip-worktree", "assume-unchanged", "filter", "replaced commit"])
 def test_file_that_was_changed_is_named_where_git_is_told_not_to_see_it(way, checkout):
     folder, git = checkout
