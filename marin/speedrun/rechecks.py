@@ -197,6 +197,7 @@ def reevaluate(
         raise ConfigError(
             f"the checkpoint would not be taken as it is ({reason}): is this the run of that code and config?"
         )
+    print("the submission's code scores the checkpoint ...", flush=True)
     workspace.run("--run_only", only, **variables)
     found = sorted(workspace.store.glob(f"{step}-*/{EVALUATION_FILE}"))
     if len(found) != 1:
@@ -239,6 +240,7 @@ def _scored_apart(
             file=sys.stderr,
         )
         return measured.model_copy(update={"by_submission": True})
+    print(f"what it wrote down is scored apart from it (seed {claim.seed or 0}) ...", flush=True)
     found = scoring_apart.score_apart(program, workspace.store, checkpoint, workspace.seconds)
     value = found.bits_per_byte if claim.c4_en_bpb is None else found.levanter_bits_per_byte
     said = measured.bits_per_byte
@@ -345,6 +347,7 @@ def rerun(submission: Submission, num_seeds: int, workspace: Workspace) -> list[
             "the experiment does not read SR_SEEDS, as the template does: it can be run again with its own seed, --rerun 1"
         )
     others = [] if "SR_SEEDS" in variables else _leaving_out(names, claimed, first)
+    print(f"the submission's code trains with seed {', '.join(map(str, seeds))} ...", flush=True)
     workspace.run("--force_run_failed", "true", *others, **variables)
     runs = submitting.find_runs(workspace.store, workspace.name).runs
     if not runs:
