@@ -61,19 +61,22 @@ SHAPES = (WIDE, NARROW)
 def finish(layered: Any, shape: Shape, width: int | None = None, right: int = 4) -> dict[str, Any]:
     """The specification of a layered chart with the size and look that all charts share; `right` is room beside it."""
     scheme = LIGHT
-    padding = {"left": 4, "top": 4, "bottom": 4, "right": right}
-    sized = layered.properties(
-        width=width or shape.width, height=shape.height, background="transparent", padding=padding
-    )
-    return dict(
-        sized.configure(font=FONT)
-        .configure_view(stroke=None)
-        .configure_axis(
-            labelColor=scheme.muted, titleColor=scheme.text, gridColor=scheme.grid, domainColor=scheme.muted,
-            tickColor=scheme.muted, labelFontSize=12, titleFontSize=12, titleFontWeight=500, titlePadding=10,
-        )
-        .to_dict(validate=False)
-    )  # fmt: skip
+    made = dict(layered.to_dict(validate=False))
+    # Here, as Altair copies the whole chart, each layer with its axes, for every property that it is given.
+    return made | {
+        "width": width or shape.width,
+        "height": shape.height,
+        "background": "transparent",
+        "padding": {"left": 4, "top": 4, "bottom": 4, "right": right},
+        "config": {
+            "font": FONT,
+            "view": made["config"]["view"] | {"stroke": None},
+            "axis": {
+                "labelColor": scheme.muted, "titleColor": scheme.text, "gridColor": scheme.grid, "domainColor": scheme.muted,
+                "tickColor": scheme.muted, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": 500, "titlePadding": 10,
+            },
+        },
+    }  # fmt: skip
 
 
 def render(specification: dict[str, Any]) -> dict[str, str]:

@@ -109,7 +109,7 @@ def _specification(
     def chart(values: list[dict[str, Any]]) -> Any:
         name = f"rows-{len(tables)}"
         tables[name] = values
-        return alt.Chart(alt.NamedData(name=name)).encode(x=x, y=y)
+        return alt.Chart(alt.NamedData(name=name))
 
     def marks(group: Sequence[Point]) -> Any:
         return chart([{"x": one.cost, "y": one.quality} for one in group])
@@ -142,7 +142,9 @@ def _specification(
             .mark_text(align=align, baseline="middle", color=scheme.text, fontSize=LABEL_SIZE)
             .encode(text="text:N")
         )
-    return finish(alt.layer(*layers), shape) | {"datasets": tables}
+    made = finish(alt.layer(*layers).encode(x=x, y=y), shape)
+    # Nothing of it is said point by point: to describe thousands of them takes as long as to draw them.
+    return made | {"datasets": tables, "config": made["config"] | {"aria": False}}
 
 
 def _near(named: Sequence[labels.Named], positions: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
