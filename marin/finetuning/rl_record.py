@@ -15,7 +15,8 @@ import jax
 from marin.finetuning.origin import Origin
 from marin.finetuning.policy import Rollout
 from marin.models.lm import count_parameters
-from marin.tracking import RunRecord, RunWriter, capture_environment
+from marin.tracking import RunRecord, RunWriter
+from marin.tracking.environment import capture_environment
 from marin.tracking.mirrors import Mirrors, open_mirrors
 from marin.tracking.run_record import RUN_FILE
 from marin.training.clock import TrainingClock

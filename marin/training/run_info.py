@@ -21,8 +21,9 @@ from marin.execution.attempts import usual_path
 from marin.parallel import distributed
 from marin.resources import Resources
 from marin.storage import files
-from marin.tracking import RunRecord, RunWriter, capture_environment, log_chain
+from marin.tracking import RunRecord, RunWriter, log_chain
 from marin.tracking.console import duration
+from marin.tracking.environment import capture_environment
 from marin.tracking.goodput import wall_time
 from marin.tracking.machines import is_larger
 from marin.tracking.run_record import METRICS_FILE, MOST_HELD, RUN_FILE, read_info, require_fields

@@ -397,10 +397,10 @@ def test_leaderboard_command_without_sources_is_one_clear_error(tmp_path: pathli
         assert "Traceback" not in done.stderr
 
 
-def test_reading_and_ranking_import_neither_jax_nor_charts() -> None:
+def test_reading_and_ranking_import_neither_jax_nor_charts_nor_the_executor() -> None:
     code = (
         "import sys, marin.site.leaderboard.build, marin.cli.leaderboard;"
-        "print(sorted({'jax', 'altair', 'vl_convert', 'equinox', 'fsspec', 'pyarrow'} & set(sys.modules)))"
+        "print(sorted({'jax', 'altair', 'vl_convert', 'equinox', 'fsspec', 'pyarrow', 'marin.execution'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
