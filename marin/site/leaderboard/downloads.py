@@ -28,22 +28,31 @@ _FIGURES = (
 _TEXTS = (
     "author", "affiliation", "author_url", "date", "family", "optimizer", "hardware", "state", "rung", "description", "key",
 )  # fmt: skip
+_Read = Callable[[Sequence[EntrySummary]], list[Any]]  # a column's values, one for each entry
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "|", "%", "＝", "＋", "－", "＠")
 
 
-def _same(name: str) -> Callable[[EntrySummary], Any]:
-    return operator.itemgetter(name)
+def _same(name: str) -> _Read:
+    return lambda entries: list(map(operator.itemgetter(name), entries))
 
 
-def _figure(name: str) -> Callable[[EntrySummary], Any]:
-    return lambda entry: entry["values"].get(name)
+def _figure(name: str) -> _Read:
+    return lambda entries: [entry["values"].get(name) for entry in entries]
 
 
-def _spread(name: str) -> Callable[[EntrySummary], Any]:
-    return lambda entry: None if entry["spread"] is None else entry["spread"][name]  # type: ignore[literal-required]
+def _spread(name: str) -> _Read:
+    return lambda entries: [None if (found := entry["spread"]) is None else found[name] for entry in entries]  # type: ignore[literal-required]
 
 
-COLUMNS: dict[str, tuple[str, Callable[[EntrySummary], Any]]] = {
+def _all_of(name: str, between: str) -> _Read:
+    return lambda entries: [between.join(entry[name]) or None for entry in entries]  # type: ignore[literal-required]
+
+
+def _first_of(name: str) -> _Read:
+    return lambda entries: [next(iter(entry[name]), None) for entry in entries]  # type: ignore[literal-required]
+
+
+COLUMNS: dict[str, tuple[str, _Read]] = {
     "track": ("text", _same("track")),
     "rank": ("whole", _same("rank")),
     "on_frontier": ("truth", _same("on_frontier")),
@@ -55,12 +64,12 @@ COLUMNS: dict[str, tuple[str, Callable[[EntrySummary], Any]]] = {
     "low_95": ("number", _spread("low")),
     "high_95": ("number", _spread("high")),
     **{name: ("text", _same(name)) for name in _TEXTS},
-    "open_rungs": ("text", lambda entry: " ".join(entry["open_rungs"]) or None),
-    "reasons": ("text", lambda entry: "; ".join(entry["reasons"]) or None),
-    "run_link": ("text", lambda entry: next(iter(entry["run_links"]), None)),
-    "git_commit": ("text", lambda entry: next(iter(entry["git_commits"]), None)),
+    "open_rungs": ("text", _all_of("open_rungs", " ")),
+    "reasons": ("text", _all_of("reasons", "; ")),
+    "run_link": ("text", _first_of("run_links")),
+    "git_commit": ("text", _first_of("git_commits")),
 }
-"""Name of a column -> its type and where its value comes from."""
+"""Name of a column -> its type and where its values come from."""
 
 
 Table = dict[str, list[Any]]
@@ -68,7 +77,7 @@ Table = dict[str, list[Any]]
 
 def table_of(entries: Sequence[EntrySummary]) -> Table:
     """The values of every column, by its name."""
-    return {name: [read(entry) for entry in entries] for name, (_, read) in COLUMNS.items()}
+    return {name: read(entries) for name, (_, read) in COLUMNS.items()}
 
 
 def table_csv(table: Table) -> str:
