@@ -6,6 +6,8 @@ unknown value (`None`) is on no frontier and dominates nothing.
 
 import bisect
 import dataclasses
+import itertools
+import operator
 from collections.abc import Sequence
 
 Point = tuple[float | None, float | None]
@@ -38,33 +40,31 @@ def frontier_history(points: Sequence[tuple[str, str, float, float]]) -> tuple[F
     corners: list[tuple[float, float]] = []  # by cost; quality falls
     keys: dict[tuple[float, float], list[str]] = {}
     changes = []
-    ordered = sorted(points)
-    position = 0
-    while position < len(ordered):
-        date = ordered[position][0]
-        before = {key for corner in corners for key in keys[corner]}
-        while position < len(ordered) and ordered[position][0] == date:
-            _, key, cost, quality = ordered[position]
-            position += 1
-            _add_corner(corners, keys, (cost, quality), key)
+    before: set[str] = set()
+    for date, group in itertools.groupby(sorted(points), key=operator.itemgetter(0)):
+        if not any([_add_corner(corners, keys, (cost, quality), key) for _, key, cost, quality in group]):
+            continue
         members = tuple(key for corner in corners for key in sorted(keys[corner]))
         joined, left = sorted(set(members) - before), sorted(before - set(members))
         if joined or left:
             changes.append(FrontierChange(date, tuple(joined), tuple(left), members))
+        before = set(members)
     return tuple(changes)
 
 
 def _add_corner(
     corners: list[tuple[float, float]], keys: dict[tuple[float, float], list[str]], point: tuple[float, float], key: str
-) -> None:
+) -> bool:
+    """Whether the point came onto the frontier."""
     at = bisect.bisect_left(corners, point)
     if at < len(corners) and corners[at] == point:
         keys[point].append(key)
-        return
+        return True
     if at > 0 and corners[at - 1][1] <= point[1]:
-        return
+        return False
     end = at
     while end < len(corners) and corners[end][1] >= point[1]:
         end += 1
     corners[at:end] = [point]
     keys[point] = [key]
+    return True
