@@ -157,7 +157,7 @@ def _groups_of_one_run(rows: list[Row]) -> Iterator[tuple[str, list[int]]]:
     """The rows, two or more, that share what no two runs share."""
     keys: dict[str, Callable[[Row], Hashable | None]] = {
         "wandb_run_link": lambda row: page_of(row.run_link),
-        "training_time": _time_key,
+        "training_time": lambda row: row.training_time or None,
         "digests.metrics_log": lambda row: row.log_digest,
         _SCORE: _score_key,
     }
@@ -167,19 +167,18 @@ def _groups_of_one_run(rows: list[Row]) -> Iterator[tuple[str, list[int]]]:
             value = key(row)
             if value is not None:
                 groups.setdefault(value, []).append(index)
-        yield from ((field, group) for group in groups.values() if len(group) > 1)
-
-
-def _time_key(row: Row) -> Hashable | None:
-    seconds = row.training_time
-    return seconds if seconds and significant_digits(seconds) >= _ALL_DIGITS else None
+        yield from ((field, group) for group in groups.values() if len(group) > 1 and _tells(field, rows[group[0]]))
 
 
 def _score_key(row: Row) -> Hashable | None:
-    score = row.bits_per_byte
-    if not score or significant_digits(score) < _ALL_DIGITS_OF_A_SCORE:
-        return None
-    return (row.evaluation_set, row.evaluation_digest, score)
+    return (row.evaluation_set, row.evaluation_digest, row.bits_per_byte) if row.bits_per_byte else None
+
+
+def _tells(field: str, row: Row) -> bool:
+    """Whether a figure that rows share is long enough to be of one run; to write down each row's would take longer than all else here."""
+    if field == "training_time":
+        return significant_digits(row.training_time or 0) >= _ALL_DIGITS
+    return field != _SCORE or significant_digits(row.bits_per_byte or 0) >= _ALL_DIGITS_OF_A_SCORE
 
 
 def _join_notices(rows: list[Row], group: list[int]) -> None:
