@@ -31,10 +31,13 @@ def edited(text: str, edit: Edit) -> str:
     return text.replace(edit.old, edit.new)
 
 
-def _apply(edits: Iterable[Edit], folder: Path) -> None:
+def _make_small(edits: Iterable[Edit], folder: Path) -> None:
+    """Makes the edits and commits them: runs by files that are not as in their commit would be held for a person."""
     for edit in edits:
         path = folder / edit.file
         path.write_text(edited(path.read_text(encoding="utf-8"), edit), encoding="utf-8")
+    _git(folder, "add", "--all")
+    _git(folder, "commit", "--quiet", "--allow-empty", "-m", "Runs of seconds")
 
 
 def _git(folder: Path, *arguments: str) -> str:
@@ -53,9 +56,7 @@ def copy_repository(folder: Path, table: Table) -> None:
             shutil.copy2(ROOT / name, folder / name)
         else:
             (folder / name).unlink(missing_ok=True)
-    _apply(table.small, folder)
-    _git(folder, "add", "--all")
-    _git(folder, "commit", "--quiet", "--allow-empty", "-m", "Runs of seconds")
+    _make_small(table.small, folder)
 
 
 @dataclasses.dataclass
@@ -72,7 +73,7 @@ class Reader:
         _git(folder.parent, "clone", "--quiet", "--local", str(template), str(folder))
         if session.store:
             shutil.copytree(template / "local_store", folder / "local_store", symlinks=True)
-        _apply(session.edits, folder)
+        _make_small(session.edits, folder)
         for path, number in session.blocks.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             if "/" in path:
