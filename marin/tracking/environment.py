@@ -1,10 +1,12 @@
 """Where and from what a run was started: commit, uncommitted changes, host, package versions, command."""
 
+import functools
 import hashlib
 import importlib.metadata
 import os
 import platform
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +52,20 @@ def loaded_unlike(directory: Path, commit: str) -> list[str]:
         return []
     entries = (entry.partition("\t") for entry in listing.decode(errors="surrogateescape").split("\0") if entry)
     committed = {path: described.split()[2] for described, _, path in entries}
-    files = {
-        os.path.realpath(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))
-    }
-    own = (Path(file) for file in files if is_user_file(file) or _is_of_marins_checkout(Path(file)))
-    names = {path.relative_to(root).as_posix(): path for path in own if path.is_relative_to(root)}
+    files = _real_files(module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None))
+    within = (file for file in files if file.startswith(os.path.join(root, "")))
+    own = (Path(file) for file in within if is_user_file(file) or _is_of_marins_checkout(Path(file)))
+    names = {path.relative_to(root).as_posix(): path for path in own}
     return sorted(
         name for name, path in names.items() if committed.get(name) not in _blobs(path, committed.get(name, ""))
     )
+
+
+def _real_files(files: Iterable[str]) -> set[str]:
+    """As `os.path.realpath` of each, which asks for every folder above a file again."""
+    folder = functools.cache(os.path.realpath)
+    found = (os.path.join(folder(os.path.dirname(file)), os.path.basename(file)) for file in files)
+    return {os.path.realpath(path) if os.path.islink(path) else path for path in found}
 
 
 def _is_of_marins_checkout(path: Path) -> bool:
