@@ -63,6 +63,8 @@ def compile_steps(setup: RunSetup, first_state: Callable[[], TrainState]) -> tup
         with ambient(setup.mesh):
             step = make_train_step(setup.optimizer, setup.rate, _step_config(setup, compilation, size))
             program = trace_program(step, setup.layout, setup.batch_of(0, size), out_shardings=layout)
+            if making.done():  # a first state that is refused is so before the compiler is kept busy for minutes
+                making.result()
             calls_out = calls_out | calls_out_of(program.jaxpr)
             held = max(held, held_bytes(program.jaxpr))
             of_size[size] = compile_traced(program, compilation)
