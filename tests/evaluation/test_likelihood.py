@@ -25,8 +25,11 @@ CONFIGS = {
 def _model(config):
     model = config.build(VOCAB, key=jax.random.key(0))
     leaves, structure = jax.tree.flatten(eqx.filter(model, eqx.is_array))
-    keys = jax.random.split(jax.random.key(1), len(leaves))
-    moved = [leaf + 0.1 * jax.random.normal(k, leaf.shape) for leaf, k in zip(leaves, keys, strict=True)]
+    draw = np.random.default_rng(1)  # NumPy's, as JAX compiles a program for each shape
+    moved = [
+        jnp.asarray(leaf + np.float32(0.1) * draw.standard_normal(leaf.shape, np.float32))
+        for leaf in map(np.asarray, leaves)
+    ]
     return eqx.combine(jax.tree.unflatten(structure, moved), model)
 
 

@@ -76,7 +76,7 @@ def test_rows_of_different_lengths_with_padding_equal_each_row_alone(name):
     for row, length in enumerate(lengths):
         assert_same(x_BTD[row, :length], expected[row, :length])
     more = np.stack([TOKENS[row, length : length + 6] for row, length in enumerate(lengths)])
-    x_BTD, cache = extend(
+    x_BTD, cache = fed(
         model, np.where(np.arange(6)[None] < then[:, None], more, 3), cache, jnp.asarray(then, jnp.int32)
     )
     for row, (length, new) in enumerate(zip(lengths, then, strict=True)):

@@ -32,8 +32,9 @@ def built(config: EncoderModelConfig) -> Encoder:
     """Weights in which every bias and every scale says something."""
     model = config.build(VOCAB, key=jax.random.key(0))
     leaves, structure = jax.tree.flatten(model)
-    keys = jax.random.split(jax.random.key(1), len(leaves))
-    noisy = [leaf + 0.2 * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, keys, strict=True)]
+    draw = np.random.default_rng(1)  # NumPy's, as JAX compiles a program for each shape
+    noise = [np.float32(0.2) * draw.standard_normal(leaf.shape, np.float32) for leaf in leaves]
+    noisy = [jnp.asarray(np.asarray(leaf) + each) for leaf, each in zip(leaves, noise, strict=True)]
     return jax.tree.unflatten(structure, noisy)
 
 

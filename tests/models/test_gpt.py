@@ -20,8 +20,9 @@ def _model(config: GptConfig = TINY):
     """A model whose matrices are not zero, as they are at the start for some."""
     model = config.build(VOCAB, key=jax.random.key(0))
     leaves, structure = jax.tree.flatten(eqx.filter(model, eqx.is_array))
-    keys = jax.random.split(jax.random.key(1), len(leaves))
-    moved = [leaf + 0.1 * jax.random.normal(k, leaf.shape) for leaf, k in zip(leaves, keys, strict=True)]
+    draw = np.random.default_rng(1)  # NumPy's, as JAX compiles a program for each shape
+    noise = [np.float32(0.1) * draw.standard_normal(leaf.shape, np.float32) for leaf in leaves]
+    moved = [jnp.asarray(np.asarray(leaf) + each) for leaf, each in zip(leaves, noise, strict=True)]
     return eqx.combine(jax.tree.unflatten(structure, moved), model)
 
 

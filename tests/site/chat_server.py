@@ -9,6 +9,8 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
+import numpy as np
 from local_server import answering
 
 from marin.data.conversation import SPECIAL_TOKENS
@@ -37,8 +39,11 @@ def model_of(config: Any, vocab_size: int, seed: int = 1, spread: float = 0.2) -
     """A model whose every weight matters, as the first values of some are zero."""
     model = config.build(vocab_size, key=jax.random.key(0))
     leaves, structure = jax.tree.flatten(eqx.filter(model, eqx.is_array))
-    keys = jax.random.split(jax.random.key(seed), len(leaves))
-    moved = [leaf + spread * jax.random.normal(k, leaf.shape) for leaf, k in zip(leaves, keys, strict=True)]
+    draw = np.random.default_rng(seed)  # NumPy's, as JAX compiles a program for each shape
+    moved = [
+        jnp.asarray(np.asarray(leaf) + np.float32(spread) * draw.standard_normal(leaf.shape, np.float32))
+        for leaf in leaves
+    ]
     return eqx.combine(jax.tree.unflatten(structure, moved), model)
 
 
