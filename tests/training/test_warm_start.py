@@ -20,6 +20,7 @@ from marin.nn.rotary import RotaryConfig
 from marin.optim.hyperball import MuonHConfig
 from marin.tracking import RunRecord
 from marin.training.loop import train_lm
+from marin.training.run_setup import set_up
 from tests.training.conftest import MODEL
 
 
@@ -170,10 +171,18 @@ def test_data_that_cannot_go_on_where_another_run_stopped_is_said(make_config, t
     capsys.readouterr()
     begin = {"initialize_from_checkpoint_path": trained.path, "reset_data_loader_on_init": False}
     config = make_config("goes on", num_train_steps=2, **(begin | options))
-    train_lm(config)
+    set_up(config)
     said = capsys.readouterr().err
     assert (why in said and "samples are others" in said) if why else "samples are others" not in said
-    train_lm(config)  # what is done is not said again
+
+
+def test_data_that_cannot_go_on_is_not_said_again_of_a_run_that_is_over(make_config, trained, capsys):
+    begin = {"initialize_from_checkpoint_path": trained.path, "reset_data_loader_on_init": False, "data_seed": 7}
+    config = make_config("goes on", num_train_steps=2, **begin)
+    train_lm(config)
+    assert "samples are others" in capsys.readouterr().err
+    train_lm(config)
+    assert "samples are others" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("also", [{}, {"data_seed": 7}, {"train_seq_len": 16}], ids=str)
@@ -189,7 +198,7 @@ def test_other_data_that_goes_on_where_another_run_stopped_is_said_before_what_e
         begin = {"initialize_from_checkpoint_path": trained.path, "reset_data_loader_on_init": False}
         config = make_config(f"on {place.name}", num_train_steps=1, **(begin | also))
         capsys.readouterr()
-        train_lm(dataclasses.replace(config, data=str(place)))
+        set_up(dataclasses.replace(config, data=str(place)))
         said[place.name] = "it has other data, so samples are others" in capsys.readouterr().err
     assert said == {"tokens": False, "moved": False, "turned": True}
 
