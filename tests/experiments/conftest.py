@@ -1,5 +1,6 @@
 """Experiments as people run them: processes of their own, under a prefix of their own, with an environment of their own."""
 
+import functools
 import hashlib
 import json
 import os
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -155,6 +157,12 @@ def user_environment(repository: Path, plain_environment: dict[str, str]) -> dic
 def shell(repository: Path, user_environment: dict[str, str]) -> Shell:
     """A shell at the repository's root."""
     return Shell(repository, user_environment)
+
+
+@pytest.fixture
+def create_miniature(user_environment: dict[str, str], tmp_path: Path) -> Callable[..., Miniature]:
+    """`create_miniature(STEPS="30", ...)`: a miniature that has not run."""
+    return functools.partial(Miniature.create, tmp_path, user_environment)
 
 
 @dataclass(frozen=True)

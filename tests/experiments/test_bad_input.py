@@ -90,17 +90,15 @@ def test_placeholder_author_is_refused_before_anything_runs(shell: Any, tmp_path
     assert not list(tmp_path.glob("store/*"))
 
 
-def test_gpus_that_the_machine_does_not_have_are_refused_before_anything_runs(
-    finished: Any, user_environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_gpus_that_the_machine_does_not_have_are_refused_before_anything_runs(create_miniature: Any) -> None:
     resources = '__import__("marin.resources").resources.GpuConfig(64, "A100-80G")'
-    miniature = type(finished.miniature).create(tmp_path, user_environment, RESOURCES=resources, BATCH_SIZE="64")
+    miniature = create_miniature(RESOURCES=resources, BATCH_SIZE="64")
     _assert_refused(miniature.run(), "asks for 64 GPU(s) (A100-80G)", "--dry_run true")
     assert not list(miniature.store.glob("*"))
 
 
-def test_loss_that_is_not_finite_stops_the_run_and_names_the_step(finished: Any, tmp_path: Path) -> None:
-    miniature = finished.miniature.copied(tmp_path, trained=False).edited(LEARNING_RATE="1e30")
+def test_loss_that_is_not_finite_stops_the_run_and_names_the_step(create_miniature: Any) -> None:
+    miniature = create_miniature(LEARNING_RATE="1e30")
     done = miniature.run()
     steps = miniature.events("step")
     bad = [step["step"] for step in steps if "nan" in (step["loss"], step["grad_norm"]) or "inf" in (step["loss"], step["grad_norm"])]  # fmt: skip
