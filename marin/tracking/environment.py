@@ -52,7 +52,8 @@ def loaded_unlike(directory: Path, commit: str) -> list[str]:
         return []
     entries = (entry.partition("\t") for entry in listing.decode(errors="surrogateescape").split("\0") if entry)
     committed = {path: described.split()[2] for described, _, path in entries}
-    files = _real_files(module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None))
+    loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    files = _real_files(file for file in loaded if file)
     within = (file for file in files if file.startswith(os.path.join(root, "")))
     own = (Path(file) for file in within if is_user_file(file) or _is_of_marins_checkout(Path(file)))
     names = {path.relative_to(root).as_posix(): path for path in own}
