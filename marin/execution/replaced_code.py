@@ -15,10 +15,12 @@ module too, is not found.
 
 import ast
 import collections
+import dis
 import functools
 import importlib.metadata
 import os
 import pathlib
+import re
 import sys
 import types
 from collections.abc import Iterator, Mapping
@@ -30,6 +32,9 @@ _PACKAGES = frozenset({"marin", "jax", "jaxlib", "numpy", "equinox", "optax", *s
 # Python means these to be replaced, and no figure comes from them.
 _HOOKS = frozenset({"builtins._", "threading.excepthook", "warnings.formatwarning", "warnings.showwarning"})
 _MOST_NAMED = 16
+_MOST_LINES = 200  # of a constant
+_ASSIGNMENT = re.compile(r"(\w+)\s*(?::[^=]+)?=(?!=)")
+_STORE_NAME, _STORE_GLOBAL = dis.opmap["STORE_NAME"], dis.opmap["STORE_GLOBAL"]
 # Of most values in modules, which are neither code nor of a class that somebody wrote.
 _PLAIN = frozenset(
     {bool, bytes, dict, float, int, list, set, str, tuple, type(None), types.BuiltinFunctionType, types.ModuleType}
@@ -156,10 +161,11 @@ class _Source(_Compiled):
 
     def __init__(self, file: str) -> None:
         self._file = file
-        tree = ast.parse(pathlib.Path(file).read_bytes(), file)
+        text = pathlib.Path(file).read_bytes()
         self._codes: dict[str, set[types.CodeType]] = collections.defaultdict(set)
-        self._add(compile(tree, file, "exec", dont_inherit=True))
-        self._constants = _constants_of(tree)
+        module = compile(text, file, "exec", dont_inherit=True)
+        self._add(module)
+        self._constants = _constants_of(text.decode(), module)
 
     def _add(self, code: types.CodeType) -> None:
         self._codes[code.co_qualname].add(code)
@@ -188,23 +194,58 @@ def _source(file: str) -> _Source:
     return _Source(file)
 
 
-def _constants_of(tree: ast.Module) -> dict[str, types.CodeType]:
-    """The names that a file gives a value once, at its top level, which follows from the text alone: from numbers, texts and `math`."""
-    stored = collections.Counter(
-        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    )
+def _constants_of(text: str, module: types.CodeType) -> dict[str, types.CodeType]:
+    """The names that a file gives a value once, at its top level, which follows from the text alone: from numbers, texts and `math`.
+
+    Only the statements that its code does say this of are parsed, as to parse all of Marin takes a second.
+    """
+    stored: dict[str, list[int]] = collections.defaultdict(list)
+    for name, line in _stored_at(module):
+        stored[name].append(line)
+    lines = text.splitlines(keepends=True)
     found: dict[str, types.CodeType] = {}
-    for statement in tree.body:
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.expr() as value):
-                pass
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                pass
-            case _:
-                continue
+    for name, at in stored.items():
+        value = _value_of(name, lines[at[0] - 1 :]) if len(at) == 1 else None
+        if value is None:
+            continue
         parts = list(ast.walk(value))
         is_plain = all(isinstance(part, _CONSTANT) for part in parts)
         names = {part.id for part in parts if isinstance(part, ast.Name)}
-        if stored[name] == 1 and is_plain and names <= {"math", *found}:
+        if is_plain and names <= {"math", *found}:
             found[name] = compile(ast.Expression(value), "<constant>", "eval")
     return found
+
+
+def _stored_at(module: types.CodeType) -> Iterator[tuple[str, int]]:
+    """The names that a module's code gives values, and in which lines; its functions too, of their globals."""
+    waiting = [module]
+    while waiting:
+        code = waiting.pop()
+        waiting += [inner for inner in code.co_consts if isinstance(inner, types.CodeType)]
+        wanted, raw, high = _STORE_NAME if code is module else _STORE_GLOBAL, code.co_code, 0
+        if wanted not in raw[::2]:
+            continue
+        for operation, low, (line, *_) in zip(raw[::2], raw[1::2], code.co_positions(), strict=True):
+            argument = high << 8 | low
+            high = argument if operation == dis.EXTENDED_ARG else 0
+            if operation == wanted and line is not None:
+                yield code.co_names[argument], line
+
+
+def _value_of(name: str, lines: list[str]) -> ast.expr | None:
+    """What `name = value` gives a name, if the lines begin with that."""
+    begins = _ASSIGNMENT.match(lines[0])
+    if begins is None or begins[1] != name:
+        return None
+    for count in range(1, min(len(lines), _MOST_LINES) + 1):
+        try:
+            (statement,) = ast.parse("".join(lines[:count])).body
+        except SyntaxError:  # it goes on in the next line
+            continue
+        match statement:
+            case ast.Assign(targets=[ast.Name()], value=ast.expr() as value):
+                return value
+            case ast.AnnAssign(target=ast.Name(), value=ast.expr() as value):
+                return value
+        return None
+    return None

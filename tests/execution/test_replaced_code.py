@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -14,7 +15,7 @@ from collections.abc import Callable
 import pytest
 
 from marin import hardware
-from marin.execution.replaced_code import replaced_code
+from marin.execution.replaced_code import _constants_of, replaced_code
 from marin.tracking import run_record
 
 
@@ -122,3 +123,52 @@ def test_what_a_package_replaces_is_no_finding_wherever_it_was_installed(reposit
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{tmp_path}{os.pathsep}{repository}"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == found
+
+
+TEXT = '''"""
+SHOWN = 1
+"""
+import math
+
+PLAIN = 3
+TYPED: int = 2**4
+LONG = (
+    "a",
+    PLAIN,
+)
+TEXTS = """
+INNER = 5
+"""
+ONE, TWO = 1, 2
+CALLED = math.log(2.0)
+MADE = list((1, 2))
+TWICE = 1
+TWICE = 2
+FROM_FUNCTION = 1
+LOCAL = 7
+if PLAIN:
+    UNDER = 1
+
+def function():
+    global FROM_FUNCTION
+    FROM_FUNCTION = LOCAL = 2
+
+class Class:
+    PLAIN = 4
+'''
+
+
+def test_constants_are_the_names_that_the_text_gives_a_value_once() -> None:
+    found = _constants_of(TEXT, compile(TEXT, "text", "exec"))
+    values: dict[str, object] = {"math": math}
+    for name, code in found.items():
+        values[name] = eval(code, dict(values))
+    del values["math"]
+    assert values == {
+        "PLAIN": 3,
+        "TYPED": 16,
+        "LONG": ("a", 3),
+        "TEXTS": "\nINNER = 5\n",
+        "CALLED": math.log(2.0),
+        "LOCAL": 7,
+    }
