@@ -8,8 +8,9 @@
              head.bin           arrays by name -> the head
 
 The arrays themselves are not in it: they are read from a checkpoint, by their names. Such a program is given nothing else and can only
-compute, so that the probes (`marin.evaluation.validity`) say of it what they say of a model, whoever wrote it. What it holds is measured as
-a whole: its constants, and its operations beyond what an honest model's take.
+compute, so that the probes (`marin.evaluation.validity`) say of it what they say of a model, whoever wrote it. One that does more is
+refused before it is run: it could keep what it has seen, or change the process that scores it. What it holds is measured as a whole: its
+constants, and its operations beyond what an honest model's take.
 """
 
 import contextlib
@@ -26,6 +27,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import export
+from jax.extend.mlir import deserialize_portable_artifact, ir
+from jax.extend.mlir.dialects import chlo, sdy, stablehlo
 from jaxtyping import Array, Float
 
 from marin.errors import CheckpointError, DataError
@@ -40,14 +43,15 @@ ACTIVATIONS_FILE, HEAD_FILE = "activations.bin", "head.bin"
 _MAX_BYTES = 2**26
 
 # Kernels for attention, which JAX writes down only where it is told that they may change between versions.
-_KERNELS = ("__cudnn$fmhaSoftmax", "__cudnn$fmhaScaleBiasSoftmax", "__gpu$xla.gpu.triton")
-# What else a program may call, by how the names begin: linear algebra, random numbers, kernels, where arrays are placed.
-_CALLS = (*_KERNELS, "tpu_custom_call", "mosaic_gpu", "lapack_", "cusolver_", "cublas_", "cu_threefry2x32", "Eigh", "Qr", "LuDecomposition",
-          "ProductOfElementaryHouseholderReflectors", "ApproxTopK", "AllocateBuffer", "stablehlo.dynamic_", "mhlo.topk",
-          "Sharding", "SPMD", "annotate_device_placement")  # fmt: skip
-_CALL = re.compile(r'custom_call\s*@(?:"([^"]*)"|([\w$.]+))')
-_OUTSIDE = re.compile(r"\b(?:infeed|outfeed|send|recv)\b")
-_LOCATION = re.compile(r'^#loc.*\n|\s*\bloc\((?:#\w+|"(?:[^"\\]|\\.)*")\)', re.MULTILINE)
+_KERNELS = ("__cudnn$fmhaSoftmax", "__cudnn$fmhaScaleBiasSoftmax")
+# What else a program may call: kernels of a TPU, random numbers, the largest of many, where arrays are placed. Not linear algebra, whose
+# kernels write as far as their operands' shapes say, and theirs alone, nor Triton's and Mosaic's for GPUs, which reach all of the memory.
+_CALLS = {*_KERNELS, "tpu_custom_call", "cu_threefry2x32_ffi", "hip_threefry2x32_ffi", "ApproxTopK", "mhlo.topk", "Sharding",
+          "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"}  # fmt: skip
+_DIALECTS = {"builtin", "func", "stablehlo", "chlo", "sdy"}
+# `rng` counts its calls, as its state outlives them.
+_NOT_PURE = {f"stablehlo.{name}" for name in ("rng", "infeed", "outfeed", "send", "recv")}
+_CALL = "stablehlo.custom_call"
 _VALUE = re.compile(r"%[\w$.-]+")
 _IS_MADE = re.compile(r"(?::\d+)? =|: ")  # what follows a value's name where it is made, not used
 _DATA = re.compile(r'"0x([0-9A-Fa-f]+)"')
@@ -60,7 +64,7 @@ def export_program(scorer: Scorer, folder: str, batch_size: int, context_length:
     """Writes down what a scorer computes of batches of this shape.
 
     Raises:
-        DataError: the program calls what cannot be written down, such as a function of Python.
+        DataError: the program calls what cannot be written down, such as a function of Python, or would be refused by who reads it.
     """
     leaves = named_leaves(scorer.arrays)
     structure, names = jax.tree.structure(scorer.arrays), list(leaves)
@@ -84,6 +88,9 @@ def export_program(scorer: Scorer, folder: str, batch_size: int, context_length:
             ),
             HEAD_FILE: export.export(jax.jit(head), disabled_checks=allowed)(arrays),
         }
+    for exported in written.values():
+        _check_computes(exported, "the model's program")
+    with _as_data_error("the model's program cannot be written down"):
         contents = {name: bytes(program.serialize()) for name, program in written.items()}
     for name, content in contents.items():
         files.write_bytes(files.join(folder, name), content)
@@ -108,19 +115,30 @@ class ExportedProgram:
     @staticmethod
     def read(folder: Path) -> "ExportedProgram":
         """Raises:
-        DataError: it is not there, is damaged or of another kind of device, or takes something else than a model does.
+        DataError: it is not there, is damaged or of another kind of device, does more than compute, or takes or gives something else
+            than a model does.
         """
         activations, head = (_exported(folder / name) for name in (ACTIVATIONS_FILE, HEAD_FILE))
+        for exported, name in ((activations, ACTIVATIONS_FILE), (head, HEAD_FILE)):
+            _check_computes(exported, f"the program {folder / name}")
         try:
             (arrays, tokens_BT, segment_ids_BT), _ = jax.tree.unflatten(activations.in_tree, activations.in_avals)
             ((arrays_of_head,), _) = jax.tree.unflatten(head.in_tree, head.in_avals)
             shapes, others = _shapes(arrays), _shapes(arrays_of_head)
             (batch_size, context_length), integers = tokens_BT.shape, {np.dtype(np.int32)}
             whole = segment_ids_BT.shape == tokens_BT.shape and {tokens_BT.dtype, segment_ids_BT.dtype} == integers
+            (x_BTD,), (head_DV,) = activations.out_avals, head.out_avals
+            *batch, width = x_BTD.shape
+            gives = tuple(batch) == tokens_BT.shape and len(head_DV.shape) == 2 and head_DV.shape[0] == width
         except (AttributeError, TypeError, ValueError) as error:
             raise DataError(f"the program in {folder} takes no batches of tokens ({error})") from None
         if not whole or shapes != others:
             raise DataError(f"the program in {folder} takes no batches of tokens, or its head other arrays")
+        if not gives:
+            raise DataError(
+                f"the program in {folder} gives no activations of its tokens that its head can be applied to: {x_BTD.shape} and"
+                f" {head_DV.shape}"
+            )
         return ExportedProgram((activations, head), shapes, batch_size, context_length)
 
     def arrays_of(self, checkpoint: Checkpoint, prefix: str, precision: Precision) -> dict[str, Array]:
@@ -157,16 +175,10 @@ class ExportedProgram:
 
     @functools.cached_property
     def _texts(self) -> tuple[str, ...]:
-        return tuple(_LOCATION.sub("", each.mlir_module()) for each in self.exported)
+        return tuple(map(_text_of, self.exported))
 
     def calls_out(self, *_: Any) -> set[str]:
-        found = {"an effect" for each in self.exported if each.ordered_effects or each.unordered_effects}
-        for text in self._texts:
-            called = [quoted or plain for quoted, plain in _CALL.findall(text)]
-            found |= {name for name in called if not name.startswith(_CALLS)} | set(_OUTSIDE.findall(text))
-            if text.count("custom_call") != len(called):
-                found.add("a call without a name")
-        return found
+        return set()  # or it would not have been read
 
     def held(self, *_: Any) -> tuple[int, str]:
         constants = [
@@ -176,6 +188,44 @@ class ExportedProgram:
         operations = sum(len(lzma.compress(_unnamed(_DATA.sub("", text)).encode())) for text in self._texts)
         words = f"of {max(map(len, constants)):,} bytes" if constants else "none"
         return sum(sizes) + max(0, operations - _OPERATIONS), words
+
+
+@contextlib.contextmanager
+def _module_of(exported: export.Exported) -> Iterator[ir.Module]:
+    with ir.Context() as context:
+        for dialect in (stablehlo, chlo, sdy):
+            dialect.register_dialect(context)
+        yield deserialize_portable_artifact(exported.mlir_module_serialized)
+
+
+def _text_of(exported: export.Exported) -> str:
+    """All that a program is, without where in which file it came from."""
+    with _module_of(exported) as module:
+        return str(module.operation.get_asm(enable_debug_info=False, print_generic_op_form=True))
+
+
+def _check_computes(exported: export.Exported, what: str) -> None:
+    """Raises:
+    DataError: the program calls what is not known, keeps a state, or reaches out of itself.
+    """
+    found = {"an effect"} if exported.ordered_effects or exported.unordered_effects else set()
+
+    def look(operation: ir.Operation) -> ir.WalkResult:
+        name = operation.name
+        if name == _CALL:
+            name = ir.StringAttr(operation.attributes["call_target_name"]).value
+            if name not in _CALLS:
+                found.add(name)
+        elif name in _NOT_PURE or name.partition(".")[0] not in _DIALECTS:
+            found.add(name)
+        return ir.WalkResult.ADVANCE
+
+    with _as_data_error(f"{what} cannot be read"), _module_of(exported) as module:
+        module.operation.walk(look)
+    if found:
+        raise DataError(
+            f"{what} does more than compute: it has {', '.join(sorted(found))[:300]}; it cannot be scored apart from its code"
+        )
 
 
 def _unnamed(text: str) -> str:

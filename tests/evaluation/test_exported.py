@@ -1,7 +1,11 @@
 """A program that was written down against the model that it was written down from, and programs that a stranger wrote."""
 
+import dataclasses
 import pathlib
 import random
+import re
+import time
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -10,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
+from jax.extend.mlir import deserialize_portable_artifact, ir, serialize_portable_artifact
+from jax.extend.mlir.dialects import chlo, sdy, stablehlo
 
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenizer
@@ -167,20 +173,106 @@ def test_program_that_calls_the_host_cannot_be_written_down(tmp_path: pathlib.Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_call_of_a_name_that_is_not_known_is_a_call_out(tmp_path: pathlib.Path):
-    """Who writes the file by hand is not bound by what `export_program` lets through."""
-
-    def calls(arrays: Any, tokens_BT: Any, segment_ids_BT: Any) -> Any:
-        shape = jax.ShapeDtypeStruct((ROWS, LENGTH, 32), jnp.float32)
-        return jax.ffi.ffi_call("xla_answers", shape)(tokens_BT)
-
-    export_program(changed(looks_ahead), str(tmp_path), ROWS, LENGTH)
-    arrays = ExportedProgram.read(tmp_path).shapes
+def replace_program(folder: pathlib.Path, program: Any, *unchecked: str) -> None:
+    """Puts a program of one's own in the place of what `export_program` wrote, whose checks bind nobody who writes the file by hand."""
+    arrays = ExportedProgram.read(folder).shapes
     tokens = jax.ShapeDtypeStruct((ROWS, LENGTH), jnp.int32)
-    unchecked = [export.DisabledSafetyCheck.custom_call("xla_answers")]
-    written = export.export(jax.jit(calls), disabled_checks=unchecked)(arrays, tokens, tokens)
-    (tmp_path / ACTIVATIONS_FILE).write_bytes(bytes(written.serialize()))
-    assert ExportedProgram.read(tmp_path).calls_out() == {"xla_answers"}
+    allowed = [export.DisabledSafetyCheck.custom_call(name) for name in unchecked]
+    written = export.export(jax.jit(program), disabled_checks=allowed)(arrays, tokens, tokens)
+    (folder / ACTIVATIONS_FILE).write_bytes(bytes(written.serialize()))
+
+
+def rewrite(file: pathlib.Path, change: Callable[[str], str]) -> None:
+    """Changes the text of a program."""
+    exported = export.deserialize(bytearray(file.read_bytes()))
+    with ir.Context() as context:
+        for dialect in (stablehlo, chlo, sdy):
+            dialect.register_dialect(context)
+        text = str(deserialize_portable_artifact(exported.mlir_module_serialized))
+        module = ir.Module.parse(change(text))
+        content = serialize_portable_artifact(module, stablehlo.get_current_version(), True)
+    file.write_bytes(bytes(dataclasses.replace(exported, mlir_module_serialized=content).serialize()))
+
+
+def calls_by_name(arrays: Any, tokens_BT: Any, segment_ids_BT: Any) -> Any:
+    return jax.ffi.ffi_call("xla_answers", jax.ShapeDtypeStruct((ROWS, LENGTH, 32), jnp.float32))(tokens_BT)
+
+
+def factorizes(arrays: Any, tokens_BT: Any, segment_ids_BT: Any) -> Any:
+    """Its kernel writes to where a program that was edited says, whatever lies there."""
+    return jnp.broadcast_to(jax.lax.linalg.lu(jnp.eye(32) + tokens_BT[0, 0].astype(jnp.float32))[0], (ROWS, LENGTH, 32))
+
+
+def counts_calls(arrays: Any, tokens_BT: Any, segment_ids_BT: Any) -> Any:
+    """A generator whose state lasts from one call to the next."""
+    return jax.lax.rng_uniform(jnp.float32(0), jnp.float32(1), (ROWS, LENGTH, 32))
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [(calls_by_name, "xla_answers"), (factorizes, "lapack_sgetrf_ffi"), (counts_calls, "stablehlo.rng")],
+)
+def test_program_that_does_more_than_compute_is_refused_before_it_is_run(
+    program: Any, name: str, tmp_path: pathlib.Path
+):
+    export_program(changed(looks_ahead), str(tmp_path), ROWS, LENGTH)
+    replace_program(tmp_path, program, "xla_answers")
+    with pytest.raises(DataError, match=f"does more than compute: .*{name}"):
+        ExportedProgram.read(tmp_path)
+
+
+def test_model_with_linear_algebra_leaves_no_program_that_would_be_refused(tmp_path: pathlib.Path):
+    scorer = changed(lambda model, tokens_BT: jax.lax.linalg.lu(model.lm_head_DV[None, :, :32])[0])
+    with pytest.raises(DataError, match="does more than compute: .*lapack_sgetrf_ffi"):
+        export_program(scorer, str(tmp_path), ROWS, LENGTH)
+    assert list(tmp_path.iterdir()) == []
+
+
+def holds_text_as_decimals(model: Any, tokens_BT: Any) -> Any:
+    """Constants of so few numbers that they are written out."""
+    parts = [jnp.asarray(part.astype(np.int32)) for part in np.split(TEXT[:30_000], 600)]
+    return jnp.concatenate(parts)[tokens_BT][..., None]
+
+
+def test_text_between_names_that_look_like_a_place_in_a_file_is_measured(tmp_path: pathlib.Path):
+    """Where a program came from is no part of it; an attribute's text is."""
+
+    def between(text: str) -> str:
+        constants = [found.start() for found in re.finditer(r"dense<\[\d+, ", text)]
+        for place, mark in ((constants[-1], ")"), (constants[0], "loc(")):
+            text = f'{text[:place]}{{mark = "{mark}"}} {text[place:]}'
+        return text
+
+    read_back(changed(holds_text_as_decimals), tmp_path)
+    before, _ = ExportedProgram.read(tmp_path).held()
+    rewrite(tmp_path / ACTIVATIONS_FILE, between)
+    after, _ = ExportedProgram.read(tmp_path).held()
+    assert before > 0 and after >= before - 100
+
+
+def test_text_of_blanks_does_not_hold_up_what_reads_it(tmp_path: pathlib.Path):
+    read_back(changed(looks_ahead), tmp_path)
+    blanks = " " * 200_000
+    rewrite(tmp_path / ACTIVATIONS_FILE, lambda text: text.replace("dense<", f'{{mark = "{blanks}"}} dense<', 1))
+    program, begin = ExportedProgram.read(tmp_path), time.perf_counter()
+    program.held()
+    assert time.perf_counter() - begin < 10.0  # 0.1 s
+
+
+def of_more_rows(arrays: Any, tokens_BT: Any, segment_ids_BT: Any) -> Any:
+    return jnp.zeros((ROWS + 1, LENGTH, 32))
+
+
+def of_no_width(arrays: Any, tokens_BT: Any, segment_ids_BT: Any) -> Any:
+    return jnp.zeros((ROWS, LENGTH))
+
+
+@pytest.mark.parametrize("program", [of_more_rows, of_no_width])
+def test_program_that_gives_no_activations_of_its_tokens_is_refused(program: Any, tmp_path: pathlib.Path):
+    export_program(changed(looks_ahead), str(tmp_path), ROWS, LENGTH)
+    replace_program(tmp_path, program)
+    with pytest.raises(DataError, match="no activations"):
+        ExportedProgram.read(tmp_path)
 
 
 def _cut_short(content: bytes) -> bytes:
