@@ -32,9 +32,12 @@ from marin.speedrun.verification import Submission
 from marin.speedrun.verification.seeds import experiment_of
 from marin.speedrun.verification.statements import Measured
 from marin.tracking.run_record import RUN_FILE
+from marin.training import checkpoint as checkpoints
+from marin.training.checkpoint_manifest import MANIFEST
 
 _DATA = ("corpora", "raw", "tokenizers", "tokenized", "documents")
 _MAX_EVALUATION_BYTES = 2**20
+_MAX_RECORD_BYTES = 2**24  # of a run's record and of a checkpoint's manifest
 _ARCHIVING = 600.0  # seconds
 _SHOWN = 3_000
 _MOST_NAMED = 5
@@ -171,7 +174,7 @@ def reevaluate(
     Raises:
         ConfigError: if the directory's run is not of the submission, or its step would train rather than score.
     """
-    content = (run_directory / RUN_FILE).read_bytes()
+    content = strict_json.read_limited(str(run_directory / RUN_FILE), _MAX_RECORD_BYTES)
     number = next((k for k, log in enumerate(submission.logs) if log is not None and log.run == content), None)
     if number is None:
         raise ConfigError(f"{run_directory} is no run of the submission: its run.json is none of those in logs/")
@@ -310,9 +313,13 @@ def _last_checkpoint(info: RunInfo, run_directory: pathlib.Path) -> pathlib.Path
     stated = info.digests.checkpoint if info.digests else None
     if stated is None:
         return None
-    for manifest in sorted((run_directory / "checkpoints").glob("step-*/manifest.json")):
-        if hashlib.sha256(manifest.read_bytes()).hexdigest() == stated:
-            return manifest.parent
+    for found in checkpoints.list_checkpoints(run_directory / "checkpoints"):
+        manifest = found.path / MANIFEST
+        if not manifest.exists():
+            continue
+        content = strict_json.read_limited(str(manifest), _MAX_RECORD_BYTES)
+        if hashlib.sha256(content).hexdigest() == stated:
+            return found.path
     raise ConfigError(
         f"{run_directory} does not hold the checkpoint that the log ends with, {stated[:16]}...: ask the author for the run's directory as"
         " training left it"
