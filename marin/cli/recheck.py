@@ -115,9 +115,15 @@ def _outcomes(submission: "Submission", measured: "list[Measured]", kind: "Kind"
     judgements = [judge(submission.runs, number, measured, kind) for number in sorted({item.run for item in measured})]
     outcomes: set[str] = {judgement.outcome for judgement in judgements if judgement is not None}
     words = "; ".join(judgement.words for judgement in judgements if judgement is not None)
-    sets = [(submission.runs[item.run].evaluation, item.evaluation_digest) for item in measured]
-    if any(claimed is not None and claimed.digest != digest for claimed, digest in sets):
-        return {"differs"}, f"{words}, on other evaluation documents than the claim's"
+    for item in measured:
+        claimed = submission.runs[item.run].evaluation
+        stated = None if claimed is None else claimed.digest
+        if item.bits_per_byte is None:
+            continue
+        if stated is None:  # which documents are read says the submission's code
+            outcomes, words = outcomes | {"undecided"}, f"{words}, on documents of which the claim has no digest"
+        elif stated != item.evaluation_digest:
+            return {"differs"}, f"{words}, on other evaluation documents than the claim's"
     return outcomes, words
 
 

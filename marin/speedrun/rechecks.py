@@ -31,7 +31,7 @@ from marin.speedrun.results import RunInfo, Validity
 from marin.speedrun.verification import Submission
 from marin.speedrun.verification.seeds import experiment_of
 from marin.speedrun.verification.statements import Measured
-from marin.tracking.run_record import RUN_FILE
+from marin.tracking.run_record import MOST_HELD, RUN_FILE
 from marin.training import checkpoint as checkpoints
 from marin.training.checkpoint_manifest import MANIFEST
 
@@ -42,6 +42,9 @@ _ARCHIVING = 600.0  # seconds
 _SHOWN = 3_000
 _MOST_NAMED = 5
 _SAME = 1e-4  # of a score, relative: one program in two processes
+_AS_HELD = (
+    2  # times what a process of the run says that its program holds: it is packed otherwise where it was written down
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,23 +222,29 @@ def reevaluate(
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ResultsError(f"the evaluation step's {EVALUATION_FILE} has not what it should ({error})") from None
-    apart = _scored_apart(found[0], run_directory, claim, measured, workspace)
+    apart = _scored_apart(found[0], run_directory, claim, claim, measured, workspace)
     # The code that was replaced has made the program, and had no part in scoring it.
     return [apart if apart.by_submission else apart.model_copy(update={"replaced": None})]
 
 
 def _scored_apart(
-    evaluation: pathlib.Path, run_directory: pathlib.Path, claim: RunInfo, measured: Measured, workspace: Workspace
+    evaluation: pathlib.Path,
+    run_directory: pathlib.Path,
+    info: RunInfo,
+    claim: RunInfo,
+    measured: Measured,
+    workspace: Workspace,
 ) -> Measured:
     """What the submission's code measured, with figures that none of it had a part in; said so where there are none.
 
     Args:
         evaluation: the file beside which its evaluation step has written the program that it scored.
-        claim: whose `digests` name the checkpoint.
+        info: of the run in that directory, whose `digests` name its checkpoint.
+        claim: what its program may not exceed; another run's where it was trained again, as that run's own results may say anything.
     """
     program, checkpoint = evaluation.parent / scoring_apart.PROGRAM_FOLDER, None
     if (program / scoring_apart.ABOUT_FILE).is_file():
-        checkpoint = _last_checkpoint(claim, run_directory)
+        checkpoint = _last_checkpoint(info, run_directory)
     if checkpoint is None:
         print(
             "warning: the run left no program, or its log names no checkpoint, so that it could not be scored apart from the submission's"
@@ -258,6 +267,12 @@ def _scored_apart(
     ):
         if stated not in (None, own):
             raise ResultsError(f"the run's program {what}: {own:,}, its results say {stated:,}")
+    held = (claim.evaluation and claim.evaluation.held_bytes) or 0
+    if found.held_bytes > max(MOST_HELD, _AS_HELD * held):
+        raise ResultsError(
+            f"the run's program holds {found.held_bytes:,} bytes that are no parameters, its results say {held:,}: they may be of the"
+            " evaluation set"
+        )
     failed = sorted({*(measured.failed_probes or ()), *found.failed_probes})
     update = {"bits_per_byte": value, "evaluation_digest": found.digest, "failed_probes": failed or None}
     return measured.model_copy(update=update)
@@ -399,4 +414,4 @@ def _measured(run: submitting.FoundRun, claimed: Sequence[RunInfo], workspace: W
         replaced=(run.info.evaluation.replaced if run.info.evaluation else None) or None,
     )
     evaluation = run.evaluation or run.directory / EVALUATION_FILE  # where there is none, nothing lies beside it
-    return _scored_apart(evaluation, run.directory, run.info, measured, workspace)
+    return _scored_apart(evaluation, run.directory, run.info, claimed[number], measured, workspace)

@@ -71,6 +71,7 @@ class Found:
     digest: str
     context_length: int
     num_parameters: int
+    held_bytes: int
     failed_probes: list[str]
 
 

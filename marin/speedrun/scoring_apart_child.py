@@ -61,7 +61,8 @@ def score(request: Request) -> Found:
     for name, probe in failed.items():
         print(f"the probe `{name}` failed: {probe.message}")
     num_parameters = sum(math.prod(shape.shape) for shape in program.shapes.values())
-    return Found(measured.value, measured.levanter, measured.digest, length, num_parameters, list(failed))
+    held, _ = program.held()
+    return Found(measured.value, measured.levanter, measured.digest, length, num_parameters, held, list(failed))
 
 
 def _about(path: Path) -> About:

@@ -1,5 +1,6 @@
 """The sandbox for submitted code, against code that tries to get out; and when nothing runs at all."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ import pytest
 from forgeries.editing import bind, digest, edit_evaluation, edit_log, edit_run_json
 from forgeries.honest import Plan, write_submission
 
+from marin.cli import recheck
 from marin.cli.main import dispatch
 from marin.errors import ConfigError, ResultsError
 from marin.speedrun import rechecks, sandbox, scoring_apart
@@ -40,7 +42,7 @@ def scratch(outside_ci: None, tmp_path: pathlib.Path) -> pathlib.Path:
 @pytest.fixture
 def scored_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every run scored the same apart from its code: stand-ins have no model. See tests/experiments/test_scoring_apart.py for those that do."""
-    monkeypatch.setattr(rechecks, "_scored_apart", lambda *arguments: arguments[3])
+    monkeypatch.setattr(rechecks, "_scored_apart", lambda *arguments: arguments[4])
 
 
 @pytest.fixture
@@ -277,7 +279,7 @@ def test_figures_that_count_are_those_that_were_found_apart(
     assert claim.evaluation is not None and claim.quality is not None and claim.evaluation.digest is not None
     length = claim.evaluation.context_length or 0
     value, size = claim.quality * factor, claim.model_size or 0
-    found = Found(value, value, claim.evaluation.digest, length, size, failed)
+    found = Found(value, value, claim.evaluation.digest, length, size, 0, failed)
     asked: list[pathlib.Path] = []
     monkeypatch.setattr(scoring_apart, "score_apart", lambda *places: asked.extend(places[:3]) or found)
     read, measured = _scored_again(submission, scratch)
@@ -291,19 +293,60 @@ def test_figures_that_count_are_those_that_were_found_apart(
 
 
 @pytest.mark.parametrize(
-    ("longer", "larger", "message"),
-    [(1, 0, r"reads tokens at once: [\d,]+, its results say"), (0, 1, r"is given parameters: [\d,]+, its results say")],
+    ("longer", "larger", "held", "message"),
+    [(1, 0, 0, r"reads tokens at once: [\d,]+, its results say"), (0, 1, 0, r"is given parameters: [\d,]+, its results say"),
+     (0, 0, 2_049, r"holds 2,049 bytes that are no parameters, its results say")],
 )  # fmt: skip
 def test_program_that_is_more_than_the_results_say_is_refused(
-    longer: int, larger: int, message: str, submission: pathlib.Path, scratch: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    longer: int, larger: int, held: int, message: str, submission: pathlib.Path, scratch: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):  # fmt: skip
     claim = Submission.read(submission).runs[0]
     length = claim.evaluation.context_length if claim.evaluation else None
     assert length is not None and claim.model_size is not None
-    found = Found(1.0, 1.0, "digest", length + longer, claim.model_size + larger, [])
+    found = Found(1.0, 1.0, "digest", length + longer, claim.model_size + larger, held, [])
     monkeypatch.setattr(scoring_apart, "score_apart", lambda *places: found)
     with pytest.raises(ResultsError, match=message):
         _scored_again(submission, scratch)
+
+
+def test_run_that_was_trained_again_is_held_to_what_was_claimed_not_to_its_own_results(
+    submission: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Code that trains a larger model where it is run again says so in the results that it leaves, and nowhere else."""
+    _end_with_checkpoint(submission, digest("own"))
+    claim = Submission.read(submission).runs[0]
+    size = claim.model_size or 0
+    info = claim.model_copy(update={"model_size": 2 * size})
+    run = tmp_path / "run"
+    for place, content in (("checkpoints/step-00000040/manifest.json", "own"), ("program/about.json", "")):
+        (run / place).parent.mkdir(parents=True)
+        (run / place).write_text(content)
+    length = claim.evaluation.context_length if claim.evaluation else None
+    found = Found(1.0, 1.0, "digest", length or 0, 2 * size, 0, [])
+    monkeypatch.setattr(scoring_apart, "score_apart", lambda *places: found)
+    workspace = rechecks.Workspace(tmp_path / "work", "my_run", 60.0)
+    with pytest.raises(ResultsError, match="is given parameters"):
+        rechecks._scored_apart(run / "evaluation.json", run, info, claim, Measured(run=0, bits_per_byte=1.0), workspace)
+
+
+@pytest.mark.parametrize(
+    ("claimed", "found", "outcomes"),
+    [("own", "own", {"agrees"}), ("own", "another", {"differs"}), ("own", None, {"differs"}), (None, "any", {"agrees", "undecided"})],
+)  # fmt: skip
+def test_figures_confirm_a_claim_on_the_documents_that_it_names_alone(
+    claimed: str | None, found: str | None, outcomes: set[str], submission: pathlib.Path
+):
+    read = Submission.read(submission)
+    (claim,) = read.runs
+    evaluation = claim.evaluation and claim.evaluation.model_copy(update={"digest": claimed})
+    read = dataclasses.replace(read, runs=[claim.model_copy(update={"evaluation": evaluation})])
+    measured = Measured(run=0, bits_per_byte=claim.quality, evaluation_digest=found)
+    assert recheck._outcomes(read, [measured], "re-evaluation")[0] == outcomes
+
+
+def test_core_that_was_measured_alone_is_on_no_other_documents_than_the_claim(submission: pathlib.Path):
+    read = Submission.read(submission)
+    assert recheck._outcomes(read, [Measured(run=0, core=0.2)], "re-evaluation")[0] == {"undecided"}
 
 
 def _end_with_checkpoint(submission: pathlib.Path, digest: str) -> None:
