@@ -131,14 +131,15 @@ class ExportedProgram:
             (x_BTD,), (head_DV,) = activations.out_avals, head.out_avals
             *batch, width = x_BTD.shape
             gives = tuple(batch) == tokens_BT.shape and len(head_DV.shape) == 2 and head_DV.shape[0] == width
+            gives &= all(jnp.issubdtype(given.dtype, jnp.floating) for given in (x_BTD, head_DV))
         except (AttributeError, TypeError, ValueError) as error:
             raise DataError(f"the program in {folder} takes no batches of tokens ({error})") from None
         if not whole or shapes != others:
             raise DataError(f"the program in {folder} takes no batches of tokens, or its head other arrays")
         if not gives:
             raise DataError(
-                f"the program in {folder} gives no activations of its tokens that its head can be applied to: {x_BTD.shape} and"
-                f" {head_DV.shape}"
+                f"the program in {folder} gives no activations of its tokens that its head can be applied to: {x_BTD.str_short()} and"
+                f" {head_DV.str_short()}"
             )
         return ExportedProgram((activations, head), shapes, batch_size, context_length)
 

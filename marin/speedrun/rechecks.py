@@ -49,11 +49,16 @@ _AS_HELD = (
 
 @dataclasses.dataclass(frozen=True)
 class Workspace:
-    """A scratch directory with the code to run and a store."""
+    """A scratch directory with the code to run and a store.
+
+    Args:
+        data: the verifier's own store, which no code of the submission has written; None without one.
+    """
 
     scratch: pathlib.Path
     name: str
     seconds: float
+    data: pathlib.Path | None = None
 
     @property
     def code(self) -> pathlib.Path:
@@ -125,7 +130,7 @@ def prepare(
         raise ConfigError(f"{submission.directory} has no main.py to run")
     if commit is None or not re.fullmatch(r"[0-9a-f]{40}", commit):
         raise ConfigError("the results name no commit, so there is no code to run again")
-    workspace = Workspace(scratch, name, seconds)
+    workspace = Workspace(scratch, name, seconds, data)
     archive = scratch / "code.tar"
     if git_output(repository, "archive", "--format=tar", "-o", str(archive), commit, seconds=_ARCHIVING) is None:
         raise ConfigError(
@@ -252,8 +257,9 @@ def _scored_apart(
             file=sys.stderr,
         )
         return measured.model_copy(update={"by_submission": True})
-    print(f"what it wrote down is scored apart from it (seed {claim.seed or 0}) ...", flush=True)
-    found = scoring_apart.score_apart(program, workspace.store, checkpoint, workspace.seconds)
+    print(f"what it wrote down is scored apart from it (seed {info.seed or 0}) ...", flush=True)
+    trained_in = (workspace.data or workspace.store) / "checkpoints" / "speedrun" / run_directory.resolve().name
+    found = scoring_apart.score_apart(program, workspace.store, checkpoint, trained_in, workspace.seconds)
     value = found.bits_per_byte if claim.c4_en_bpb is None else found.levanter_bits_per_byte
     said = measured.bits_per_byte
     if said is None or not math.isclose(value, said, rel_tol=_SAME):

@@ -51,6 +51,7 @@ class Request:
         program: the folder that the evaluation wrote.
         store: the only place where `About` may name files.
         checkpoint: of the run in whose directory it lies.
+        trained_in: where the run would lie in a store that has what it was trained on, which its record names from there.
         seed: of the probes.
         found: the file to write, a `Found`.
     """
@@ -58,6 +59,7 @@ class Request:
     program: str
     store: str
     checkpoint: str
+    trained_in: str
     seed: int
     found: str
 
@@ -75,10 +77,13 @@ class Found:
     failed_probes: list[str]
 
 
-def score_apart(program: pathlib.Path, store: pathlib.Path, checkpoint: pathlib.Path, seconds: float) -> Found:
+def score_apart(
+    program: pathlib.Path, store: pathlib.Path, checkpoint: pathlib.Path, trained_in: pathlib.Path, seconds: float
+) -> Found:
     """Scores a checkpoint by a program that was written down, in a sandbox.
 
     Args:
+        trained_in: as of a `Request`.
         seconds: after which it is given up.
     Raises:
         ConfigError: if it takes longer.
@@ -90,6 +95,7 @@ def score_apart(program: pathlib.Path, store: pathlib.Path, checkpoint: pathlib.
             program=str(program.resolve()),
             store=str(store.resolve()),
             checkpoint=str(checkpoint.resolve()),
+            trained_in=str(trained_in.resolve()),
             seed=secrets.randbits(32),
             found=str(scratch / "found.json"),
         )

@@ -267,7 +267,11 @@ def of_no_width(arrays: Any, tokens_BT: Any, segment_ids_BT: Any) -> Any:
     return jnp.zeros((ROWS, LENGTH))
 
 
-@pytest.mark.parametrize("program", [of_more_rows, of_no_width])
+def of_complex_numbers(arrays: Any, tokens_BT: Any, segment_ids_BT: Any) -> Any:
+    return jnp.zeros((ROWS, LENGTH, 32), jnp.complex64)
+
+
+@pytest.mark.parametrize("program", [of_more_rows, of_no_width, of_complex_numbers])
 def test_program_that_gives_no_activations_of_its_tokens_is_refused(program: Any, tmp_path: pathlib.Path):
     export_program(changed(looks_ahead), str(tmp_path), ROWS, LENGTH)
     replace_program(tmp_path, program)

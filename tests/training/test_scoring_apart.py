@@ -32,10 +32,9 @@ class Evaluated:
     def checkpoint(self) -> Path:
         return max((self.run / "checkpoints").glob("step-*"))
 
-    def scored(self, found: Path) -> scoring_apart.Found:
-        return scoring_apart_child.score(
-            Request(str(self.program), str(self.store), str(self.checkpoint), seed=3, found=str(found))
-        )
+    def scored(self, found: Path, trained_in: Path | None = None) -> scoring_apart.Found:
+        places = (self.program, self.store, self.checkpoint, trained_in or self.run)
+        return scoring_apart_child.score(Request(*map(str, places), seed=3, found=str(found)))
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +80,7 @@ def test_run_is_scored_apart_in_a_sandbox_whatever_its_own_process_says(
         sandbox.require()
     except ConfigError as error:
         pytest.skip(str(error))
-    found = scoring_apart.score_apart(evaluated.program, evaluated.store, evaluated.checkpoint, 300.0)
+    found = scoring_apart.score_apart(evaluated.program, evaluated.store, evaluated.checkpoint, evaluated.run, 300.0)
     assert found.bits_per_byte == pytest.approx(evaluated.said["bits_per_byte"] / 0.9, rel=1e-6)
     assert found.levanter_bits_per_byte == pytest.approx(evaluated.said["levanter_bits_per_byte"] / 0.9, rel=1e-6)
     assert found.digest == evaluated.said["digest"] and found.context_length == MODEL.seq_len
@@ -97,7 +96,14 @@ def test_sandbox_that_finds_nothing_to_score_says_why(evaluated: Evaluated, tmp_
     except ConfigError as error:
         pytest.skip(str(error))
     with pytest.raises(ResultsError, match=r"has no figure \(status 1\)[^$]*nowhere"):
-        scoring_apart.score_apart(tmp_path / "nowhere", evaluated.store, evaluated.checkpoint, 300.0)
+        scoring_apart.score_apart(tmp_path / "nowhere", evaluated.store, evaluated.checkpoint, evaluated.run, 300.0)
+
+
+def test_training_data_is_read_from_the_store_that_has_it_not_beside_a_run_that_was_handed_over(
+    evaluated: Evaluated, changed: Evaluated, tmp_path: Path
+):
+    assert changed.scored(tmp_path / "found.json").failed_probes == []
+    assert changed.scored(tmp_path / "found.json", trained_in=evaluated.run).failed_probes == ["held_out"]
 
 
 def test_documents_and_tokenizer_are_taken_from_the_store_alone(changed: Evaluated, tmp_path: Path):
