@@ -1,14 +1,16 @@
 """Where submitted code may run: Linux namespaces by `unshare`, with one writable directory.
 
 Inside there is no network, no other process to see or signal, every mounted file system is read-only but the scratch directory,
-and the usual places of keys and tokens in the home directory are empty. The environment holds nothing of the caller's but the
-path. What it does not do: other files that the user may read can be read, the processor, memory and disk are not limited, and a
+and the usual places of keys and tokens in the home directory are empty. Sockets on which programs outside listen, such as those of D-Bus,
+Docker and an SSH agent, are covered, and there is no terminal: each would run what it is told outside. The environment holds nothing of the
+caller's but the path. What it does not do: other files that the user may read can be read, the processor, memory and disk are not limited, and a
 fault of the kernel is a way out. Where namespaces are not to be had nothing runs.
 """
 
 import dataclasses
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from marin.errors import ConfigError
 
 ISOLATION = (
-    "no network; no other processes; every file system read-only but the scratch directory; keys and tokens in the home directory"
+    "no network; no other processes, sockets or terminal; every file system read-only but the scratch directory; keys and tokens in the home directory"
     " hidden; an empty environment. Other files can be read, and processor, memory and disk are not limited."
 )
 _SECRET_PLACES = (
@@ -34,6 +36,9 @@ empty="$(mktemp -d -p "$scratch")"; : > "$empty/file"; mkdir "$empty/folder"
 for place in PLACES; do
   if [ -d "$home/$place" ]; then mount --bind "$empty/folder" "$home/$place"
   elif [ -e "$home/$place" ]; then mount --bind "$empty/file" "$home/$place"; fi
+done
+for place in SOCKETS; do
+  if [ -S "$place" ]; then mount --bind "$empty/file" "$place"; fi
 done
 while read -r _ place _; do
   place="$(printf '%b' "$place")"
@@ -86,16 +91,23 @@ def run(command: Sequence[str], scratch: pathlib.Path, environment: Mapping[str,
     own_home = scratch / "home"
     own_home.mkdir(exist_ok=True)
     given = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(own_home), "TMPDIR": str(scratch), **environment}
-    script = _ENTER.replace("PLACES", " ".join(_SECRET_PLACES))
+    script = _ENTER.replace("PLACES", " ".join(_SECRET_PLACES)).replace("SOCKETS", shlex.join(_sockets()))
     try:
         done = subprocess.run(
             [*_unshare(), "bash", "-c", script, "sandbox", str(scratch), str(home), *command],
             env=given, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            timeout=seconds, check=False,
+            timeout=seconds, check=False, start_new_session=True,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise ConfigError(f"the submitted code ran for more than {seconds:,.0f} s: give a larger --timeout") from None
     return Finished(done.returncode, done.stdout)
+
+
+def _sockets() -> list[str]:
+    """Where programs of this machine listen in the file system: a socket is connected to also where all is read-only."""
+    table = pathlib.Path("/proc/net/unix").read_bytes().decode(errors="surrogateescape")
+    paths = {line.split(maxsplit=7)[-1] for line in table.splitlines()[1:] if line.count("/")}
+    return sorted(path for path in paths if path.startswith("/"))
 
 
 def _unshare() -> list[str]:

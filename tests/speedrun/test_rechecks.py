@@ -7,6 +7,7 @@ import pathlib
 import random
 import re
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -89,6 +90,33 @@ except OSError as error:
         done = _python(code, scratch)
         other.kill()
     assert done.status == 0, done.out
+
+
+def test_sandbox_reaches_no_socket_on_which_a_program_outside_listens(scratch: pathlib.Path, tmp_path: pathlib.Path):
+    """By those of D-Bus, Docker and an SSH agent code would be run, or something signed, outside."""
+    place = tmp_path / "a socket's place"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(place))
+        listening.listen()
+        code = f"""
+import socket, sys
+try:
+    socket.socket(socket.AF_UNIX).connect({str(place)!r})
+except OSError as error:
+    sys.exit(0)
+sys.exit("reached it")
+"""
+        done = _python(code, scratch)
+    assert done.status == 0, done.out
+
+
+def test_sandbox_has_no_terminal_that_it_could_type_into(scratch: pathlib.Path):
+    code = "open('/dev/tty')"
+    run = f"from marin.speedrun import sandbox; print(sandbox.run([{sys.executable!r}, '-c', {code!r}], pathlib.Path({str(scratch)!r}), {{}}, 60.0))"
+    command = f"import os, pathlib, pty\npid, end = pty.fork()\nif pid == 0:\n    {run}\n    os._exit(0)\n"
+    command += "said = b''\ntry:\n    while part := os.read(end, 4096):\n        said += part\nexcept OSError:\n    pass\nprint(said.decode())"
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, timeout=60, check=True)
+    assert "Finished(status=1" in done.stdout and "No such device or address" in done.stdout, done.stdout + done.stderr
 
 
 def test_sandbox_shows_neither_the_environment_nor_keys_in_the_home_directory(
