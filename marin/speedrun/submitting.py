@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from marin.errors import ConfigError, ResultsError
 from marin.execution.redaction import secrets_in
-from marin.speedrun import results, signers
+from marin.speedrun import results, signers, strict_json
 from marin.speedrun.arithmetic import form
 from marin.speedrun.board import leaderboard
 from marin.speedrun.board.entries import Entry
@@ -122,8 +122,11 @@ def _evaluation_of(info: RunInfo, prefix: str | os.PathLike[str]) -> pathlib.Pat
     stated = dataclasses.replace(EvaluationRecord.of(info), core=None).parts()
     for path in sorted(pathlib.Path(prefix).glob(f"evaluation/speedrun/*/{EVALUATION_FILE}")):
         try:
-            found = EvaluationRecord.parse(json.loads(path.read_text()), str(path)).parts()
-        except (ValueError, ResultsError):  # another's, perhaps, as in `find_runs`
+            found = EvaluationRecord.parse(strict_json.read_json(path), str(path)).parts()
+        except (
+            ValueError,
+            ResultsError,
+        ):  # another's, perhaps, as in `find_runs`; or a pipe, where code of a submission wrote here
             print(f"warning: {path} is damaged, so it is not looked at", file=sys.stderr)
             continue
         if found == stated:

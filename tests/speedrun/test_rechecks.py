@@ -18,7 +18,7 @@ from forgeries.honest import Plan, write_submission
 from marin.cli import recheck
 from marin.cli.main import dispatch
 from marin.errors import ConfigError, ResultsError
-from marin.speedrun import rechecks, sandbox, scoring_apart
+from marin.speedrun import rechecks, sandbox, scoring_apart, submitting
 from marin.speedrun.scoring_apart import Found
 from marin.speedrun.verification import Context, Submission, verify_submission
 from marin.speedrun.verification.judgement import judge
@@ -430,6 +430,18 @@ def test_run_directory_with_a_pipe_in_it_does_not_hang(place: str, submission: p
     os.mkfifo(run / place)
     with pytest.raises(ResultsError, match="not a regular file"):
         rechecks.reevaluate(read, run, workspace)
+
+
+@pytest.mark.timeout(60)
+def test_store_with_a_pipe_for_an_evaluation_does_not_hang(submission: pathlib.Path, tmp_path: pathlib.Path, capsys):
+    run, evaluation = tmp_path / "store" / "checkpoints" / "speedrun" / "my_run-0", tmp_path / "store" / "evaluation"
+    shutil.copytree(submission / "logs" / "0", run)
+    (run / "run.json").write_text('{"run_name": "my_run"}')
+    shutil.copy(submission / "speedrun_results.json", run)
+    (evaluation / "speedrun" / "my_run-0").mkdir(parents=True)
+    os.mkfifo(evaluation / "speedrun" / "my_run-0" / "evaluation.json")
+    (found,) = submitting.find_runs(tmp_path / "store", "my_run").runs
+    assert found.evaluation is None and "is damaged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
