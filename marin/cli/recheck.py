@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from marin.cli import checkout
     from marin.speedrun import sandbox
     from marin.speedrun.verification import Submission
+    from marin.speedrun.verification.texts import printable
 
     _check(args)
     sandbox.require()
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         said = ", ".join(f"{json.dumps(value)} {name}" for value, name in figures_found if value is not None)
         print(f"run {item.run}, seed {item.seed}: {said}")
     decided = outcomes == {"agrees"}
-    print(f"{'confirmed' if decided else 'NOT decided' if confirmed else 'NOT confirmed'}: {words}")
+    print(f"{'confirmed' if decided else 'NOT decided' if confirmed else 'NOT confirmed'}: {printable(words)}")
     print(f"unsigned statement: {place}")
     refuted = "" if confirmed else " --refuted"
     print(f"sign it: marin sign {args.path[0]} --key ~/.ssh/id_ed25519 --kind {kind} --measured {figures}{refuted}")

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from marin.errors import ConfigError
+from marin.speedrun.verification.texts import printable
 
 ISOLATION = (
     "no network; no other processes, sockets or terminal; every file system read-only but the scratch directory; keys and tokens in the home directory"
@@ -100,7 +101,8 @@ def run(command: Sequence[str], scratch: pathlib.Path, environment: Mapping[str,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise ConfigError(f"the submitted code ran for more than {seconds:,.0f} s: give a larger --timeout") from None
-    return Finished(done.returncode, done.stdout)
+    # It is shown to a person, whose terminal it could have say something else.
+    return Finished(done.returncode, "\n".join(map(printable, done.stdout.split("\n"))))
 
 
 def _sockets() -> list[str]:

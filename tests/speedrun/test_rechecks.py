@@ -119,6 +119,11 @@ def test_sandbox_has_no_terminal_that_it_could_type_into(scratch: pathlib.Path):
     assert "Finished(status=1" in done.stdout and "No such device or address" in done.stdout, done.stdout + done.stderr
 
 
+def test_what_code_prints_does_not_steer_the_terminal_that_shows_it(scratch: pathlib.Path):
+    done = _python(r"print('one\ntwo \x1b[2K confirmed: \u202e')", scratch)
+    assert done.out == "one\ntwo \\x1b[2K confirmed: \\u202e\n"
+
+
 def test_sandbox_shows_neither_the_environment_nor_keys_in_the_home_directory(
     scratch: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):
