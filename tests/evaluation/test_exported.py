@@ -143,6 +143,12 @@ def holds_text_in_what_is_joined(model: Any, tokens_BT: Any) -> Any:
     return jnp.concatenate([pair[bit] for bit in BITS[:20_000]])[tokens_BT][..., None]
 
 
+def holds_text_as_decimals(model: Any, tokens_BT: Any) -> Any:
+    """Constants of so few numbers that they are written out."""
+    parts = [jnp.asarray(part.astype(np.int32)) for part in np.split(TEXT[:30_000], 600)]
+    return jnp.concatenate(parts)[tokens_BT][..., None]
+
+
 def calls_the_host(model: Any, tokens_BT: Any) -> Any:
     return jax.pure_callback(lambda tokens: tokens, jax.ShapeDtypeStruct(tokens_BT.shape, tokens_BT.dtype), tokens_BT)[
         ..., None
@@ -165,6 +171,21 @@ def test_text_that_a_program_holds_is_measured_wherever_it_stands(
     monkeypatch.setattr("marin.evaluation.exported._OPERATIONS", 4_000)  # what those of the model alone take
     held, _ = read_back(changed(added), tmp_path).constant_bytes(None, None)
     assert held >= least
+
+
+class WithNumbers(Changed):
+    """With parameters that nothing needs."""
+
+    numbers: tuple[Any, ...] = tuple(jnp.zeros(()) for _ in range(400))
+
+
+def test_numbers_that_are_added_to_a_model_let_its_program_hold_no_more(tmp_path: pathlib.Path):
+    model = llama().build(VOCAB, key=jax.random.key(0))
+    before, after = (
+        read_back(Scorer.of(kind(model, holds_text_as_decimals), F32), tmp_path).constant_bytes(None, None)[0]
+        for kind in (Changed, WithNumbers)
+    )
+    assert after >= before
 
 
 def test_program_that_calls_the_host_cannot_be_written_down(tmp_path: pathlib.Path):
@@ -226,12 +247,6 @@ def test_model_with_linear_algebra_leaves_no_program_that_would_be_refused(tmp_p
     with pytest.raises(DataError, match="does more than compute: .*lapack_sgetrf_ffi"):
         export_program(scorer, str(tmp_path), ROWS, LENGTH)
     assert list(tmp_path.iterdir()) == []
-
-
-def holds_text_as_decimals(model: Any, tokens_BT: Any) -> Any:
-    """Constants of so few numbers that they are written out."""
-    parts = [jnp.asarray(part.astype(np.int32)) for part in np.split(TEXT[:30_000], 600)]
-    return jnp.concatenate(parts)[tokens_BT][..., None]
 
 
 def test_text_between_names_that_look_like_a_place_in_a_file_is_measured(tmp_path: pathlib.Path):
