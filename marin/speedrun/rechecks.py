@@ -32,8 +32,6 @@ from marin.speedrun.verification import Submission
 from marin.speedrun.verification.seeds import experiment_of
 from marin.speedrun.verification.statements import Measured
 from marin.tracking.run_record import MOST_HELD, RUN_FILE
-from marin.training import checkpoint as checkpoints
-from marin.training.checkpoint_manifest import MANIFEST
 
 _DATA = ("corpora", "raw", "tokenizers", "tokenized", "documents")
 _MAX_EVALUATION_BYTES = 2**20
@@ -334,13 +332,10 @@ def _last_checkpoint(info: RunInfo, run_directory: pathlib.Path) -> pathlib.Path
     stated = info.digests.checkpoint if info.digests else None
     if stated is None:
         return None
-    for found in checkpoints.list_checkpoints(run_directory / "checkpoints"):
-        manifest = found.path / MANIFEST
-        if not manifest.exists():
-            continue
+    for manifest in sorted((run_directory / "checkpoints").glob("step-*/manifest.json")):
         content = strict_json.read_limited(str(manifest), _MAX_RECORD_BYTES)
         if hashlib.sha256(content).hexdigest() == stated:
-            return found.path
+            return manifest.parent
     raise ConfigError(
         f"{run_directory} does not hold the checkpoint that the log ends with, {stated[:16]}...: ask the author for the run's directory as"
         " training left it"

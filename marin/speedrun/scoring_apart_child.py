@@ -30,6 +30,8 @@ def score(request: Request) -> Found:
     MarinError: something that it needs is not there, is damaged, or is of another run.
     """
     checkpoint = checkpoints.find(request.checkpoint)
+    if checkpoint.path != Path(request.checkpoint):  # one that lies in it, of whatever weights
+        raise ResultsError(f"{request.checkpoint} is named like no checkpoint: it has none of its own")
     run = checkpoint.path.parents[1]
     info = read_run_info(run)
     if info is None:

@@ -410,19 +410,6 @@ def test_checkpoint_that_the_log_does_not_end_with_is_not_scored(submission: pat
     assert [path.name for path in workspace.store.glob("checkpoints/speedrun/0/checkpoints/*")] == ["step-00000040"]
 
 
-def test_checkpoint_below_a_manifest_that_is_the_run_s_own_is_not_scored(
-    submission: pathlib.Path, tmp_path: pathlib.Path
-):
-    """A folder that is named like no step would be searched for a checkpoint, and hold another one."""
-    run, workspace = submission / "logs" / "0", rechecks.Workspace(tmp_path / "work", "my_run", 60.0)
-    other = run / "checkpoints" / "step-x" / "checkpoints" / "step-00000080"
-    other.mkdir(parents=True)
-    (other.parents[1] / "manifest.json").write_bytes(b"own")
-    _end_with_checkpoint(submission, digest("own"))
-    with pytest.raises(ConfigError, match="does not hold the checkpoint that the log ends with"):
-        rechecks.reevaluate(Submission.read(submission), run, workspace)
-
-
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("place", ["run.json", "checkpoints/step-00000040/manifest.json"])
 def test_run_directory_with_a_pipe_in_it_does_not_hang(place: str, submission: pathlib.Path, tmp_path: pathlib.Path):

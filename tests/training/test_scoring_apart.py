@@ -139,6 +139,18 @@ def test_about_a_program_what_no_evaluation_writes_is_refused(
         changed.scored(tmp_path / "found.json")
 
 
+def test_checkpoint_below_one_that_is_named_like_none_is_not_scored(changed: Evaluated, tmp_path: Path):
+    """The folder has the manifest that the log ends with, and in it lie other weights."""
+    own = changed.checkpoint
+    other = own.with_name("step-x")
+    shutil.copytree(own, other / own.name)
+    shutil.copy(own / "manifest.json", other)
+    shutil.copy(changed.run / "run.json", own.parent)
+    request = Request(*map(str, (changed.program, changed.store, other, changed.run)), seed=3, found=str(tmp_path))
+    with pytest.raises(ResultsError, match="step-x is named like no checkpoint"):
+        scoring_apart_child.score(request)
+
+
 def test_checkpoint_that_is_damaged_is_not_scored(changed: Evaluated, tmp_path: Path):
     victim = max(
         (path for path in (changed.checkpoint / "state").rglob("*") if path.is_file()),
