@@ -94,7 +94,7 @@ def score_apart(
         request = Request(
             program=str(program.resolve()),
             store=str(store.resolve()),
-            checkpoint=str(checkpoint.resolve()),
+            checkpoint=str(checkpoint.absolute()),  # not where a link leads: the run's record lies beside it
             trained_in=str(trained_in.resolve()),
             seed=secrets.randbits(32),
             found=str(scratch / "found.json"),

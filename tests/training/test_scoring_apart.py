@@ -15,6 +15,8 @@ from marin.speedrun import sandbox, scoring_apart, scoring_apart_child
 from marin.speedrun.scoring_apart import ABOUT_FILE, WANTED, Request
 from marin.speedrun.steps import EvaluateConfig, evaluate_speedrun
 
+FAILED = sandbox.Finished(1, "")
+
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
@@ -149,6 +151,19 @@ def test_checkpoint_below_one_that_is_named_like_none_is_not_scored(changed: Eva
     request = Request(*map(str, (changed.program, changed.store, other, changed.run)), seed=3, found=str(tmp_path))
     with pytest.raises(ResultsError, match="step-x is named like no checkpoint"):
         scoring_apart_child.score(request)
+
+
+def test_record_of_a_run_is_its_own_where_its_checkpoint_is_a_link(changed: Evaluated, tmp_path: Path, monkeypatch):
+    own = changed.checkpoint
+    other = tmp_path / "other" / "checkpoints" / own.name
+    other.parent.mkdir(parents=True)
+    own.rename(other)
+    own.symlink_to(other)
+    asked: list[str] = []
+    monkeypatch.setattr(sandbox, "run", lambda command, *_: asked.append(Path(command[-1]).read_text()) or FAILED)
+    with pytest.raises(ResultsError):
+        scoring_apart.score_apart(changed.program, changed.store, own, changed.run, 300.0)
+    assert Path(json.loads(asked[0])["checkpoint"]).parents[1] == changed.run
 
 
 def test_checkpoint_that_is_damaged_is_not_scored(changed: Evaluated, tmp_path: Path):
