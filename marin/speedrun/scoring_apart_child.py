@@ -57,7 +57,7 @@ def score(request: Request) -> Found:
         measured,
         batch_size=rows,
         seed=request.seed,
-        training=TrainingSample.of_run(request.trained_in, info),
+        training=TrainingSample.of_run(request.trained_in, info) or TrainingSample.of_run(run, info),
     )
     failed = {name: probe for name, probe in validity.probes.items() if not probe.passed}
     for name, probe in failed.items():
