@@ -40,9 +40,8 @@ _ARCHIVING = 600.0  # seconds
 _SHOWN = 3_000
 _MOST_NAMED = 5
 _SAME = 1e-4  # of a score, relative: one program in two processes
-_AS_HELD = (
-    2  # times what a process of the run says that its program holds: it is packed otherwise where it was written down
-)
+# Times what a process of the run says that its program holds: it is packed otherwise where it was written down.
+_AS_HELD = 2
 
 
 @dataclasses.dataclass(frozen=True)

@@ -123,10 +123,8 @@ def _evaluation_of(info: RunInfo, prefix: str | os.PathLike[str]) -> pathlib.Pat
     for path in sorted(pathlib.Path(prefix).glob(f"evaluation/speedrun/*/{EVALUATION_FILE}")):
         try:
             found = EvaluationRecord.parse(strict_json.read_json(path), str(path)).parts()
-        except (
-            ValueError,
-            ResultsError,
-        ):  # another's, perhaps, as in `find_runs`; or a pipe, where code of a submission wrote here
+        except (ValueError, ResultsError):
+            # Another's, perhaps, as in `find_runs`; or a pipe, where code of a submission wrote here.
             print(f"warning: {path} is damaged, so it is not looked at", file=sys.stderr)
             continue
         if found == stated:
