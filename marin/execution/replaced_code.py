@@ -197,12 +197,12 @@ def _source(file: str) -> _Source:
 def _constants_of(text: str, module: types.CodeType) -> dict[str, types.CodeType]:
     """The names that a file gives a value once, at its top level, which follows from the text alone: from numbers, texts and `math`.
 
-    Only the statements that its code does say this of are parsed, as to parse all of Marin takes a second.
+    Parsed are only the statements of which the code says that they store a name that nothing else does: to parse all of Marin takes a second.
     """
     stored: dict[str, list[int]] = collections.defaultdict(list)
     for name, line in _stored_at(module):
         stored[name].append(line)
-    lines = text.splitlines(keepends=True)
+    lines = [f"{line}\n" for line in text.split("\n")]  # as Python counts them
     found: dict[str, types.CodeType] = {}
     for name, at in stored.items():
         value = _value_of(name, lines[at[0] - 1 :]) if len(at) == 1 else None
@@ -239,13 +239,13 @@ def _value_of(name: str, lines: list[str]) -> ast.expr | None:
         return None
     for count in range(1, min(len(lines), _MOST_LINES) + 1):
         try:
-            (statement,) = ast.parse("".join(lines[:count])).body
+            statements = ast.parse("".join(lines[:count])).body
         except SyntaxError:  # it goes on in the next line
             continue
-        match statement:
-            case ast.Assign(targets=[ast.Name()], value=ast.expr() as value):
+        match statements:
+            case [ast.Assign(targets=[ast.Name()], value=ast.expr() as value)]:
                 return value
-            case ast.AnnAssign(target=ast.Name(), value=ast.expr() as value):
+            case [ast.AnnAssign(target=ast.Name(), value=ast.expr() as value)]:
                 return value
         return None
     return None

@@ -2,9 +2,9 @@
 
 import functools
 import json
-import math
 import os
 import pathlib
+import runpy
 import subprocess
 import sys
 import time
@@ -15,7 +15,7 @@ from collections.abc import Callable
 import pytest
 
 from marin import hardware
-from marin.execution.replaced_code import _constants_of, replaced_code
+from marin.execution.replaced_code import _Source, replaced_code
 from marin.tracking import run_record
 
 
@@ -130,7 +130,7 @@ SHOWN = 1
 """
 import math
 
-PLAIN = 3
+PLAIN = 3  # \u2028 is no end of a line
 TYPED: int = 2**4
 LONG = (
     "a",
@@ -146,6 +146,7 @@ TWICE = 1
 TWICE = 2
 FROM_FUNCTION = 1
 LOCAL = 7
+FIRST = 1; SECOND = 2
 if PLAIN:
     UNDER = 1
 
@@ -158,17 +159,17 @@ class Class:
 '''
 
 
-def test_constants_are_the_names_that_the_text_gives_a_value_once() -> None:
-    found = _constants_of(TEXT, compile(TEXT, "text", "exec"))
-    values: dict[str, object] = {"math": math}
-    for name, code in found.items():
-        values[name] = eval(code, dict(values))
-    del values["math"]
-    assert values == {
-        "PLAIN": 3,
-        "TYPED": 16,
-        "LONG": ("a", 3),
-        "TEXTS": "\nINNER = 5\n",
-        "CALLED": math.log(2.0),
-        "LOCAL": 7,
-    }
+@pytest.mark.parametrize("name", ["PLAIN", "TYPED", "LONG", "TEXTS", "CALLED", "LOCAL"])
+def test_constant_that_the_text_gives_a_value_once_is_held_against_it(name: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "module.py").write_text(TEXT)
+    source, names = _Source(str(tmp_path / "module.py")), runpy.run_path(str(tmp_path / "module.py"))
+    assert list(source.changed_constants(names)) == []
+    assert name in set(source.changed_constants(names | {name: 0.5}))
+
+
+@pytest.mark.parametrize("name", ["ONE", "MADE", "TWICE", "FROM_FUNCTION", "UNDER", "FIRST", "function"])
+def test_name_whose_value_does_not_follow_from_one_statement_is_not(name: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "module.py").write_text(TEXT)
+    names = runpy.run_path(str(tmp_path / "module.py"))
+    assert name in names
+    assert list(_Source(str(tmp_path / "module.py")).changed_constants(names | {name: 0.5})) == []
