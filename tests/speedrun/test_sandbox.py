@@ -1,0 +1,125 @@
+"""The sandbox for submitted code, against code that tries to get out."""
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from marin.errors import ConfigError
+from marin.speedrun import sandbox
+
+
+def _python(code: str, scratch: pathlib.Path, seconds: float = 60.0) -> sandbox.Finished:
+    return sandbox.run([sys.executable, "-I", "-c", code], scratch, {}, seconds)
+
+
+def test_sandbox_lets_code_write_its_scratch_directory_alone(scratch: pathlib.Path, tmp_path: pathlib.Path):
+    code = f"""
+import pathlib, sys
+pathlib.Path("inside").write_text("x")
+for place in {[str(tmp_path / "outside"), "/etc/marin-outside", "/var/tmp/marin-outside", str(pathlib.Path.home() / "outside")]}:
+    try:
+        pathlib.Path(place).write_text("x")
+    except OSError:
+        continue
+    sys.exit(f"wrote {{place}}")
+"""
+    done = _python(code, scratch)
+    assert done.status == 0, done.out
+    assert (scratch / "inside").read_text() == "x" and not (tmp_path / "outside").exists()
+
+
+def test_sandbox_has_no_network_and_no_other_process(scratch: pathlib.Path):
+    with subprocess.Popen(["sleep", "60"]) as other:
+        code = f"""
+import os, socket, sys
+try:
+    os.kill({other.pid}, 0)
+    sys.exit("sees another process")
+except ProcessLookupError:
+    pass
+names = [name for _, name in socket.if_nameindex() if name != "lo"]
+try:
+    socket.create_connection(("127.0.0.1", 9), 1)
+except OSError as error:
+    sys.exit(0 if not names else f"has interfaces {{names}}")
+"""
+        done = _python(code, scratch)
+        other.kill()
+    assert done.status == 0, done.out
+
+
+def test_sandbox_reaches_no_socket_on_which_a_program_outside_listens(scratch: pathlib.Path, tmp_path: pathlib.Path):
+    """By those of D-Bus, Docker and an SSH agent code would be run, or something signed, outside."""
+    place = tmp_path / "a socket's place"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(place))
+        listening.listen()
+        code = f"""
+import socket, sys
+try:
+    socket.socket(socket.AF_UNIX).connect({str(place)!r})
+except OSError as error:
+    sys.exit(0)
+sys.exit("reached it")
+"""
+        done = _python(code, scratch)
+    assert done.status == 0, done.out
+
+
+def test_sandbox_has_no_terminal_that_it_could_type_into(scratch: pathlib.Path):
+    code = "open('/dev/tty')"
+    run = f"from marin.speedrun import sandbox; print(sandbox.run([{sys.executable!r}, '-c', {code!r}], pathlib.Path({str(scratch)!r}), {{}}, 60.0))"
+    command = f"import os, pathlib, pty\npid, end = pty.fork()\nif pid == 0:\n    {run}\n    os._exit(0)\n"
+    command += "said = b''\ntry:\n    while part := os.read(end, 4096):\n        said += part\nexcept OSError:\n    pass\nprint(said.decode())"
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, timeout=60, check=True)
+    assert "Finished(status=1" in done.stdout and "No such device or address" in done.stdout, done.stdout + done.stderr
+
+
+def test_what_code_prints_does_not_steer_the_terminal_that_shows_it(scratch: pathlib.Path):
+    done = _python(r"print('one\ntwo \x1b[2K confirmed: \u202e')", scratch)
+    assert done.out == "one\ntwo \\x1b[2K confirmed: \\u202e\n"
+
+
+def test_sandbox_shows_neither_the_environment_nor_keys_in_the_home_directory(
+    scratch: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    home = tmp_path / "home"
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh" / "id_ed25519").write_text("PRIVATE")
+    (home / ".netrc").write_text("PRIVATE")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("HF_TOKEN", "PRIVATE")
+    code = f"""
+import os, pathlib
+home = pathlib.Path({str(home)!r})
+print(sorted(os.environ), list((home / ".ssh").iterdir()), repr((home / ".netrc").read_text()))
+"""
+    done = _python(code, scratch)
+    assert done.status == 0 and "PRIVATE" not in done.out and "HF_TOKEN" not in done.out
+    assert "[] ''" in done.out
+    assert (home / ".ssh" / "id_ed25519").read_text() == "PRIVATE"
+
+
+def test_sandbox_kills_what_takes_too_long_with_all_that_it_started(scratch: pathlib.Path):
+    seconds = f"4711.{os.getpid()}"  # no other test's
+    code = f"import subprocess, time; subprocess.Popen(['sleep', '{seconds}']); time.sleep(600)"
+    with pytest.raises(ConfigError, match="for more than 5 s"):
+        _python(code, scratch, seconds=5.0)
+    shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert f"sleep {seconds}" not in shown
+
+
+def test_machine_without_namespaces_is_told_why(
+    outside_ci: None, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match="unshare"):
+        sandbox.require()
+    (tmp_path / "unshare").write_text("#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2\nexit 1\n")
+    (tmp_path / "unshare").chmod(0o755)
+    with pytest.raises(ConfigError, match="Operation not permitted"):
+        sandbox.require()
