@@ -16,6 +16,7 @@ import pytest
 from jax import export
 from jax.extend.mlir import deserialize_portable_artifact, ir, serialize_portable_artifact
 from jax.extend.mlir.dialects import chlo, sdy, stablehlo
+from on_llama import OnLlama
 
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenizer
@@ -95,19 +96,10 @@ def test_operations_of_a_deep_honest_program_are_not_held_against_it(tmp_path: p
 # ---- programs that a stranger wrote --------------------------------------------------------------------------------------
 
 
-class Changed(eqx.Module):
-    """A Llama with something added to its activations."""
+class Changed(OnLlama):
+    """What it adds is a function of the Llama and the tokens."""
 
-    llama: Any
     added: Any = eqx.field(static=True)
-
-    @property
-    def lm_head_DV(self) -> Any:
-        return self.llama.lm_head_DV
-
-    @property
-    def logit_softcap(self) -> Any:
-        return None
 
     def activations(self, tokens_BT: Any, segment_ids_BT: Any) -> Any:
         x_BTD = self.llama.activations(tokens_BT, segment_ids_BT)

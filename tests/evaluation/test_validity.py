@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
+from on_llama import OnLlama
 
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import Tokenizer, TrainTokenizerConfig, train_tokenizer
@@ -116,18 +117,8 @@ def test_probes_again_with_the_stored_seed_measure_the_same(eval_set, tokenizer)
 # ---- models that cheat -------------------------------------------------------------------------------------------------
 
 
-class Cheat(eqx.Module):
-    """A Llama with something added to its activations."""
-
-    llama: Any
-
-    @property
-    def lm_head_DV(self) -> Any:
-        return self.llama.lm_head_DV
-
-    @property
-    def logit_softcap(self) -> Any:
-        return None
+class Cheat(OnLlama):
+    """What it adds is what it should not have seen."""
 
     def activations(self, tokens_BT: Any, segment_ids_BT: Any) -> Any:
         return self.llama.activations(tokens_BT, segment_ids_BT) + self.seen(tokens_BT, segment_ids_BT)
