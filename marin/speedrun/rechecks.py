@@ -179,6 +179,8 @@ def reevaluate(
     Raises:
         ConfigError: if the directory's run is not of the submission, or its step would train rather than score.
     """
+    if not (run_directory / RUN_FILE).exists():
+        raise ConfigError(f"{run_directory} has no {RUN_FILE}: {submitting.RUN_DIRECTORY}")
     content = strict_json.read_limited(str(run_directory / RUN_FILE), _MAX_RECORD_BYTES)
     number = next((k for k, log in enumerate(submission.logs) if log is not None and log.run == content), None)
     if number is None:

@@ -31,7 +31,7 @@ from marin.tracking.run_record import METRICS_FILE, RUN_FILE
 _LOOKED_AT = (".py", ".json", ".jsonl", ".md", ".txt", ".yaml", ".yml", ".toml", ".sh")
 _LARGEST_LOOKED_AT = 64 * 2**20
 _TIMEOUT = 10.0
-_RUN_DIRECTORY = "give the directory in which the run trained, such as PREFIX/checkpoints/speedrun/NAME-HASH"
+RUN_DIRECTORY = "give the directory in which the run trained, such as PREFIX/checkpoints/speedrun/NAME-HASH"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +91,7 @@ def read_run(directory: pathlib.Path, prefix: str | os.PathLike[str] | None) -> 
     """
     if not directory.is_dir():
         what = "is a file" if directory.exists() else "is not there"
-        raise ResultsError(f"{directory} {what}: {_RUN_DIRECTORY}")
+        raise ResultsError(f"{directory} {what}: {RUN_DIRECTORY}")
     if not (directory / FILE_NAME).is_file():
         raise ResultsError(f"{directory} has no {FILE_NAME}: run the same command again, it ends with the results")
     if not (directory / RUN_FILE).is_file():
@@ -114,7 +114,7 @@ def run_name_of(content: bytes) -> str | None:
 
 
 def _no_run(directory: pathlib.Path, missing: str) -> ResultsError:
-    return ResultsError(f"{directory} has results but no {missing}: {_RUN_DIRECTORY}")
+    return ResultsError(f"{directory} has results but no {missing}: {RUN_DIRECTORY}")
 
 
 def _evaluation_of(info: RunInfo, prefix: str | os.PathLike[str]) -> pathlib.Path | None:

@@ -106,6 +106,8 @@ def test_run_directory_of_another_run_is_refused(submission: pathlib.Path, tmp_p
     workspace = rechecks.Workspace(tmp_path / "work", "my_run", 60.0)
     with pytest.raises(ConfigError, match="no run of the submission"):
         rechecks.reevaluate(Submission.read(submission), other / "logs" / "0", workspace)
+    with pytest.raises(ConfigError, match=r"logs has no run.json: give the directory in which the run trained"):
+        rechecks.reevaluate(Submission.read(submission), other / "logs", workspace)
 
 
 SCORED_AGAIN = """
