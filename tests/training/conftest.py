@@ -1,44 +1,19 @@
 """A tiny tokenized corpus, and a config that trains on it in a second."""
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
+from trained_run import MODEL, VOCAB, Trained
 
 from marin.data.cache import TokenizeConfig, tokenize
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
-from marin.models import LlamaConfig
 from marin.nn import Precision
 from marin.optim import MuonConfig
 from marin.resources import CpuOnlyConfig
 from marin.training import SimpleTrainConfig, TrainLmConfig, WatchConfig
 from marin.training.loop import train_lm
-from marin.training.state import TrainState
-
-MODEL = LlamaConfig(
-    seq_len=32,
-    hidden_dim=16,
-    intermediate_dim=24,
-    num_layers=1,
-    num_heads=2,
-    num_kv_heads=1,
-    gradient_checkpointing=False,
-)
-VOCAB = 300
-
-
-@dataclasses.dataclass(frozen=True)
-class Trained:
-    """A finished run."""
-
-    config: TrainLmConfig
-    state: TrainState
-
-    @property
-    def path(self) -> str:
-        return self.config.output_path
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import MODEL, VOCAB, Trained
+from trained_run import MODEL, VOCAB, Trained
 
 from marin.errors import CheckpointError, ConfigError, MarinError, ResultsError
 from marin.evaluation import Scorer
