@@ -33,6 +33,7 @@ from jax.extend.mlir.dialects import chlo, sdy, stablehlo
 from jaxtyping import Array, Float
 
 from marin.errors import CheckpointError, DataError
+from marin.evaluation.program_flops import product_flops
 from marin.evaluation.scoring import Scorer
 from marin.nn.precision import Precision
 from marin.nn.trees import named_leaves
@@ -172,6 +173,17 @@ class ExportedProgram:
 
     def activations(self, arrays: Any, tokens_BT: Any, segment_ids_BT: Any, /) -> Float[Array, "B T D"]:
         return self._calls[0](arrays, tokens_BT, segment_ids_BT)
+
+    def flops_per_token(self) -> float:
+        """At the least, for a token that is scored: the products of its activations, and that with the head.
+
+        Raises:
+            DataError: they cannot be counted.
+        """
+        activations, head = self.exported
+        with _as_data_error("the program's products cannot be counted"), _module_of(activations) as module:
+            flops = product_flops(module).floor
+        return flops / (self.batch_size * self.context_length) + 2.0 * math.prod(head.out_avals[0].shape)
 
     @functools.cached_property
     def _calls(self) -> tuple[Any, Any]:

@@ -42,6 +42,9 @@ _MOST_NAMED = 5
 _SAME = 1e-4  # of a score, relative: one program in two processes
 # Times what a process of the run says that its program holds: it is packed otherwise where it was written down.
 _AS_HELD = 2
+_MORE_FLOPS = 1.1
+# Times a forward pass, what training takes at the least: three, less what a model may leave out in training alone, such as layers.
+_OF_FORWARD = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,21 +269,42 @@ def _scored_apart(
             f"warning: the submission's code says {said} bits per byte, scored apart from it the run has {value}",
             file=sys.stderr,
         )
+    _hold(found, claim)
+    failed = sorted({*(measured.failed_probes or ()), *found.failed_probes})
+    update = {"bits_per_byte": value, "evaluation_digest": found.digest, "failed_probes": failed or None}
+    return measured.model_copy(update=update)
+
+
+def _hold(found: scoring_apart.Found, claim: RunInfo) -> None:
+    """Raises:
+    ResultsError: the program is more than the results say, or more than their hardware could compute in their time.
+    """
+    evaluation = claim.evaluation
     for what, own, stated in (
-        ("reads tokens at once", found.context_length, claim.evaluation and claim.evaluation.context_length),
+        ("reads tokens at once", found.context_length, evaluation and evaluation.context_length),
         ("is given parameters", found.num_parameters, claim.model_size),
     ):
         if stated not in (None, own):
             raise ResultsError(f"the run's program {what}: {own:,}, its results say {stated:,}")
-    held = (claim.evaluation and claim.evaluation.held_bytes) or 0
+    held = (evaluation and evaluation.held_bytes) or 0
     if found.held_bytes > max(MOST_HELD, _AS_HELD * held):
         raise ResultsError(
             f"the run's program holds {found.held_bytes:,} bytes that are no parameters, its results say {held:,}: they may be of the"
             " evaluation set"
         )
-    failed = sorted({*(measured.failed_probes or ()), *found.failed_probes})
-    update = {"bits_per_byte": value, "evaluation_digest": found.digest, "failed_probes": failed or None}
-    return measured.model_copy(update=update)
+    flops, stated_flops = found.flops_per_token, evaluation and evaluation.flops_per_token
+    if stated_flops and flops > _MORE_FLOPS * stated_flops:
+        print(
+            f"warning: by the shapes of its products the run's program takes {flops:.4g} FLOPs a token, its results say {stated_flops:.4g}: read"
+            " what it computes when it is scored (experts by `ragged_dot` are all computed on a CPU)",
+            file=sys.stderr,
+        )
+    trained = _OF_FORWARD * flops * (claim.total_tokens or 0)
+    if claim.training_hardware_flops and trained > claim.training_hardware_flops:
+        raise ResultsError(
+            f"the run's program takes {flops:.4g} FLOPs a token, so that its {claim.total_tokens:,} tokens took at least {trained:.4g} to"
+            f" train; its hardware could do {claim.training_hardware_flops:.4g} in the time that the results say"
+        )
 
 
 def _failed_probes(validity: Validity | None) -> list[str] | None:

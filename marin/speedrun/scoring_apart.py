@@ -66,7 +66,11 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What came out."""
+    """What came out.
+
+    Args:
+        flops_per_token: at the least, of the forward pass.
+    """
 
     bits_per_byte: float
     levanter_bits_per_byte: float
@@ -74,6 +78,7 @@ class Found:
     context_length: int
     num_parameters: int
     held_bytes: int
+    flops_per_token: float
     failed_probes: list[str]
 
 

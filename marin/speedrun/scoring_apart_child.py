@@ -64,7 +64,16 @@ def score(request: Request) -> Found:
         print(f"the probe `{name}` failed: {probe.message}")
     num_parameters = sum(math.prod(shape.shape) for shape in program.shapes.values())
     held, _ = program.held()
-    return Found(measured.value, measured.levanter, measured.digest, length, num_parameters, held, list(failed))
+    return Found(
+        bits_per_byte=measured.value,
+        levanter_bits_per_byte=measured.levanter,
+        digest=measured.digest,
+        context_length=length,
+        num_parameters=num_parameters,
+        held_bytes=held,
+        flops_per_token=program.flops_per_token(),
+        failed_probes=list(failed),
+    )
 
 
 def _about(path: Path) -> About:

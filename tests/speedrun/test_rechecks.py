@@ -184,7 +184,7 @@ def test_figures_that_count_are_those_that_were_found_apart(
     assert claim.evaluation is not None and claim.quality is not None and claim.evaluation.digest is not None
     length = claim.evaluation.context_length or 0
     value, size = claim.quality * factor, claim.model_size or 0
-    found = Found(value, value, claim.evaluation.digest, length, size, 0, failed)
+    found = Found(value, value, claim.evaluation.digest, length, size, 0, 1.0, failed)
     asked: list[pathlib.Path] = []
     monkeypatch.setattr(scoring_apart, "score_apart", lambda *places: asked.extend(places[:3]) or found)
     read, measured = _scored_again(submission, scratch)
@@ -208,10 +208,30 @@ def test_program_that_is_more_than_the_results_say_is_refused(
     claim = Submission.read(submission).runs[0]
     length = claim.evaluation.context_length if claim.evaluation else None
     assert length is not None and claim.model_size is not None
-    found = Found(1.0, 1.0, "digest", length + longer, claim.model_size + larger, held, [])
+    found = Found(1.0, 1.0, "digest", length + longer, claim.model_size + larger, held, 1.0, [])
     monkeypatch.setattr(scoring_apart, "score_apart", lambda *places: found)
     with pytest.raises(ResultsError, match=message):
         _scored_again(submission, scratch)
+
+
+@pytest.mark.parametrize(("times", "refused"), [(1.05, False), (1.2, False), (1e9, True)])
+def test_program_takes_the_flops_that_the_results_say_and_no_more_than_their_hardware_did(
+    times: float, refused: bool, submission: pathlib.Path, scratch: pathlib.Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):  # fmt: skip
+    claim = Submission.read(submission).runs[0]
+    assert (
+        claim.evaluation and claim.evaluation.flops_per_token and claim.evaluation.context_length and claim.model_size
+    )
+    flops = times * claim.evaluation.flops_per_token
+    found = Found(1.0, 1.0, "digest", claim.evaluation.context_length, claim.model_size, 0, flops, [])
+    monkeypatch.setattr(scoring_apart, "score_apart", lambda *places: found)
+    if refused:
+        with pytest.raises(ResultsError, match=r"its hardware could do [\d.e+]+ in the time that the results say"):
+            _scored_again(submission, scratch)
+    else:
+        _scored_again(submission, scratch)
+    assert ("FLOPs a token, its results say" in capsys.readouterr().err) == (times > 1.1)
 
 
 def test_run_that_was_trained_again_is_held_to_what_was_claimed_not_to_its_own_results(
@@ -227,7 +247,7 @@ def test_run_that_was_trained_again_is_held_to_what_was_claimed_not_to_its_own_r
         (run / place).parent.mkdir(parents=True)
         (run / place).write_text(content)
     length = claim.evaluation.context_length if claim.evaluation else None
-    found = Found(1.0, 1.0, "digest", length or 0, 2 * size, 0, [])
+    found = Found(1.0, 1.0, "digest", length or 0, 2 * size, 0, 1.0, [])
     monkeypatch.setattr(scoring_apart, "score_apart", lambda *places: found)
     workspace = rechecks.Workspace(tmp_path / "work", "my_run", 60.0)
     with pytest.raises(ResultsError, match="is given parameters"):

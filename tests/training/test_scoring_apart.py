@@ -87,6 +87,7 @@ def test_run_is_scored_apart_in_a_sandbox_whatever_its_own_process_says(
     assert found.levanter_bits_per_byte == pytest.approx(evaluated.said["levanter_bits_per_byte"] / 0.9, rel=1e-6)
     assert found.digest == evaluated.said["digest"] and found.context_length == MODEL.seq_len
     assert found.num_parameters == json.loads((evaluated.run / "run.json").read_text())["num_parameters"]
+    assert found.flops_per_token == pytest.approx(evaluated.said["flops_per_token"], rel=0.1)
     # Text that the model was trained on, as both figures and probes are of the run's own documents.
     assert found.failed_probes == ["held_out"]
 
