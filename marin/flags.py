@@ -3,7 +3,9 @@
 import argparse
 import contextlib
 import difflib
+import os
 import re
+import shlex
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +33,18 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{self._unknown_flag() or message}; --help lists the flags")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Where a file stands in the place of the only verb, it is that verb which was left out."""
+        verbs = list(action.choices or ()) if isinstance(action, argparse._SubParsersAction) else []
+        if len(verbs) == 1 and value not in verbs and ("." in value or os.sep in value):
+            place = self._given.index(value)
+            rest = shlex.join(self._given[place:])
+            self._given = self._given[:place]  # what follows is the verb's
+            raise argparse.ArgumentError(
+                None, f"`{verbs[0]}` is left out before {value}: use `{self.prog} {verbs[0]} {rest}`"
+            )
+        super()._check_value(action, value)
 
     def _unknown_flag(self) -> str | None:
         """The first flag that nothing here takes. What follows it is read as something else, so it is the mistake to name."""

@@ -31,6 +31,22 @@ def test_flags_of_the_page_before_run_are_refused(before: list[str], message: st
     assert message in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("typed", "command"),
+    [(["wish.py"], "run wish.py"), (["experiments.datashop.graph_docs"], "run experiments.datashop.graph_docs"),
+     (["--port", "0", "./my wish.py", "--dry_run"], "run './my wish.py' --dry_run")],
+)  # fmt: skip
+def test_config_without_run_is_answered_with_the_command_that_runs_it(typed: list[str], command: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        dispatch(["datashop", *typed])
+    assert f"use `marin datashop {command}`" in str(refused.value)
+
+
+def test_flag_that_there_is_not_is_named_before_a_file_behind_it() -> None:
+    with pytest.raises(ConfigError, match="there is no flag `--prefx`, but there is `--prefix`"):
+        dispatch(["datashop", "--prefx", "my/store", "run", "wish.py"])
+
+
 def test_run_without_a_config_names_only_the_config(capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser(prog="marin datashop")
     datashop.add_arguments(parser)
