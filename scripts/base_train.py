@@ -21,7 +21,14 @@ from marin.gpt2.command import (
     run_command,
     run_name,
 )
-from marin.gpt2.datasets import ValidationConfig, open_dataset, open_tokenizer, tokenize_dataset_step
+from marin.gpt2.datasets import (
+    Dataset,
+    ValidationConfig,
+    open_dataset,
+    open_tokenizer,
+    tokenize_dataset_step,
+    warning_of_other_text,
+)
 from marin.gpt2.places import Places
 from marin.gpt2.stages import process_index, refuse_other_settings, report_section, run_stage, stage
 
@@ -171,13 +178,12 @@ def make_recipe(flags: Flags, vocab_size: int) -> "Recipe":
         )
 
 
-def make_config(flags: Flags, places: Places, made: "Recipe") -> "BaseTrainConfig":
-    """The stage's config for filled flags and the recipe that they make."""
+def make_config(flags: Flags, places: Places, made: "Recipe", dataset: Dataset) -> "BaseTrainConfig":
+    """The stage's config for filled flags, and the recipe and the data set that they name."""
     from marin.gpt2.devices import precision_of, resources_of
     from marin.gpt2.pretraining import BaseTrainConfig
     from marin.training import SimpleTrainConfig, TrainLmConfig, WatchConfig
 
-    dataset = open_dataset(places, flags.dataset, flags.text_key)
     resources = resources_of(flags.device_type)
     rows = made.total_batch_size // flags.max_seq_len
     save_every = flags.save_every if flags.save_every and flags.save_every > 0 else made.num_iterations
@@ -230,7 +236,8 @@ def main() -> None:
     keep_off_wandb_unless_named(flags.run)
     run = places.checkpoints("base", tag_of(flags))
     made = make_recipe(flags, open_tokenizer(places).vocab_size)
-    config = make_config(flags, places, made)
+    dataset = open_dataset(places, flags.dataset, flags.text_key)
+    config = make_config(flags, places, made, dataset)
     say = print if process_index() == 0 else lambda text: None
     say(
         f"d{flags.depth}: width {made.model.hidden_dim}, {made.num_params:,} parameters ({made.scaling_params:,} of them count for"
@@ -244,6 +251,8 @@ def main() -> None:
         say(
             f"note: CORE is not measured, as its data is not in {places.eval_bundle}: `python -m scripts.eval_bundle` fetches it"
         )
+    if warning := warning_of_other_text(dataset, places):
+        say(warning)
     step = stage("base_train", train_base, config, places, run)
     if flags.resume_from_step >= 0 and process_index() == 0:
         refuse_other_settings(places, step)  # before anything is removed

@@ -25,7 +25,8 @@ from marin.data.inputs import find_inputs
 from marin.data.shards import Shard
 from marin.data.sources import ImportConfig, imported_documents
 from marin.data.tokenizer import Tokenizer
-from marin.errors import ConfigError, DataError
+from marin.errors import ConfigError, DataError, ExecutionError
+from marin.execution.status import read_info
 from marin.execution.step import ExecutorStep, placement, this_output_path
 from marin.flags import in_flags
 from marin.gpt2.places import Places
@@ -198,6 +199,26 @@ def open_tokenizer(places: Places) -> Tokenizer:
     if not (places.tokenizer / "tokenizer.json").is_file():
         raise DataError(f"{places.tokenizer} has no tokenizer.json: train one with `python -m scripts.tok_train`")
     return Tokenizer.load(str(places.tokenizer))
+
+
+def warning_of_other_text(dataset: Dataset, places: Places) -> str | None:
+    """What a person is told who trains on none of the files that the tokenizer was trained on; None where its record names none.
+
+    One file in common is enough: `scripts.tok_train` is mostly run before all files are fetched.
+    """
+    known = {(file.name, file.num_bytes, file.digest) for file in dataset.train}
+    try:
+        info = read_info(str(places.tokenizer)) or {}
+        learned = {(file["name"], file["num_bytes"], file["digest"]): file for file in info["config"]["dataset_files"]}
+        if not learned or known & learned.keys():
+            return None
+        example = next(iter(learned.values()))["path"]
+    except (ExecutionError, KeyError, TypeError):  # the tokenizer was made in another way
+        return None
+    return (
+        f"warning: the tokenizer was trained on other text ({example}{', ...' if len(learned) > 1 else ''}) and may need more tokens for"
+        " this one: `python -m scripts.tok_eval` with the same `--dataset` counts them, and another `--base-dir` has its own tokenizer"
+    )
 
 
 def tokenize_files(config: TokenizeFilesConfig) -> None:

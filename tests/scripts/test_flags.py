@@ -16,7 +16,7 @@ from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
 from marin.errors import ConfigError, HardwareError
 from marin.gpt2.command import parse_flags
-from marin.gpt2.datasets import open_tokenizer
+from marin.gpt2.datasets import open_dataset, open_tokenizer
 from marin.gpt2.devices import precision_of, resources_of
 from marin.gpt2.places import Places
 from marin.nn.precision import Precision
@@ -163,7 +163,7 @@ def _config(places: Places, *arguments: str):
     small = [] if any(argument.startswith("--depth") for argument in arguments) else ["--depth=4"]
     flags = _parse("--device-type", "cpu", "--dataset", f"{places.base}/text", *small, *arguments)
     made = base_train.make_recipe(flags, open_tokenizer(places).vocab_size)
-    return base_train.make_config(flags, places, made)
+    return base_train.make_config(flags, places, made, open_dataset(places, flags.dataset))
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,25 @@ def test_run_goes_back_to_an_earlier_checkpoint_only_where_it_is_there(base):
         run_script(base_train, *SHORT, *where(base), "--model-tag=other", "--resume-from-step=3")
 
 
+def test_training_on_other_text_than_the_tokenizers_warns_and_on_more_of_the_same_does_not(base, tmp_path, capsys):
+    def warns(dataset):
+        with pytest.raises(ConfigError, match="checkpoints of these steps: none"):  # before anything is trained
+            run_script(base_train, *SHORT, f"--base-dir={base}", dataset, "--model-tag=other", "--resume-from-step=3")
+        return "warning: the tokenizer" in capsys.readouterr().out
+
+    write_text(tmp_path, 151)
+    other = (tmp_path / "text" / "a.jsonl.zst").rename(tmp_path / "text" / "other.jsonl.zst").parent
+    assert [warns(f"--dataset={text}") for text in (base / "text", other)] == [False, True]
+    shutil.copy(base / "text" / "a.jsonl.zst", other)
+    assert not warns(f"--dataset={other}")
+    (other / "a.jsonl.zst").unlink()
+    (base / "tokenizer" / ".executor_info").rename(tmp_path / "info")
+    try:
+        assert not warns(f"--dataset={other}")  # where it was trained is not known
+    finally:
+        (tmp_path / "info").rename(base / "tokenizer" / ".executor_info")
+
+
 def test_commands_name_what_must_be_made_first(tmp_path, base):
     with pytest.raises(DataError, match="scripts.dataset"):
         run_script(tok_train, f"--base-dir={tmp_path}")
