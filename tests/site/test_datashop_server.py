@@ -50,6 +50,25 @@ def _word(client: Client, address: str) -> str:
     return found[1]
 
 
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [({"keep_percent": "007.10"}, ["the best 7.1 % by score"]),
+     ({"keep": "threshold", "threshold": "+0.50", "way": "examples"}, ["at least 0.5<"]),
+     ({"way": "prompt", "sample_size": "0010", "budget_tokens": "1_000_000"}, ["at most 10 documents", ">1,000,000 tokens<"]),
+     ({"way": "prompt", "sample_size": "1500", "price_input": "1", "price_output": "2", "budget_dollars": "01234.5670"},
+      ["at most 1,500 documents", ">$1,234.567<"])],
+)  # fmt: skip
+def test_review_shows_numbers_as_the_run_will_take_them(
+    client: Client, typed: dict[str, str], shown: list[str]
+) -> None:
+    pool = client.upload("pool.jsonl", rows(30))["id"]
+    draft = client.post("/runs")[1]["location"]
+    fields = {"way": "examples", "positives": [pool], "model": "m", "endpoint": "http://127.0.0.1:1/v1"} | typed
+    client.post(draft, action="review", name="n", pool=[pool], **{"prompt": "{example}"} | fields)
+    page = client.get(f"{draft}/review")
+    assert all(text in page for text in shown)
+
+
 # --- who is let in ------------------------------------------------------------------------------------------------------
 
 

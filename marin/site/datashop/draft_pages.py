@@ -1,8 +1,10 @@
 """Before a run: its files, its form, the prompt tried on ten documents, and the page that says what starting will do and cost."""
 
 import dataclasses
+import decimal
 import os
 import shutil
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -73,6 +75,7 @@ def review_page(shop: Shop, request: Request) -> Response:
         ways=wishes.WAYS,
         duplicates=wishes.DUPLICATES,
         built_in=wishes.BUILT_IN,
+        amounts=_amounts(checked.settings),
         trial=_trial(shop, run, checked),
         config=config_text(checked.settings, str(run.folder / CONFIG)),
         has_key=_has_key(),
@@ -225,6 +228,16 @@ def _most_cost(shop: Shop, run: Run, checked: Checked) -> tuple[int, float | Non
         return trying.most_cost(checked.settings, shop.prefix)
     except MarinError:
         return None
+
+
+def _amounts(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The numbers that the run will take, with all their digits; the part that is kept in percent."""
+    numbers = {name: settings[name] for name in ("sample_size", "threshold", "keep_fraction") if name in settings}
+    numbers |= settings.get("text_generation_inference_config_kwargs", {})
+    exact = {name: decimal.Decimal(repr(number)) for name, number in numbers.items()}
+    if "keep_fraction" in exact:
+        exact["keep_percent"] = 100 * exact["keep_fraction"]
+    return {name: f"{number.normalize():,f}" for name, number in exact.items()}
 
 
 def _has_key() -> bool:
