@@ -9,7 +9,7 @@ from marin.errors import ConfigError, StorageError
 HELP = """\
 List the models of finished runs, or publish one.
 
-`marin models list` shows each with its size, its measured loss, and the commit that it was made from.
+`marin models list` shows each with its size, what was measured of it, and the commit that it was made from.
 `marin models publish DIR OWNER/NAME --run RUN` uploads a folder that `marin export RUN DIR` has written, with a card that says
 what made it, to the Hugging Face hub. It needs HF_TOKEN or a stored login; --dry-run shows what would be uploaded."""
 
@@ -54,7 +54,7 @@ def _list(prefix: str | None) -> int:
     for column in ("step", "parameters", "tokens", "measured", "commit"):
         table.add_column(column, overflow="fold")
     for model in models:
-        measured = ", ".join(f"{key} {value:.4f}" for key, value in model.figures.items())
+        measured = ", ".join(f"{key} {value:.4f}" for key, value in model.figures.items()) or "nothing"
         commit = (model.git_commit or "")[:12] + ("+" if model.git_dirty else "")
         size = "" if model.num_parameters is None else f"{model.num_parameters:,}"
         table.add_row(*map(Text, (model.step, size, f"{model.num_tokens:,}", measured, commit)))

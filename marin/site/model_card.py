@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ from marin.speedrun.results import FILE_NAME, load_results
 from marin.storage import files
 from marin.tracking.run_record import RUN_FILE, RunRecord
 
+_FIGURE_FILES = ("base_train.json", "result.json", "sft.json")  # written after the last measurement, which has no event
+_QUALITY = ("bits_per_byte", "val_bpb", "core_metric", "pass@1")
+
 
 @dataclasses.dataclass(frozen=True)
 class Model:
@@ -22,7 +25,7 @@ class Model:
 
     Args:
         step: its output below the prefix.
-        figures: what was measured last, by name.
+        figures: what was measured last, by name; of a model that was not, the training loss of its last step, under that name.
     """
 
     step: str
@@ -71,7 +74,7 @@ def read_model(directory: Path, step: str | None = None) -> Model:
         num_parameters=record.info.get("num_parameters"),
         num_steps=len(steps),
         num_tokens=sum(each["tokens"] for each in steps),
-        figures=_figures(directory, record),
+        figures=_figures(directory, record) or _loss_of_last_step(steps),
         fn_name=info.get("fn_name"),
         git_commit=info.get("git_commit"),
         git_dirty=info.get("git_dirty"),
@@ -106,18 +109,24 @@ def card_text(model: Model, name: str) -> str:
 
 
 def _figures(directory: Path, record: RunRecord) -> dict[str, float]:
-    last = record.of("evaluation")[-1:] or [{}]
-    figures: dict[str, Any] = dict(last[0])
+    figures: dict[str, Any] = {}
+    for event in record.of("evaluation"):  # each has what was measured at its own pace
+        figures |= event
     if (directory / FILE_NAME).is_file():  # of a speedrun, whose evaluation is a step of its own
         # The model is there all the same, with no figure of a file that is broken.
         with contextlib.suppress(ResultsError):
             measured = load_results(directory / FILE_NAME)[-1].evaluation
             if measured is not None and measured.bits_per_byte is not None:
                 figures["bits_per_byte"] = measured.bits_per_byte
-    for name in ("result.json", "sft.json"):
+    for name in _FIGURE_FILES:
         content: Any = None
         with contextlib.suppress(StorageError):  # as above
             content = files.read_json(str(directory / name)) if (directory / name).is_file() else None
         figures |= content if isinstance(content, dict) else {}
-    kept = {key: figure_of(figures.get(key)) for key in ("bits_per_byte", "val_bpb")}
+    kept = {key: figure_of(figures.get(key)) for key in _QUALITY}
     return {key.replace("_", " "): value for key, value in kept.items() if value is not None}
+
+
+def _loss_of_last_step(steps: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    loss = figure_of(steps[-1].get("loss")) if steps else None
+    return {} if loss is None else {"training loss of the last step": loss}

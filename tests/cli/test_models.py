@@ -148,6 +148,25 @@ def test_catalogue_has_the_model_where_its_result_is_broken_or_no_number(
     assert (f"bits per byte {figure}" in done.stdout) if figure else ("bits per byte" not in done.stdout)
 
 
+def test_catalogue_has_what_a_base_run_measured_at_its_end_and_else_its_training_loss(
+    marin: Marin, run: pathlib.Path
+) -> None:
+    """A run shorter than the pace of its evaluations has no event of one; one with `--eval-every -1` measures nothing."""
+
+    def listed(last_loss: float | str, **figures: float) -> str:
+        losses = [9.0, last_loss]
+        lines = [{"event": "step", "step": step, "tokens": 512, "loss": loss} for step, loss in enumerate(losses)]
+        log = [{"event": "start", "from_step": 0}, *lines, {"event": "end", "steps": 2}]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
+        (run / "base_train.json").write_text(json.dumps(figures))
+        return marin("models", "list", "--prefix", "store").stdout
+
+    (run / "result.json").unlink()
+    assert "val bpb 1.2500, core metric 0.1500 " in listed(8.0, val_bpb=1.25, core_metric=0.15)
+    assert "training loss of the last step 8.0000" in listed(8.0, train_loss=8.0)
+    assert " nothing " in listed("nan")
+
+
 def test_publishing_uploads_the_model_its_card_and_nothing_else(
     marin: Marin, exported: pathlib.Path, run: pathlib.Path, hub: Hub
 ) -> None:
