@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 
+from marin.models.lm import shapes_of
 from marin.parallel import distributed
 from marin.parallel.mesh import ambient, num_batch_shards, replicated
 from marin.training.beside import beside
@@ -24,6 +27,7 @@ class CompiledSteps:
     Args:
         of_size: by batch size; each takes (state, batch), and gives the state's memory to the state that it returns.
         calls_out: by what the programs call out of themselves, that which made the first state included.
+        model_calls_out: by what the model does so where it is scored.
         held: how much the largest of these programs holds beside what it is given, in bytes, and its largest array, in words.
         traced_flops: may still be counted; None for a run that goes on, whose `run.json` has them.
         compile_time: in seconds.
@@ -32,6 +36,7 @@ class CompiledSteps:
     compilation: Compilation
     of_size: dict[int, Any]
     calls_out: set[str]
+    model_calls_out: set[str]
     held: tuple[int, str]
     traced_flops: concurrent.futures.Future[TracedFlops] | None
     compile_time: float
@@ -68,10 +73,12 @@ def compile_steps(setup: RunSetup, first_state: Callable[[], TrainState]) -> tup
             calls_out = calls_out | calls_out_of(program.jaxpr)
             held = max(held, held_bytes(program.jaxpr))
             of_size[size] = compile_traced(program, compilation)
+    # It is traced once more only to say where the calls come from.
+    model_calls_out = _calls_out_of_model(setup) if calls_out else set()
     state = making.result()
     compile_time = time.perf_counter() - begin
     distributed.meet("after compiling")
-    return CompiledSteps(compilation, of_size, calls_out, held, traced_flops, compile_time), state
+    return CompiledSteps(compilation, of_size, calls_out, model_calls_out, held, traced_flops, compile_time), state
 
 
 def in_the_making(first_state: Callable[[], TrainState], *, in_thread: bool) -> concurrent.futures.Future[TrainState]:
@@ -85,6 +92,14 @@ def in_the_making(first_state: Callable[[], TrainState], *, in_thread: bool) -> 
     made = concurrent.futures.Future[TrainState]()
     made.set_result(first_state())
     return made
+
+
+def _calls_out_of_model(setup: RunSetup) -> set[str]:
+    model = shapes_of(setup.config.model, setup.config.vocab_size)
+    ids = jax.ShapeDtypeStruct((num_batch_shards(setup.mesh), setup.config.seq_len), jnp.int32)
+    with ambient(setup.mesh):
+        program, _, _ = eqx.filter_make_jaxpr(lambda model, ids: model.activations(ids, ids))(model, ids)
+    return calls_out_of(program)
 
 
 def _step_config(setup: RunSetup, compilation: Compilation, batch_size: int) -> StepConfig:

@@ -214,7 +214,7 @@ def _loop(
             progress.note(note)
         if warning := warning_of_larger(info, resources):
             progress.note(warning)
-        for warning in warnings_of_programs(steps.calls_out, steps.held):
+        for warning in warnings_of_programs(steps.calls_out, steps.model_calls_out, steps.held, str(directory)):
             progress.note(warning)
         at_once = resources.platform == "cpu"
         recorder = StepRecorder(config, writer, clock, progress, mirrors, setup.rows_of, at_once=at_once)

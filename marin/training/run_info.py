@@ -6,7 +6,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,10 @@ from marin.training.programs import Compilation
 from marin.training.run_paths import recorded_paths
 
 _MOST_NAMED = 5  # of the settings that changed
+_WRITTEN_AS = {
+    "debug_print": "jax.debug.print",
+    "debug_callback": "jax.debug.callback",
+}  # others are named in code as they are here
 _LONG_STEP = 15.0  # at the device's peak: a processor takes about four times as long
 
 
@@ -236,21 +240,36 @@ def warning_of_larger(info: dict[str, Any], resources: Resources) -> str | None:
     )
 
 
-def warnings_of_programs(calls_out: Iterable[str], held: tuple[int, str]) -> Iterator[str]:
+def warnings_of_programs(
+    calls_out: set[str], model_calls_out: set[str], held: tuple[int, str], directory: str
+) -> Iterator[str]:
     """What the author of a run is told of its programs before it trains, as a verdict on it as a speedrun will say.
 
     Args:
         calls_out: by what they call out of themselves.
+        model_calls_out: by what the model does so where it is scored.
         held: how many bytes the largest holds of its own, and its largest array in words.
+        directory: of the run.
     """
     rung = "as a speedrun the run's rung `log` stays open until a person has read the code"
-    if names := ", ".join(sorted(calls_out)):
+    if names := _calls(model_calls_out):
+        yield (
+            f"warning: the model calls out of its own program ({names}): as a speedrun this run will NOT COUNT, as the probe `one_pass` at"
+            f" its end fails whatever it scores; stop it, remove these calls from the model's code, move {usual_path(directory)} away, and"
+            " train again"
+        )
+    if names := _calls(calls_out - model_calls_out):
         yield f"warning: training calls out of its own programs ({names}): {rung}"
     if held[0] > MOST_HELD:
         yield (
             f"warning: what makes the model or trains it holds {held[0]:,} bytes of its own, more than {MOST_HELD:,} (the largest array is"
             f" {held[1]}): compute tables from jnp.arange and random keys where they are used; {rung}"
         )
+
+
+def _calls(primitives: set[str]) -> str:
+    """What is called, by the names that stand in code."""
+    return ", ".join(_WRITTEN_AS.get(name, name) for name in sorted(primitives))
 
 
 def warning_of_replaced(names: Sequence[str]) -> str:

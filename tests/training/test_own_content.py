@@ -3,13 +3,16 @@
 import dataclasses
 import gc
 import weakref
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from trained_run import MODEL
 
+from marin.models import LlamaConfig
 from marin.optim import MuonConfig
 from marin.tracking import RunRecord
 from marin.training.loop import Measurement, train_lm
@@ -39,6 +42,40 @@ def test_training_says_by_what_its_step_calls_out_of_itself(make_config):
         train_lm(config)
         found.append(RunRecord.open(config.output_path).info["calls_out"])
     assert found == [[], ["pure_callback"]]
+
+
+class PrintsWhatItReads(eqx.Module):
+    llama: Any
+
+    def activations(self, tokens_BT, segment_ids_BT):
+        jax.debug.print("{}", tokens_BT[0, 0])
+        return self.llama.activations(tokens_BT, segment_ids_BT)
+
+    @property
+    def lm_head_DV(self):
+        return self.llama.lm_head_DV
+
+    @property
+    def logit_softcap(self):
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class PrintingConfig(LlamaConfig):
+    def build(self, vocab_size, *, key):
+        return PrintsWhatItReads(super().build(vocab_size, key=key))
+
+
+def test_training_of_a_model_that_prints_says_before_its_first_step_that_it_will_not_count(make_config, capsys):
+    printing = make_config("printing", num_train_steps=1, model=PrintingConfig(**vars(MODEL)))
+    asking = make_config("asking", num_train_steps=1, optimizer_config=AsksTheHost(learning_rate=0.02, adam_lr=0.01))
+    said = []
+    for config in (printing, asking):
+        train_lm(config)
+        shown = capsys.readouterr()
+        said.append(" ".join((shown.err + shown.out.partition("step 1")[0]).split()))
+    assert "NOT COUNT" in said[0] and "jax.debug.print" in said[0] and printing.output_path in said[0]
+    assert "NOT COUNT" not in said[1] and "pure_callback" in said[1]  # an optimizer is not scored
 
 
 class KnowsTheText(MuonConfig):
