@@ -23,7 +23,7 @@ import tarfile
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from marin.errors import ConfigError, ResultsError
+from marin.errors import CheckpointError, ConfigError, ResultsError
 from marin.speedrun import sandbox, scoring_apart, strict_json, submitting
 from marin.speedrun.evaluation_record import EVALUATION_FILE
 from marin.speedrun.git import git_output
@@ -180,7 +180,8 @@ def reevaluate(
     Args:
         bundle: CORE's data, for a run that claims CORE.
     Raises:
-        ConfigError: if the directory's run is not of the submission, or its step would train rather than score.
+        ConfigError: if the directory's run is not of the submission, its checkpoint is damaged, or its step would train rather than
+            score.
     """
     if not (run_directory / RUN_FILE).exists():
         raise ConfigError(f"{run_directory} has no {RUN_FILE}: {submitting.RUN_DIRECTORY}")
@@ -188,7 +189,10 @@ def reevaluate(
     number = next((k for k, log in enumerate(submission.logs) if log is not None and log.run == content), None)
     if number is None:
         raise ConfigError(f"{run_directory} is no run of the submission: its run.json is none of those in logs/")
-    ignored = _all_but(_last_checkpoint(submission.runs[number], run_directory))
+    checkpoint = _last_checkpoint(submission.runs[number], run_directory)
+    if checkpoint is not None:
+        _check_is_whole(checkpoint, run_directory)
+    ignored = _all_but(checkpoint)
     if submission.runs[number].core is not None:
         return [_core_again(submission.runs[number], number, run_directory, workspace, bundle, ignored)]
     run_name = submitting.run_name_of(content) or ""
@@ -365,6 +369,25 @@ def _last_checkpoint(info: RunInfo, run_directory: pathlib.Path) -> pathlib.Path
         f"{run_directory} does not hold the checkpoint that the log ends with, {stated[:16]}...: ask the author for the run's directory as"
         " training left it"
     )
+
+
+def _check_is_whole(checkpoint: pathlib.Path, run_directory: pathlib.Path) -> None:
+    """Looked at here, as the sandbox would speak of its own copy.
+
+    Raises:
+        ConfigError: naming the first file that is not what training wrote.
+    """
+    from marin.training.checkpoint_manifest import SEAL, verify_files
+
+    try:
+        if not (checkpoint / SEAL).is_file():  # a pipe would be waited for
+            raise CheckpointError(f"{checkpoint / SEAL} is missing")
+        verify_files(checkpoint, int(checkpoint.name.removeprefix("step-")))
+    except CheckpointError as error:
+        raise ConfigError(
+            f"the checkpoint that the log ends with is damaged: {error}\ncopy {run_directory} again from where the run was trained, or ask"
+            " its author for it"
+        ) from None
 
 
 def _all_but(checkpoint: pathlib.Path | None) -> Callable[[str, list[str]], list[str]] | None:

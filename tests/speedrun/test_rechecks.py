@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import subprocess
+from typing import Any
 
 import pytest
 from forgeries.editing import bind, digest, edit_evaluation, edit_log, edit_run_json
@@ -21,6 +22,7 @@ from marin.speedrun.scoring_apart import Found
 from marin.speedrun.verification import Context, Submission, verify_submission
 from marin.speedrun.verification.judgement import judge
 from marin.speedrun.verification.statements import NAMESPACE, Measured
+from marin.training.checkpoint_manifest import Layout, Manifest, seal_of
 
 
 @pytest.fixture
@@ -137,9 +139,7 @@ def _scored_again(
         (package / "__init__.py").touch()
     evaluation = json.loads((run / "evaluation.json").read_text())["evaluation"] | {"replaced": ["time.perf_counter"]}
     (code / "main.py").write_text(SCORED_AGAIN.format(evaluation=evaluation, causal=causal, program=program))
-    (run / "checkpoints" / "step-00000040").mkdir(parents=True)
-    (run / "checkpoints" / "step-00000040" / "manifest.json").write_bytes(b"own")
-    _end_with_checkpoint(submission, digest("own"))
+    _end_with_checkpoint(submission, _write_checkpoint(run, 40))
     read = Submission.read(submission)
     (measured,) = rechecks.reevaluate(read, run, workspace)
     return read, measured
@@ -274,6 +274,15 @@ def test_core_that_was_measured_alone_is_on_no_other_documents_than_the_claim(su
     assert recheck._outcomes(read, [Measured(run=0, core=0.2)], "re-evaluation")[0] == {"undecided"}
 
 
+def _write_checkpoint(run: pathlib.Path, step: int) -> str:
+    """Returns the digest that a log names it by."""
+    folder = run / "checkpoints" / f"step-{step:08d}"
+    (folder / "state").mkdir(parents=True)
+    (folder / "state" / "weights").write_bytes(bytes(step))
+    Manifest.write(folder, step, Layout("cpu", 1, 1, {}, None))
+    return seal_of(folder)
+
+
 def _end_with_checkpoint(submission: pathlib.Path, digest: str) -> None:
     def change(events: list[dict[str, object]]) -> list[dict[str, object]]:
         events[-1]["checkpoint"] = digest
@@ -282,24 +291,45 @@ def _end_with_checkpoint(submission: pathlib.Path, digest: str) -> None:
     edit_log(submission, change, careful=True)
 
 
+def _as_pipe(path: pathlib.Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 def test_checkpoint_that_the_log_does_not_end_with_is_not_scored(submission: pathlib.Path, tmp_path: pathlib.Path):
     """Weights that were trained for longer, say, in the place of the run's own or beside them."""
     run, workspace = submission / "logs" / "0", rechecks.Workspace(tmp_path / "work", "my_run", 60.0)
     code = workspace.code / "experiments" / "speedrun" / "my_run"
     code.mkdir(parents=True)
     (code / "main.py").write_text("raise SystemExit('not reached')\n")
-    for step, content in ((30, b"older"), (40, b"own"), (80, b"better")):
-        folder = run / "checkpoints" / f"step-{step:08d}"
-        folder.mkdir(parents=True)
-        (folder / "manifest.json").write_bytes(content)
+    _, own, _ = (_write_checkpoint(run, step) for step in (30, 40, 80))
     _end_with_checkpoint(submission, digest("nowhere"))
     with pytest.raises(ConfigError, match="does not hold the checkpoint that the log ends with"):
         rechecks.reevaluate(Submission.read(submission), run, workspace)
     assert not workspace.store.exists()
-    _end_with_checkpoint(submission, digest("own"))
+    _end_with_checkpoint(submission, own)
     with pytest.raises(ConfigError):  # the file does nothing; what matters is what it would have found
         rechecks.reevaluate(Submission.read(submission), run, workspace)
     assert [path.name for path in workspace.store.glob("checkpoints/speedrun/0/checkpoints/*")] == ["step-00000040"]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("damaged", ["state/weights", "manifest.sha256"])
+@pytest.mark.parametrize("damage", [pathlib.Path.unlink, lambda path: path.write_bytes(b"x"), _as_pipe])
+def test_damaged_checkpoint_is_named_where_it_lies_and_nothing_is_run(
+    damaged: str, damage: Any, submission: pathlib.Path, tmp_path: pathlib.Path
+):
+    run, workspace = submission / "logs" / "0", rechecks.Workspace(tmp_path / "work", "my_run", 60.0)
+    _end_with_checkpoint(submission, _write_checkpoint(run, 40))
+    damage(run / "checkpoints" / "step-00000040" / damaged)
+    with pytest.raises(ConfigError) as refused:
+        rechecks.reevaluate(Submission.read(submission), run, workspace)
+    said = str(refused.value)
+    assert (
+        f"{run}/checkpoints/step-00000040" in said
+        and f"copy {run} again" in said
+        and str(tmp_path / "work") not in said
+    )
 
 
 @pytest.mark.timeout(60)
