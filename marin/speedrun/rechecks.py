@@ -196,12 +196,7 @@ def reevaluate(
     if submission.runs[number].core is not None:
         return [_core_again(submission.runs[number], number, run_directory, workspace, bundle, ignored)]
     run_name = submitting.run_name_of(content) or ""
-    shutil.copytree(
-        run_directory,
-        workspace.store / "checkpoints" / "speedrun" / run_directory.resolve().name,
-        symlinks=True,
-        ignore=ignored,
-    )
+    _copy(run_directory, workspace.store / "checkpoints" / "speedrun" / run_directory.resolve().name, ignored)
     step = f"evaluation/speedrun/{run_name}"
     only = json.dumps([f"^{re.escape(step)}$"])
     variables = workspace.variables([run_name], [submission.runs[number].seed or 0])
@@ -336,8 +331,8 @@ def _core_again(
         raise ConfigError(
             f"{found} is not the run's tokenizer: keep the run's directory as BASE/base_checkpoints/{tag}, beside BASE/tokenizer"
         )
-    shutil.copytree(run_directory, copy, symlinks=True, ignore=ignored)
-    shutil.copytree(tokenizer, workspace.store / "tokenizer", symlinks=True)
+    _copy(run_directory, copy, ignored)
+    _copy(tokenizer, workspace.store / "tokenizer")
     flags = ("--base-dir", str(workspace.store), "--model-tag", tag, "--eval", "core", "--eval-bundle", str(bundle))
     workspace.run_module("scripts.base_eval", *flags)
     (place,) = sorted(workspace.store.glob(f"base_eval/{tag}_*/core.json")) or (None,)
@@ -388,6 +383,17 @@ def _check_is_whole(checkpoint: pathlib.Path, run_directory: pathlib.Path) -> No
             f"the checkpoint that the log ends with is damaged: {error}\ncopy {run_directory} again from where the run was trained, or ask"
             " its author for it"
         ) from None
+
+
+def _copy(source: pathlib.Path, target: pathlib.Path, ignored: Any = None) -> None:
+    """Raises:
+    ConfigError: naming what cannot be copied, such as a pipe.
+    """
+    try:
+        shutil.copytree(source, target, symlinks=True, ignore=ignored)
+    except shutil.Error as error:
+        reasons = "; ".join(str(reason) for _, _, reason in error.args[0][:_MOST_NAMED])
+        raise ConfigError(f"{source} cannot be copied: {reasons}") from None
 
 
 def _all_but(checkpoint: pathlib.Path | None) -> Callable[[str, list[str]], list[str]] | None:

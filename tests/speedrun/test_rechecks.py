@@ -347,6 +347,16 @@ def test_run_directory_with_a_pipe_in_it_does_not_hang(place: str, submission: p
 
 
 @pytest.mark.timeout(60)
+def test_what_of_a_run_directory_cannot_be_copied_is_named(submission: pathlib.Path, tmp_path: pathlib.Path):
+    run = submission / "logs" / "0"
+    _end_with_checkpoint(submission, _write_checkpoint(run, 40))
+    read = Submission.read(submission)
+    os.mkfifo(run / "profile")
+    with pytest.raises(ConfigError, match=r"cannot be copied: .*/0/profile` is a named pipe"):
+        rechecks.reevaluate(read, run, rechecks.Workspace(tmp_path / "work", "my_run", 60.0))
+
+
+@pytest.mark.timeout(60)
 def test_store_with_a_pipe_for_an_evaluation_does_not_hang(submission: pathlib.Path, tmp_path: pathlib.Path, capsys):
     run, evaluation = tmp_path / "store" / "checkpoints" / "speedrun" / "my_run-0", tmp_path / "store" / "evaluation"
     shutil.copytree(submission / "logs" / "0", run)
