@@ -7,14 +7,16 @@ caller's but the path. What it does not do: other files that the user may read c
 fault of the kernel is a way out. Where namespaces are not to be had nothing runs.
 """
 
+import concurrent.futures
 import dataclasses
 import os
 import pathlib
-import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from marin.errors import ConfigError
 from marin.speedrun.verification.texts import printable
@@ -27,6 +29,7 @@ _SECRET_PLACES = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config", ".netrc", ".git-credentials", ".kaggle", ".cache/huggingface",
     ".huggingface", ".pypirc", ".npmrc", ".local/share/keyrings",
 )  # fmt: skip
+_MOST_KEPT = 2**18  # bytes of what is printed
 # $1 scratch, $2 home, the rest is the command. Mounts that cannot be changed are kernel file systems.
 _ENTER = """
 set -e
@@ -38,9 +41,9 @@ for place in PLACES; do
   if [ -d "$home/$place" ]; then mount --bind "$empty/folder" "$home/$place"
   elif [ -e "$home/$place" ]; then mount --bind "$empty/file" "$home/$place"; fi
 done
-for place in SOCKETS; do
+while read -r -d '' place; do
   if [ -S "$place" ]; then mount --bind "$empty/file" "$place"; fi
-done
+done < "$scratch/SOCKETS"
 while read -r _ place _; do
   place="$(printf '%b' "$place")"
   case "$place" in "$scratch"|/proc|/proc/*|/dev|/dev/*|/sys|/sys/*) ;; *) mount -o remount,bind,ro "$place" 2>/dev/null || true;; esac
@@ -92,24 +95,42 @@ def run(command: Sequence[str], scratch: pathlib.Path, environment: Mapping[str,
     own_home = scratch / "home"
     own_home.mkdir(exist_ok=True)
     given = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(own_home), "TMPDIR": str(scratch), **environment}
-    script = _ENTER.replace("PLACES", " ".join(_SECRET_PLACES)).replace("SOCKETS", shlex.join(_sockets()))
-    try:
-        done = subprocess.run(
+    # In a file, as there may be more than a command's arguments have room for.
+    with tempfile.NamedTemporaryFile(dir=scratch, prefix="sockets-") as sockets:
+        sockets.write(b"".join(place + b"\0" for place in _sockets()))
+        sockets.flush()
+        script = _ENTER.replace("PLACES", " ".join(_SECRET_PLACES)).replace("SOCKETS", pathlib.Path(sockets.name).name)
+        with subprocess.Popen(
             [*_unshare(), "bash", "-c", script, "sandbox", str(scratch), str(home), *command],
-            env=given, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            timeout=seconds, check=False, start_new_session=True,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise ConfigError(f"the submitted code ran for more than {seconds:,.0f} s: give a larger --timeout") from None
-    # It is shown to a person, whose terminal it could have say something else.
-    return Finished(done.returncode, "\n".join(map(printable, done.stdout.split("\n"))))
+            env=given, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        ) as process, concurrent.futures.ThreadPoolExecutor(1) as reader:  # fmt: skip
+            said = reader.submit(_last_of, process.stdout)
+            try:
+                status = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                raise ConfigError(
+                    f"the submitted code ran for more than {seconds:,.0f} s: give a larger --timeout"
+                ) from None
+            finally:
+                process.kill()  # all that it started ends with it
+            # It is shown to a person, whose terminal it could have say something else.
+            out = said.result().decode(errors="replace")
+    return Finished(status, "\n".join(map(printable, out.split("\n"))))
 
 
-def _sockets() -> list[str]:
+def _last_of(pipe: Any) -> bytes:
+    """The last of what is printed, however much it is."""
+    kept = b""
+    while part := pipe.read1(2**16):
+        kept = (kept + part)[-_MOST_KEPT:]
+    return kept
+
+
+def _sockets() -> list[bytes]:
     """Where programs of this machine listen in the file system: a socket is connected to also where all is read-only."""
-    table = pathlib.Path("/proc/net/unix").read_bytes().decode(errors="surrogateescape")
-    paths = {line.split(maxsplit=7)[-1] for line in table.splitlines()[1:] if line.count("/")}
-    return sorted(path for path in paths if path.startswith("/"))
+    lines = pathlib.Path("/proc/net/unix").read_bytes().split(b"\n")[1:]
+    paths = {fields[7] for line in lines if len(fields := line.split(maxsplit=7)) == 8}
+    return sorted(path for path in paths if path.startswith(b"/"))
 
 
 def _unshare() -> list[str]:

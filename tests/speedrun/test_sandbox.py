@@ -70,6 +70,18 @@ sys.exit("reached it")
     assert done.status == 0, done.out
 
 
+def test_sandbox_starts_however_many_sockets_there_are(scratch: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+    """As arguments of a command they would be too many."""
+    monkeypatch.setattr(sandbox, "_sockets", lambda: [b"/nowhere/%d" % number for number in range(20_000)])
+    done = _python("print('started')", scratch)
+    assert (done.status, done.out) == (0, "started\n")
+
+
+def test_of_what_code_prints_the_last_is_kept_however_much_it_is(scratch: pathlib.Path):
+    done = _python("import sys\nfor k in range(10**6):\n    print(k)\nsys.exit(3)", scratch)
+    assert done.status == 3 and done.out.endswith("\n999998\n999999\n") and len(done.out) == sandbox._MOST_KEPT
+
+
 def test_sandbox_has_no_terminal_that_it_could_type_into(scratch: pathlib.Path):
     code = "open('/dev/tty')"
     run = f"from marin.speedrun import sandbox; print(sandbox.run([{sys.executable!r}, '-c', {code!r}], pathlib.Path({str(scratch)!r}), {{}}, 60.0))"
