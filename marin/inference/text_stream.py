@@ -27,7 +27,8 @@ class TextStream:
         self._special = {
             tokenizer.special_tokens[name]: shown for name, shown in _SHOWN.items() if name in tokenizer.special_tokens
         }
-        self._before: list[int] = []
+        self._without_text = frozenset(tokenizer.special_tokens.values())
+        self._before: list[int] = []  # that made the last whole characters
         self._waiting: list[int] = []  # since a token that ended a character
         self._sent = 0  # characters of their text
         self._held = ""
@@ -64,14 +65,18 @@ class TextStream:
             begin = min(_same(before, text), self._sent)
             self._begins.append(self._made - sent + begin)
             if not unfinished:
-                # The last token stays as context, since some tokenizers write a space only between two.
-                self._before, self._waiting, self._sent = self._waiting[-1:], [], 0
+                # They stay as context, since some tokenizers write a space only between two.
+                ended = [token for token in self._waiting if token not in self._without_text]
+                self._before, self._waiting, self._sent = ended or self._before, [], 0
         self._made += len(new)
         return new
 
     def _since_before(self) -> str:
         known = self._tokenizer.decode(self._before) if self._before else ""
-        return self._tokenizer.decode([*self._before, *self._waiting])[len(known) :]
+        whole = self._tokenizer.decode([*self._before, *self._waiting])
+        # Tokenizers with a token for each byte (Llama 2's, Mistral's) make signs of a whole run of bytes while its last character is
+        # not whole, of those characters too that were.
+        return whole[len(known) :] if whole.startswith(known) else self._tokenizer.decode(self._waiting)
 
     def _flush(self) -> str:
         text = self._since_before()[self._sent :] if self._waiting else ""

@@ -5,7 +5,11 @@ from typing import ClassVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as HfTokenizer
+from tokenizers import decoders, normalizers
+from tokenizers.models import BPE
 
+from marin.data.tokenizer import Tokenizer
 from marin.inference.text_stream import TextStream
 
 
@@ -109,3 +113,41 @@ def test_calls_of_the_calculator_are_shown(any_tokenizer):
     tokens = [*encode("so "), special["<|python_start|>"], *encode("1+1"), special["<|python_end|>"],
               special["<|output_start|>"], *encode("2"), special["<|output_end|>"], special["<|user_start|>"], *encode("!")]  # fmt: skip
     assert "".join(pieces(any_tokenizer, tokens)) == "so `1+1` = 2 !"
+
+
+@pytest.fixture(scope="module")
+def byte_tokenizer():
+    """As Llama 2's: characters without a token of their own are made of tokens that are bytes, and spaces stand before words."""
+    words = ["\u2581", "a", "\u2581a", "b", "\u2581b", "\u00e9", "!"]
+    vocabulary = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *words]
+    made = HfTokenizer(BPE({token: place for place, token in enumerate(vocabulary)}, [], byte_fallback=True))
+    made.normalizer = normalizers.Replace(" ", "\u2581")
+    made.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    made.add_special_tokens(["<unk>", "<s>", "</s>"])
+    return Tokenizer(made.to_str().encode(), "made")
+
+
+def test_characters_of_bytes_one_after_the_other_make_the_whole_text(byte_tokenizer):
+    @settings(max_examples=50)
+    @given(st.text("ab \u00e9\u65e5\u672c\U0001f600", max_size=12), st.lists(st.integers(0, 5), max_size=12))
+    def check(text, sizes):
+        tokens = byte_tokenizer.encode(text)
+        found = pieces(byte_tokenizer, tokens, sizes)
+        assert "".join(found) == byte_tokenizer.decode(tokens)
+        assert not any("\ufffd" in piece for piece in found)
+
+    check()
+    assert pieces(byte_tokenizer, byte_tokenizer.encode("\u65e5\u672c"))[:6] == ["", "", "\u65e5", "", "", "\u672c"]
+
+
+def test_bytes_that_are_no_text_leave_the_characters_before_and_after_them(byte_tokenizer):
+    lonely = byte_tokenizer.encode("\u65e5")[-1]
+    tokens = [*byte_tokenizer.encode("\u672c"), lonely, *byte_tokenizer.encode(" a\u65e5")]
+    assert "".join(pieces(byte_tokenizer, tokens)) == "\u672c\ufffd a\u65e5"
+
+
+def test_a_special_token_between_two_words_takes_no_space_away(byte_tokenizer):
+    tokens = [*byte_tokenizer.encode("a"), byte_tokenizer.special_tokens["</s>"], *byte_tokenizer.encode(" b")]
+    assert "".join(pieces(byte_tokenizer, tokens)) == "a b"
