@@ -68,6 +68,7 @@ class _Tokens:
     """What the engine asks of a tokenizer when no text is made."""
 
     bos_id = 0
+    document_ends = frozenset((bos_id,))
     special_tokens: dict[str, int] = {}  # noqa: RUF012
 
     def __init__(self, vocab_size: int) -> None:

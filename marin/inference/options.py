@@ -21,8 +21,8 @@ class SamplingOptions:
             arXiv:1904.09751), after `top_k`.
         seed: sample `i` of a prompt is a function of the weights, the prompt, these options and `i`, whatever else the
             engine does meanwhile, up to the rounding of sums in another order.
-        stop_tokens: tokens that end a sample, beside those that always do: the one that begins a document, and the one
-            that ends an assistant's turn.
+        stop_tokens: tokens that end a sample, beside those that always do: the one that begins a document, one that ends it,
+            and the one that ends an assistant's turn.
     """
 
     max_tokens: int

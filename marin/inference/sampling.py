@@ -41,7 +41,7 @@ def sample_text(
         padded = np.zeros((1, context_length), np.int32)
         padded[0, : len(window)] = window
         token = int(next_token(arrays, padded, len(window) - 1, temperature, jax.random.fold_in(key, step)))
-        if token == tokenizer.bos_id:
+        if token in tokenizer.document_ends:
             break
         ids.append(token)
     return tokenizer.decode(ids[start:])

@@ -288,10 +288,10 @@ class Scheduler:
 
 
 def stop_tokens_of(tokenizer: Any) -> frozenset[int]:
-    """Tokens that end every sample: the one that begins a document, and the one that ends an assistant's turn."""
-    special = getattr(tokenizer, "special_tokens", {})
+    """Tokens that end every sample: those that end a document, and the one that ends an assistant's turn."""
+    special = tokenizer.special_tokens
     ends = (special[name] for name in ("<|assistant_end|>", "<|eot_id|>", "<|im_end|>") if name in special)
-    return frozenset((tokenizer.bos_id, *ends))
+    return tokenizer.document_ends.union(ends)
 
 
 def check_prompt(prompt: Sequence[int], vocab_size: int, max_length: int) -> None:

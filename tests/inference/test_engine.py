@@ -8,7 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from chat_server import CONFIG, model_of
+from tokenizers import Tokenizer as HfTokenizer
+from tokenizers.models import BPE
 
+from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError
 from marin.inference.engine import Engine
 from marin.inference.measure import measure_speed
@@ -124,6 +127,25 @@ def test_a_stop_token_ends_a_sample_and_is_named(engine, chat_tokenizer):
     ((cut,),) = engine.generate([prompt], dataclasses.replace(GREEDY, stop_tokens=(stop,)))
     assert cut.tokens == whole.tokens[: whole.tokens.index(stop)]
     assert (cut.finish_reason, cut.stop_token) == ("stop", stop)
+
+
+@pytest.mark.parametrize(("begins", "ends"), [
+    ("<s>", "</s>"), ("<|begin_of_text|>", "<|end_of_text|>"), ("<|begin_of_text|>", "<|eot_id|>"), ("<s>", "<|endoftext|>"),
+])  # fmt: skip
+def test_tokens_that_published_tokenizers_end_a_document_or_an_answer_with_end_a_sample(
+    engine, chat_model, chat_tokenizer, begins, ends
+):
+    (prompt,) = prompts(chat_tokenizer.vocab_size, (5,))
+    ((whole,),) = engine.generate([prompt], GREEDY)
+    stop = whole.tokens[7]
+    names = [f"t{place}" for place in range(chat_tokenizer.vocab_size)]
+    names[-1], names[stop] = begins, ends
+    made = HfTokenizer(BPE({name: place for place, name in enumerate(names)}, []))
+    made.add_special_tokens([begins, ends])
+    tokenizer = Tokenizer(made.to_str().encode(), "made")
+    ((cut,),) = engine_of(chat_model, tokenizer).generate([prompt], GREEDY)
+    assert (cut.finish_reason, cut.stop_token) == ("stop", stop)
+    assert cut.tokens == whole.tokens[: whole.tokens.index(stop)]
 
 
 def test_an_answer_ends_where_the_engine_has_no_more_room(engine, chat_tokenizer):

@@ -14,6 +14,9 @@ class Letters:
 
     vocab_size, bos_id = VOCAB, 0
 
+    def __init__(self, *ends):
+        self.document_ends = frozenset((0, *ends))
+
     def encode(self, text):
         return [ord(character) - 96 for character in text]
 
@@ -38,16 +41,20 @@ class Successor(eqx.Module):
         return jnp.eye(VOCAB, dtype=jnp.float32)[(tokens_BT + 1) % VOCAB]
 
 
-MODEL = Successor(jnp.asarray(50.0))
+MODEL, LETTERS = Successor(jnp.asarray(50.0)), Letters()
 F32 = Precision("f32")
 
 
-def _sample(**options):
-    return sample_text(MODEL, Letters(), context_length=4, precision=F32, **options)
+def _sample(tokenizer=LETTERS, **options):
+    return sample_text(MODEL, tokenizer, context_length=4, precision=F32, **options)
 
 
 def test_sample_without_temperature_takes_the_likeliest_and_stops_at_the_document_end():
     assert _sample(prompt="c", temperature=0.0) == "defghi"
+
+
+def test_sample_stops_at_a_token_of_its_own_for_the_document_end():
+    assert _sample(Letters(7), prompt="c", temperature=0.0) == "def"
 
 
 def test_sample_goes_beyond_the_context_and_keeps_to_the_token_limit():

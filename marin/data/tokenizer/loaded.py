@@ -27,6 +27,8 @@ from marin.storage import files
 TOKENIZER_FILE = "tokenizer.json"
 # What stands between documents, in the order in which it is looked for: first ours, then those of others.
 _BOS_TOKENS = ("<|bos|>", "<|begin_of_text|>", "<s>", "<|endoftext|>")
+# What published tokenizers end a document with: Llama 2's and Mistral's, Llama 3's, GPT-2's and Qwen's.
+_EOS_TOKENS = ("</s>", "<|end_of_text|>", "<|endoftext|>")
 BATCH_CHARS = 4_000_000
 _GROUP_CHARS = 100_000
 # tiktoken's pattern engine keeps a note for each character of a run of spaces, and gives up at some hundred thousand.
@@ -95,6 +97,12 @@ class Tokenizer:
             f"{self._where} has no token that begins a document (looked for {', '.join(_BOS_TOKENS)}): "
             f"add one of them as a special token"
         )
+
+    @functools.cached_property
+    def document_ends(self) -> frozenset[int]:
+        """The ids with which a model says that a document has ended: the one that begins the next, and one of its own for it."""
+        ends = (self.special_tokens[token] for token in _EOS_TOKENS if token in self.special_tokens)
+        return frozenset((self.bos_id, *ends))
 
     @functools.cached_property
     def special_tokens(self) -> dict[str, int]:
