@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from marin.data.tokenizer import Tokenizer
+from marin.inference.text_stream import text_after
 from marin.nn.loss import softcapped
 from marin.nn.precision import Precision
 
@@ -44,7 +45,7 @@ def sample_text(
         if token in tokenizer.document_ends:
             break
         ids.append(token)
-    return tokenizer.decode(ids[start:])
+    return text_after(ids[:start], ids[start:], tokenizer)
 
 
 @functools.lru_cache(maxsize=4)

@@ -20,15 +20,16 @@ class TextStream:
 
     Args:
         stop: strings that end the sample; they are not part of its text.
+        prompt: the tokens before it, after which its text begins: some tokenizers write no space before the first word of all.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), prompt: Sequence[int] = ()) -> None:
         self._tokenizer, self._stop = tokenizer, tuple(text for text in stop if text)
         self._special = {
             tokenizer.special_tokens[name]: shown for name, shown in _SHOWN.items() if name in tokenizer.special_tokens
         }
         self._without_text = frozenset(tokenizer.special_tokens.values())
-        self._before: list[int] = []  # that made the last whole characters
+        self._before = _last_characters(prompt, tokenizer)  # the tokens that made the last whole characters
         self._waiting: list[int] = []  # since a token that ended a character
         self._sent = 0  # characters of their text
         self._held = ""
@@ -72,11 +73,7 @@ class TextStream:
         return new
 
     def _since_before(self) -> str:
-        known = self._tokenizer.decode(self._before) if self._before else ""
-        whole = self._tokenizer.decode([*self._before, *self._waiting])
-        # Tokenizers with a token for each byte (Llama 2's, Mistral's) make signs of a whole run of bytes while its last character is
-        # not whole, of those characters too that were.
-        return whole[len(known) :] if whole.startswith(known) else self._tokenizer.decode(self._waiting)
+        return text_after(self._before, self._waiting, self._tokenizer)
 
     def _flush(self) -> str:
         text = self._since_before()[self._sent :] if self._waiting else ""
@@ -107,6 +104,28 @@ class TextStream:
         keep = max((_overlap(text, stop) for stop in self._stop), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
+
+
+def text_after(before: Sequence[int], tokens: Sequence[int], tokenizer: Tokenizer) -> str:
+    """The text of tokens that follow others: with the space before its first word, which tokenizers like Llama 2's leave out of a text
+    that begins with it.
+
+    Args:
+        before: the others, from the beginning of a character on.
+    """
+    known = tokenizer.decode(before) if before else ""
+    whole = tokenizer.decode([*before, *tokens])
+    # Where characters are made of tokens that are bytes, a whole run of those is signs while its last character is not whole, those
+    # among them too that were.
+    return whole[len(known) :] if whole.startswith(known) else tokenizer.decode(tokens)
+
+
+def _last_characters(prompt: Sequence[int], tokenizer: Tokenizer) -> list[int]:
+    """The last tokens of a prompt, from one on with which no character can have begun before."""
+    for begin in range(len(prompt) - 1, -1, -1):
+        if _INCOMPLETE not in tokenizer.decode(prompt[begin : begin + 1]):
+            return list(prompt[begin:])
+    return list(prompt)
 
 
 def _same(one: str, other: str) -> int:

@@ -5,6 +5,9 @@ from typing import Any
 
 import chat_server
 import pytest
+from tokenizers import Tokenizer as HfTokenizer
+from tokenizers import decoders, normalizers
+from tokenizers.models import BPE
 
 from marin.data.tokenizer import Tokenizer
 
@@ -23,3 +26,17 @@ def chat_model(chat_tokenizer: Tokenizer) -> Any:
 def served(chat_tokenizer: Tokenizer, chat_model: Any) -> Iterator[chat_server.Served]:
     with chat_server.serving(chat_tokenizer, chat_model) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def byte_tokenizer() -> Tokenizer:
+    """As Llama 2's: characters without a token of their own are made of tokens that are bytes, and spaces stand before words."""
+    words = ["\u2581", "a", "\u2581a", "b", "\u2581b", "\u00e9", "!"]
+    vocabulary = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *words]
+    made = HfTokenizer(BPE({token: place for place, token in enumerate(vocabulary)}, [], byte_fallback=True))
+    made.normalizer = normalizers.Replace(" ", "\u2581")
+    made.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    made.add_special_tokens(["<unk>", "<s>", "</s>"])
+    return Tokenizer(made.to_str().encode(), "made")

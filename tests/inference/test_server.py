@@ -6,8 +6,10 @@ import inspect
 import json
 import urllib.parse
 
+import equinox as eqx
+import jax.numpy as jnp
 import pytest
-from chat_server import NAME, endless, make_tokenizer, serving
+from chat_server import CONFIG, NAME, endless, make_tokenizer, model_of, serving
 
 from marin.data.conversation import render, render_for_completion
 from marin.data.documents import Document
@@ -161,6 +163,21 @@ def test_completions_take_text_tokens_and_several_prompts(served, client):
         one = client.completions.create(model=NAME, prompt=tokens, temperature=0, max_tokens=12, logprobs=0)
         assert plain(one.choices[0].text) == wanted
         assert len(one.choices[0].logprobs.token_logprobs) == one.usage.completion_tokens
+
+
+def test_completion_of_a_tokenizer_with_spaces_before_words_goes_on_where_the_prompt_ends(byte_tokenizer):
+    """As one of Llama 2's would write "France isParis", a text that begins with a word having no space before it."""
+    one, other = (byte_tokenizer.encode(f" {word}")[0] for word in "ab")
+    model = model_of(CONFIG, byte_tokenizer.vocab_size)
+    head = jnp.zeros_like(model.lm_head.weight_IO)  # of the two words with a space one is always the likeliest token
+    head = head.at[:, one].set(model.lm_head.weight_IO[:, one]).at[:, other].set(-model.lm_head.weight_IO[:, one])
+    model = eqx.tree_at(lambda m: m.lm_head.weight_IO, model, head)
+    with serving(byte_tokenizer, model) as served, client_of(served) as client:
+        options = {"model": NAME, "prompt": "a b", "temperature": 0, "max_tokens": 12}
+        whole = client.completions.create(**options, extra_body={"return_token_ids": True}).choices[0]
+        streamed = "".join(chunk.choices[0].text for chunk in client.completions.create(**options, stream=True))
+    assert "a b" + whole.text == byte_tokenizer.decode([*byte_tokenizer.encode("a b"), *whole.token_ids])
+    assert streamed == whole.text and whole.text.startswith(" ")
 
 
 def test_a_stop_string_ends_the_text_before_it_streamed_or_whole(client):

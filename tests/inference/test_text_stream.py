@@ -5,12 +5,8 @@ from typing import ClassVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer as HfTokenizer
-from tokenizers import decoders, normalizers
-from tokenizers.models import BPE
 
-from marin.data.tokenizer import Tokenizer
-from marin.inference.text_stream import TextStream
+from marin.inference.text_stream import TextStream, text_after
 
 
 def pieces(tokenizer, tokens, sizes=None, stop=()):
@@ -115,20 +111,6 @@ def test_calls_of_the_calculator_are_shown(any_tokenizer):
     assert "".join(pieces(any_tokenizer, tokens)) == "so `1+1` = 2 !"
 
 
-@pytest.fixture(scope="module")
-def byte_tokenizer():
-    """As Llama 2's: characters without a token of their own are made of tokens that are bytes, and spaces stand before words."""
-    words = ["\u2581", "a", "\u2581a", "b", "\u2581b", "\u00e9", "!"]
-    vocabulary = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *words]
-    made = HfTokenizer(BPE({token: place for place, token in enumerate(vocabulary)}, [], byte_fallback=True))
-    made.normalizer = normalizers.Replace(" ", "\u2581")
-    made.decoder = decoders.Sequence(
-        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
-    made.add_special_tokens(["<unk>", "<s>", "</s>"])
-    return Tokenizer(made.to_str().encode(), "made")
-
-
 def test_characters_of_bytes_one_after_the_other_make_the_whole_text(byte_tokenizer):
     @settings(max_examples=50)
     @given(st.text("ab \u00e9\u65e5\u672c\U0001f600", max_size=12), st.lists(st.integers(0, 5), max_size=12))
@@ -151,3 +133,15 @@ def test_bytes_that_are_no_text_leave_the_characters_before_and_after_them(byte_
 def test_a_special_token_between_two_words_takes_no_space_away(byte_tokenizer):
     tokens = [*byte_tokenizer.encode("a"), byte_tokenizer.special_tokens["</s>"], *byte_tokenizer.encode(" b")]
     assert "".join(pieces(byte_tokenizer, tokens)) == "a b"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text"),
+    [("a", " b a"), ("a ", "b"), ("\u65e5", "\u672c b"), ("a\u65e5", " b"), ("", "b"), ("\u65e5", "!")],
+)
+def test_text_after_a_prompt_has_the_space_before_its_first_word(byte_tokenizer, prompt, text):
+    asked, tokens = byte_tokenizer.encode(prompt), byte_tokenizer.encode(text)
+    asked = [byte_tokenizer.bos_id, *asked]
+    stream = TextStream(byte_tokenizer, prompt=asked)
+    assert "".join(stream.push([token]) for token in tokens) + stream.finish() == text
+    assert text_after(asked, tokens, byte_tokenizer) == text

@@ -84,8 +84,11 @@ class Answer:
 
     def with_stops(self, stop: list[str]) -> "Answer":
         """The same, where these strings end a sample."""
-        total = self._samples * len(self._job.requests)
-        self.choices = [Choice(TextStream(self._tokenizer, stop)) for _ in range(total)]
+        self.choices = [
+            Choice(TextStream(self._tokenizer, stop, request.prompt))
+            for request in self._job.requests
+            for _ in range(self._samples)
+        ]
         return self
 
     async def pieces(self) -> AsyncIterator[tuple[int, Piece]]:
