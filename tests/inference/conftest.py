@@ -33,7 +33,8 @@ def byte_tokenizer() -> Tokenizer:
     """As Llama 2's: characters without a token of their own are made of tokens that are bytes, and spaces stand before words."""
     words = ["\u2581", "a", "\u2581a", "b", "\u2581b", "\u00e9", "!"]
     vocabulary = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *words]
-    made = HfTokenizer(BPE({token: place for place, token in enumerate(vocabulary)}, [], byte_fallback=True))
+    merges = [("\u2581", "a"), ("\u2581", "b")]
+    made = HfTokenizer(BPE({token: place for place, token in enumerate(vocabulary)}, merges, byte_fallback=True))
     made.normalizer = normalizers.Replace(" ", "\u2581")
     made.decoder = decoders.Sequence(
         [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]

@@ -176,6 +176,8 @@ def test_completion_of_a_tokenizer_with_spaces_before_words_goes_on_where_the_pr
         options = {"model": NAME, "prompt": "a b", "temperature": 0, "max_tokens": 12}
         whole = client.completions.create(**options, extra_body={"return_token_ids": True}).choices[0]
         streamed = "".join(chunk.choices[0].text for chunk in client.completions.create(**options, stream=True))
+        told = client.completions.create(**options, logprobs=0).choices[0].logprobs
+    assert "".join(told.tokens) == whole.text
     assert "a b" + whole.text == byte_tokenizer.decode([*byte_tokenizer.encode("a b"), *whole.token_ids])
     assert streamed == whole.text and whole.text.startswith(" ")
 

@@ -145,3 +145,11 @@ def test_text_after_a_prompt_has_the_space_before_its_first_word(byte_tokenizer,
     stream = TextStream(byte_tokenizer, prompt=asked)
     assert "".join(stream.push([token]) for token in tokens) + stream.finish() == text
     assert text_after(asked, tokens, byte_tokenizer) == text
+
+
+def test_bytes_of_tokens_with_spaces_before_words_make_those_of_the_text(byte_tokenizer):
+    tokens = byte_tokenizer.encode("a b \u65e5\u00e9 a")
+    assert b"".join(map(byte_tokenizer.bytes_of, tokens)).decode() == "a b \u65e5\u00e9 a"
+    assert [byte_tokenizer.text_of(token) for token in tokens[:3]] == ["a", " b", " "]
+    assert byte_tokenizer.bytes_of(tokens[3]) == "\u65e5".encode()[:1]
+    assert byte_tokenizer.bytes_of(byte_tokenizer.bos_id) == b""

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -29,6 +30,9 @@ TOKENIZER_FILE = "tokenizer.json"
 _BOS_TOKENS = ("<|bos|>", "<|begin_of_text|>", "<s>", "<|endoftext|>")
 # What published tokenizers end a document with: Llama 2's and Mistral's, Llama 3's, GPT-2's and Qwen's.
 _EOS_TOKENS = ("</s>", "<|end_of_text|>", "<|endoftext|>")
+# A token for one byte, as tokenizers like Llama 2's have for characters without a token.
+_BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")
+_NO_TEXT = "\ufffd"
 BATCH_CHARS = 4_000_000
 _GROUP_CHARS = 100_000
 # tiktoken's pattern engine keeps a note for each character of a run of spaces, and gives up at some hundred thousand.
@@ -152,12 +156,20 @@ class Tokenizer:
         """The text of `ids`, special tokens left out; bytes that are not UTF-8 become U+FFFD."""
         return str(self._hf.decode([int(i) for i in ids], skip_special_tokens=True))
 
+    def text_of(self, token_id: int) -> str:
+        """What a token writes within a text: with its space, which tokenizers like Llama 2's leave out where a text begins with it."""
+        alone, twice = self.decode([token_id]), self.decode([token_id, token_id])
+        # Twice the bytes of part of a character may be other signs than that many.
+        return twice[len(alone) :] if twice.startswith(alone) and _NO_TEXT not in alone else alone
+
     def bytes_of(self, token_id: int) -> bytes | None:
         """The bytes of text that a token stands for, which may begin or end inside a character; None where they are not known."""
-        text = self.decode([token_id])
-        if "\ufffd" not in text:
+        text = self.text_of(token_id)
+        if _NO_TEXT not in text:
             return text.encode()
         symbols, byte_of = self._hf.id_to_token(token_id), byte_of_symbol()
+        if symbols is not None and (byte := _BYTE_TOKEN.fullmatch(symbols)):
+            return bytes([int(byte[1], 16)])
         if symbols is None or not self._byte_level_stages or not byte_of.keys() >= set(symbols):
             return None
         return bytes(byte_of[symbol] for symbol in symbols)

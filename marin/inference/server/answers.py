@@ -170,7 +170,7 @@ class Answer:
     def _logprobs_of(self, tokens: Any, logprobs: Any) -> dict[str, Any] | None:
         if not self._logprobs:
             return None
-        texts = [self._tokenizer.decode([token]) for token in tokens]
+        texts = [self._tokenizer.text_of(token) for token in tokens]
         if not self._chat:
             return {"tokens": texts, "token_logprobs": list(logprobs), "top_logprobs": None, "text_offset": None}
         known = [self._tokenizer.bytes_of(token) for token in tokens]
