@@ -22,20 +22,21 @@ def answer_bits_per_byte(
     *,
     precision: Precision,
     batch_size: int,
-    max_tokens: int | None = None,
+    max_rows: int | None = None,
 ) -> float:
     """Over the rows of the source in their order, each once.
 
     Args:
-        max_tokens: end with the batch that reaches so many positions; None for all rows.
+        max_rows: so many of them at most, at even distances, as packing puts the longest documents into the first; None for all.
     Raises:
         DataError: nothing is learned in these rows, or the loss is not finite.
     """
     scorer = Scorer.of(model, precision)
     rows = source.components[0].rows
     nats, num_bytes = 0.0, 0
-    for start in range(0, rows.num_rows, batch_size):
-        batch = rows.read(np.arange(start, min(start + batch_size, rows.num_rows)))
+    count = min(rows.num_rows, max_rows or rows.num_rows)
+    for start in range(0, count, batch_size):
+        batch = rows.read(np.arange(start, min(start + batch_size, count)) * rows.num_rows // count)
         missing = batch_size - len(batch.tokens_BT)
         tokens_BT, targets_BT, segments_BT = (
             np.pad(values, ((0, missing), (0, 0)))
@@ -45,8 +46,6 @@ def answer_bits_per_byte(
         bytes_BT = np.where(batch.weight_BT > 0, tokenizer.token_bytes[batch.targets_BT], 0)
         nats += float(loss_BT[bytes_BT > 0].sum())
         num_bytes += int(bytes_BT.sum())
-        if max_tokens is not None and (start + batch_size) * tokens_BT.shape[1] >= max_tokens:
-            break
     if not num_bytes or not math.isfinite(nats):
         raise DataError(
             f"the loss of answers is {nats} nats over {num_bytes} bytes: the data has no answers, or training diverged"

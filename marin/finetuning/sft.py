@@ -116,14 +116,14 @@ def train_sft(config: SftConfig) -> None:
     def precision() -> Precision:
         return Precision(RunRecord.open(directory).info["precision"])
 
-    def loss(model: Any, max_tokens: int | None) -> dict[str, float]:
+    def loss(model: Any, max_rows: int | None) -> dict[str, float]:
         value = answer_bits_per_byte(
             model,
             validation,
             tokenizer,
             precision=precision(),
             batch_size=(train.train.per_device_parallelism or _EVAL_ROWS) * jax.device_count(),
-            max_tokens=max_tokens,
+            max_rows=max_rows,
         )
         return {"val_bpb": value}
 
@@ -136,7 +136,8 @@ def train_sft(config: SftConfig) -> None:
     alone = distributed.processes_of(os.environ) is None
     measurements = []
     if config.eval_every > 0:
-        measure = Measurement("evaluation", config.eval_every, lambda model, done: loss(model, config.eval_tokens))
+        some = -(-config.eval_tokens // train.model.max_seq_len)
+        measure = Measurement("evaluation", config.eval_every, lambda model, done: loss(model, some))
         measurements.append(measure)
     if config.chatcore_every > 0 and alone:
         asking = Measurement("evaluation", config.chatcore_every, lambda model, done: figures_of(ask(model)))

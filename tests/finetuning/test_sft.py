@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -13,11 +14,13 @@ from marin.data.loader import open_batches
 from marin.data.mixture import Mixture
 from marin.errors import CheckpointError, ConfigError, DataError, MarinError
 from marin.finetuning import sft
+from marin.finetuning.answer_loss import answer_bits_per_byte
 from marin.finetuning.chat_scores import ChatEvalOptions
 from marin.finetuning.conversations import ConversationsConfig, tokenize_conversations
 from marin.finetuning.origin import FinetuneRates, Origin, finetuning_optimizer, with_context
 from marin.finetuning.sft import SftConfig, read_figures, train_sft, training_config
 from marin.finetuning.sources import LocalFile
+from marin.nn.precision import Precision
 from marin.nn.trees import named_leaves
 from marin.resources import CpuOnlyConfig
 from marin.tracking import RunRecord
@@ -234,6 +237,30 @@ def test_sft_lowers_the_loss_and_leaves_a_run_that_opens(base, made, finished):
     # Rates fall from 0.8 of the base run's over the second half.
     rates = [step["learning_rate"] for step in steps]
     assert rates[0] == rates[5] == pytest.approx(0.8 * 0.01) and rates[11] < 0.2 * rates[0]
+
+
+def test_loss_of_some_rows_is_that_of_rows_from_all_lengths(base, made):
+    """The first rows hold one long conversation each, the last ones several short ones."""
+    data = Mixture({"validation": str(made / "val")}, {"validation": 1.0}, packing="best_fit_truncate")
+    source = open_batches(data, 64, base.tokenizer.bos_id)
+    rows, asked = source.components[0].rows, []
+    model = load_run_model(base.run).model
+
+    class Asked:
+        num_rows = rows.num_rows
+
+        def read(self, numbers):
+            asked.extend(numbers.tolist())
+            return rows.read(numbers)
+
+    noted = SimpleNamespace(components=[SimpleNamespace(rows=Asked())])
+    options = {"precision": Precision("f32"), "batch_size": 8}
+    whole = answer_bits_per_byte(model, noted, base.tokenizer, **options)
+    assert asked == list(range(rows.num_rows))
+    asked.clear()
+    some = answer_bits_per_byte(model, noted, base.tokenizer, max_rows=rows.num_rows // 5, **options)
+    assert len(asked) == rows.num_rows // 5 and set(np.diff(asked)) <= {5, 6} and rows.num_rows - asked[-1] <= 6
+    assert some == pytest.approx(whole, rel=0.02)
 
 
 class Killed(Exception):
