@@ -71,13 +71,13 @@ def shard_name(index: int) -> str:
 
 
 def climbmix_files(num_shards: int, url: str = CLIMBMIX_URL, total: int = CLIMBMIX_SHARDS) -> list[RemoteFile]:
-    """The first shards, and the last one, which is held out.
+    """The first shards, after the last one: a download that is interrupted must not leave one of the others to be held out.
 
     Args:
         num_shards: to train on; -1 for all.
     """
     count = total - 1 if num_shards < 0 else min(num_shards, total - 1)
-    return [RemoteFile(f"{url}/{shard_name(i)}", shard_name(i)) for i in [*range(count), total - 1]]
+    return [RemoteFile(f"{url}/{shard_name(i)}", shard_name(i)) for i in [total - 1, *range(count)]]
 
 
 def open_dataset(places: Places, name: str, text_key: str = "text", max_files: int = -1) -> Dataset:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from marin.errors import ConfigError
+from marin.errors import ConfigError, DataError
 from marin.execution.attempts import ledger_directory
 from marin.gpt2.datasets import ValidationConfig, open_dataset, read_file_documents
 from marin.gpt2.places import Places
@@ -46,6 +46,16 @@ def test_shards_are_fetched_with_the_last_one_continued_after_faults_and_read(se
     assert next(read_file_documents(found.train[1].path, "text")).text == "shard 1, document 0"
     held_out = ValidationConfig(found.validation, num_tokens=20).read()  # until there are 80 bytes
     assert [document.text for document in held_out.documents] == [f"shard 5, document {i}" for i in range(5)]
+
+
+def test_download_that_was_interrupted_has_the_shard_that_is_held_out(server, tmp_path, monkeypatch):
+    for number in (0, 1, 5):  # what comes after them does not arrive
+        server.files[f"shard_{number:05d}.parquet"] = _shard(number)
+    with pytest.raises(DataError, match=r"shard_00002\.parquet"):
+        _fetch(monkeypatch, server, tmp_path, "-n", "4", "-w", "1")
+    found = open_dataset(Places.of(str(tmp_path)), "climbmix")
+    assert [file.name for file in found.train] == ["shard_00000.parquet", "shard_00001.parquet"]
+    assert found.validation.name == "shard_00005.parquet"
 
 
 def test_second_download_waits_for_the_first_and_fetches_what_is_left(server, tmp_path, monkeypatch, capsys):
