@@ -54,7 +54,7 @@ class Flags:
         final_lr_frac: what they fall to.
         eval_every: steps between measurements of the loss on held-out conversations; -1 for the end only.
         eval_tokens: tokens of a measurement in between.
-        chatcore_every: steps between asking chat tasks, the last step included; -1 for never.
+        chatcore_every: steps between asking chat tasks, the last step included; -1 for never. Several processes ask none.
         chatcore_max_cat: questions of a multiple-choice task; -1 for all.
         chatcore_max_sample: questions of a task whose answers are generated; -1 for all.
         mmlu_epochs: how often each question of MMLU stands in the data.

@@ -7,6 +7,7 @@ held-out conversations and what chat tasks say in `sft.json` beside it, which is
 
 import dataclasses
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -57,7 +58,8 @@ class SftConfig:
         max_seq_len, total_batch_size, device_batch_size: tokens of a row and of a step, rows a device takes at once; None for
             those of the base run.
         load_optimizer: whether to begin with the base run's moments.
-        eval_every, chatcore_every: steps between measurements of the loss and of chat tasks; below 1 for none in between.
+        eval_every, chatcore_every: steps between measurements of the loss and of chat tasks; below 1 for none in between, and of the
+            latter for none at the end. Several processes ask no tasks (`asks_tasks`).
         eval_tokens: of the former.
         chat_eval: how tasks are asked in the latter.
     """
@@ -132,14 +134,13 @@ def train_sft(config: SftConfig) -> None:
         asked = AskedModel(model, tokenizer, precision(), train.model.max_seq_len)
         return chat_scores(asked, tasks, config.chat_eval, shorter=_SHORTER_ANSWERS)
 
-    # Several processes take each step of a computation together, which generating does not.
-    alone = distributed.processes_of(os.environ) is None
+    asks = asks_tasks(config.chatcore_every, os.environ)
     measurements = []
     if config.eval_every > 0:
         some = -(-config.eval_tokens // train.model.max_seq_len)
         measure = Measurement("evaluation", config.eval_every, lambda model, done: loss(model, some))
         measurements.append(measure)
-    if config.chatcore_every > 0 and alone:
+    if asks:
         asking = Measurement("evaluation", config.chatcore_every, lambda model, done: figures_of(ask(model)))
         measurements.append(asking)
     if distributed.process_index(os.environ) == 0:
@@ -150,9 +151,24 @@ def train_sft(config: SftConfig) -> None:
     with distributed.taking_part(), ambient(run_mesh(train.train.resources, train.train.parallelism)):
         model = evaluation_model(state)
         last = loss(model, None)
-        scores = ask(model) if config.chatcore_every > 0 and alone else []
+        scores = ask(model) if asks else []
         if distributed.is_main():
             _write_figures(config, directory, last, scores)
+
+
+def asks_tasks(every: int, environment: Mapping[str, str]) -> bool:
+    """Whether chat tasks are asked every so many steps; not by several processes, which take each step of a computation together, as
+    generating does not: the first of them says so."""
+    if every < 1:
+        return False
+    is_alone = distributed.processes_of(environment) is None
+    if not is_alone and distributed.process_index(environment) == 0:
+        print(
+            "note: several processes finetune together, and ask no chat tasks meanwhile: `python -m scripts.chat_eval -i sft` asks"
+            " them afterwards",
+            file=sys.stderr,
+        )
+    return is_alone
 
 
 def training_config(config: SftConfig, origin: Origin) -> TrainLmConfig:

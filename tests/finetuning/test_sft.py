@@ -378,3 +378,17 @@ def test_chat_tasks_are_asked_at_the_end(base, made, tmp_path):
     tasks = read_figures(tmp_path / "run")["tasks"]
     assert set(tasks) == {"Spelling", "SpellingBee", "Arithmetic", "Identity"}
     assert all(task["total"] == 2 for task in tasks.values())
+
+
+@pytest.mark.parametrize(
+    ("every", "environment", "asks", "says"),
+    [
+        (200, {}, True, False),
+        (200, {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}, False, True),
+        (200, {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}, False, False),
+        (-1, {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}, False, False),
+    ],
+)  # fmt: skip
+def test_several_processes_say_once_that_they_ask_no_chat_tasks(capsys, every, environment, asks, says):
+    assert sft.asks_tasks(every, environment) is asks
+    assert ("`python -m scripts.chat_eval -i sft` asks them afterwards" in capsys.readouterr().err) is says
