@@ -39,8 +39,10 @@ class LocalFile:
         """Reads all of it once, for the digest.
 
         Raises:
-            ConfigError: it is not there, or there are no data files.
+            ConfigError: it is blank or not there, or there are no data files.
         """
+        if not path.strip():  # which would be the working directory
+            raise ConfigError("`--dataset` is blank: give a .jsonl or .parquet file, or a folder with some")
         root = Path(path)
         if not root.exists():
             raise ConfigError(f"`--dataset` {path} is not there: give a .jsonl or .parquet file, or a folder with some")

@@ -182,6 +182,14 @@ def test_local_rows_with_messages_or_pairs_and_bad_ones(base, tmp_path):
         ConversationsConfig("x", 24)
 
 
+@pytest.mark.parametrize("blank", ["", " "])
+def test_blank_path_to_conversations_is_not_the_working_directory(tmp_path, monkeypatch, blank):
+    (tmp_path / "others.jsonl").write_text('{"prompt": "a", "response": "b"}\n' * 2)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="`--dataset` is blank"):
+        LocalFile.of(blank)
+
+
 @pytest.mark.parametrize(("held_out", "learned", "split"), [("", "yes", "validation"), ("yes", "", "train")])
 def test_conversations_without_text_in_their_answers_are_refused_before_training(
     base, tmp_path, held_out, learned, split
