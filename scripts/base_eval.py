@@ -89,14 +89,14 @@ def main() -> None:
         sample,
         samples_of,
     )
-    from marin.gpt2.devices import resources_of
+    from marin.gpt2.devices import take_devices
     from marin.gpt2.samples import samples_markdown
     from marin.models.hf_import import hf_folder
     from marin.training.compile_cache import use_compile_cache
     from marin.training.preflight import check_devices
 
     places = Places.of(flags.base_dir)
-    check_devices(resources_of(flags.device_type))
+    check_devices(take_devices(flags.device_type))
     use_compile_cache()
     if flags.hf_path is not None:
         model = BaseModel.of_hf(places, hf_folder(flags.hf_path))

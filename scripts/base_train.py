@@ -180,11 +180,11 @@ def make_recipe(flags: Flags, vocab_size: int) -> "Recipe":
 
 def make_config(flags: Flags, places: Places, made: "Recipe", dataset: Dataset) -> "BaseTrainConfig":
     """The stage's config for filled flags, and the recipe and the data set that they name."""
-    from marin.gpt2.devices import precision_of, resources_of
+    from marin.gpt2.devices import precision_of, take_devices
     from marin.gpt2.pretraining import BaseTrainConfig
     from marin.training import SimpleTrainConfig, TrainLmConfig, WatchConfig
 
-    resources = resources_of(flags.device_type)
+    resources = take_devices(flags.device_type)
     rows = made.total_batch_size // flags.max_seq_len
     save_every = flags.save_every if flags.save_every and flags.save_every > 0 else made.num_iterations
     with named_as_flags({"per_device_parallelism": "--device-batch-size"}):

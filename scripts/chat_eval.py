@@ -163,7 +163,7 @@ def main() -> None:
     from marin.evaluation.records import RecordFolder
     from marin.finetuning.chat_scores import AskedModel, chat_scores, open_task
     from marin.finetuning.origin import Origin
-    from marin.gpt2.devices import resources_of
+    from marin.gpt2.devices import take_devices
     from marin.training.compile_cache import use_compile_cache
     from marin.training.preflight import check_devices
     from marin.training.run_model import load_run_model
@@ -171,7 +171,7 @@ def main() -> None:
     places = Places.of(flags.base_dir)
     run = places.find_run(flags.source, flags.model_tag)
     tasks = [open_task(name, places.task_data) for name in task_names(flags, places.task_data)]
-    check_devices(resources_of(flags.device_type))
+    check_devices(take_devices(flags.device_type))
     use_compile_cache()
     weights = Origin.open(run, flags.step).digest
     loaded = load_run_model(run, step=flags.step)

@@ -127,11 +127,11 @@ class Flags:
 
 def make_config(flags: Flags, places: Places, origin: "Origin", tag: str) -> "RlConfig":
     """The stage's config."""
-    from marin.gpt2.devices import resources_of
+    from marin.gpt2.devices import take_devices
 
     return dataclasses.replace(
         flags.config,
-        resources=resources_of(flags.device_type),
+        resources=take_devices(flags.device_type),
         origin_digest=origin.digest,
         origin=str(origin.checkpoint.path),
         task_data=str(places.task_data),

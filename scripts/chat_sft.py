@@ -207,11 +207,11 @@ def conversations_step(flags: Flags, places: Places, origin: "Origin", tag: str)
 
 def make_config(flags: Flags, places: Places, origin: "Origin", tag: str) -> "SftConfig":
     """The stage's config."""
-    from marin.gpt2.devices import resources_of
+    from marin.gpt2.devices import take_devices
 
     return dataclasses.replace(
         flags.config,
-        resources=resources_of(flags.device_type),
+        resources=take_devices(flags.device_type),
         data=conversations_step(flags, places, origin, tag),
         origin_digest=origin.digest,
         origin=str(origin.checkpoint.path),

@@ -4,6 +4,8 @@ import os
 import sys
 from collections.abc import Mapping
 
+import jax
+
 from marin import hardware
 from marin.errors import ConfigError, HardwareError
 from marin.nn.precision import Precision
@@ -37,6 +39,15 @@ def resources_of(device_type: str, environment: Mapping[str, str] = os.environ) 
     if "-" in kind:
         return TpuPodConfig(kind)
     raise ConfigError(f"`--device-type` is {device_type!r}: use auto, cpu, cuda, or a TPU slice such as v6e-8")
+
+
+def take_devices(device_type: str) -> Resources:
+    """`resources_of`, where "cpu" also keeps JAX, here and in the processes that this one starts, from a GPU or TPU that it would
+    else compute on; before it has looked at its devices."""
+    if device_type.strip().lower() == "cpu":
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        jax.config.update("jax_platforms", "cpu")  # which was read from the environment when JAX was imported
+    return resources_of(device_type)
 
 
 def _num_gpus(found: int, environment: Mapping[str, str]) -> int:

@@ -49,11 +49,11 @@ def open_model(flags: ModelFlags) -> "tuple[RunModel, Precision]":
     """
     if flags.checkpoint is not None and flags.model_tag is not None:
         raise ConfigError("`--checkpoint` names the model: leave out `--model-tag`")
-    from marin.gpt2.devices import resources_of
+    from marin.gpt2.devices import take_devices
     from marin.training.preflight import check_devices
     from marin.training.run_model import load_any_model, load_run_model
 
-    check_devices(resources_of(flags.device_type))
+    check_devices(take_devices(flags.device_type))
     if flags.checkpoint is not None:
         loaded = load_any_model(flags.checkpoint, step=flags.step)
     else:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 import tyro
 
@@ -21,6 +22,7 @@ from marin.gpt2.devices import precision_of, resources_of
 from marin.gpt2.places import Places
 from marin.nn.precision import Precision
 from marin.resources import CpuOnlyConfig, GpuConfig, TpuPodConfig
+from marin.training.preflight import check_devices
 from scripts import base_train
 
 # Flag: default as `--help` shows it; None where it is not shown or not the same.
@@ -250,6 +252,20 @@ def test_device_type_counts_the_gpus_of_all_processes(monkeypatch):
     assert resources_of("auto", {"SLURM_STEP_NUM_TASKS": "16", "SLURM_PROCID": "0"}) == GpuConfig(16)
     with pytest.raises(ConfigError, match="--device-type"):
         resources_of("mps", {})
+
+
+def test_processor_is_computed_on_where_it_is_asked_for_and_jax_would_take_a_gpu(places, monkeypatch):
+    before = jax.config.jax_platforms
+    monkeypatch.setenv("JAX_PLATFORMS", "")
+    monkeypatch.setattr(jax, "default_backend", lambda: jax.config.jax_platforms or "gpu")
+    try:
+        jax.config.update("jax_platforms", None)
+        with pytest.raises(HardwareError, match="JAX sees only gpu"):
+            check_devices(resources_of("cpu"))
+        check_devices(_config(places, "--device-type=cpu").train.train.resources)
+        assert os.environ["JAX_PLATFORMS"] == "cpu"  # for processes that are started from here
+    finally:
+        jax.config.update("jax_platforms", before)
 
 
 def test_flags_that_are_wrong_are_refused_by_name(places):
