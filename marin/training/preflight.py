@@ -46,9 +46,10 @@ def check_devices(resources: Any) -> None:
     actual = start_devices()
     if actual != resources.platform:
         hint = "use CpuOnlyConfig()" if actual == "cpu" else f"use a config for {actual}"
+        flag = f" (`--device-type {actual}` of a command that has this flag)" if actual in ("cpu", "gpu") else ""
         raise HardwareError(
             f"the config asks for {resources.device_name} ({resources.platform}), JAX sees only {actual} here: {hint} in the"
-            " config, run on such a machine, or look at it with --dry_run true; `marin doctor` shows what this machine has"
+            f" config{flag}, run on such a machine, or look at it with --dry_run true; `marin doctor` shows what this machine has"
         )
     if actual == "gpu":
         found = jax.devices()[0].device_kind

@@ -260,7 +260,7 @@ def test_processor_is_computed_on_where_it_is_asked_for_and_jax_would_take_a_gpu
     monkeypatch.setattr(jax, "default_backend", lambda: jax.config.jax_platforms or "gpu")
     try:
         jax.config.update("jax_platforms", None)
-        with pytest.raises(HardwareError, match="JAX sees only gpu"):
+        with pytest.raises(HardwareError, match=r"JAX sees only gpu here: use a config for gpu .*`--device-type gpu`"):
             check_devices(resources_of("cpu"))
         check_devices(_config(places, "--device-type=cpu").train.train.resources)
         assert os.environ["JAX_PLATFORMS"] == "cpu"  # for processes that are started from here
