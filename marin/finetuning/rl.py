@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 
+from marin.data.pace import Pace
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError, NonFiniteLossError
 from marin.evaluation.chat import ChatTask, Question, reply_text, stop_tokens
@@ -43,6 +44,8 @@ from marin.training.stopping import StopRequest
 
 FIGURES_FILE = "rl.json"
 _MOMENTUM = (0.95, 0.95, 1)
+_MEASURED_AT_ONCE = 32  # questions, between lines that say how far it is
+_SECONDS_BETWEEN_LINES = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,23 +265,31 @@ class Sampler:
 
     def sample(self, model: Any, questions: Sequence[Question], step: int) -> list[list[Rollout]]:
         """For each question its samples with their rewards."""
-        return self._ask(model, questions, self.config.num_samples, (self.config.seed * 1_000_003 + step) % MAX_SEED)
+        self._engine.load(model)
+        return self._ask(questions, self.config.num_samples, (self.config.seed * 1_000_003 + step) % MAX_SEED)
 
     def measure(self, model: Any, task: ChatTask, num_questions: int) -> dict[str, float]:
-        """pass@k of held-out questions, for k from 1 to the device's batch in powers of two."""
+        """pass@k of held-out questions, for k from 1 to the device's batch in powers of two; lines say how far it is."""
         k = self.config.device_batch_size
         questions = task.questions[:num_questions]
-        groups = self._ask(model, questions, k, self.config.seed)
+        self._engine.load(model)
+        groups: list[list[Rollout]] = []
+        pace = Pace(_SECONDS_BETWEEN_LINES)
+        while len(groups) < len(questions):
+            first = len(groups)
+            groups += self._ask(questions[first : first + _MEASURED_AT_ONCE], k, self.config.seed, first)
+            if len(groups) < len(questions) and pace.is_due():
+                print(f"  held-out questions: {len(groups):,} of {len(questions):,}", flush=True)
         right = [int(sum(rollout.reward for rollout in group)) for group in groups]
         wanted = sorted({1 << exponent for exponent in range(k.bit_length())} | {k})
         return {f"pass@{count}": pass_at(count, right, k) for count in wanted if count <= k}
 
-    def _ask(self, model: Any, questions: Sequence[Question], num_samples: int, seed: int) -> list[list[Rollout]]:
+    def _ask(self, questions: Sequence[Question], num_samples: int, seed: int, first: int = 0) -> list[list[Rollout]]:
+        """The samples of some questions, of which the first is so far from the beginning of all that are asked under this seed."""
         config, grade = self.config, self._tasks[0].grade
         assert grade is not None
-        self._engine.load(model)
         options = dataclasses.replace(config.sampling, seed=seed, stop_tokens=stop_tokens(self.tokenizer))
-        each = [options.of_prompt(number) for number in range(len(questions))]
+        each = [options.of_prompt(first + number) for number in range(len(questions))]
         prompts = [prompt_of(question, self.tokenizer) for question in questions]
         groups = []
         for question, prompt, samples in zip(

@@ -128,6 +128,19 @@ def test_questions_are_sampled_by_chances_of_their_own(base, odd_answers, tmp_pa
     assert len({str(group) for group in first}) == 4 and ask(3) == first and ask(4) != first
 
 
+def test_measurement_says_how_far_it_is_and_finds_the_same(base, odd_answers, tmp_path, monkeypatch, capsys):
+    config = config_for(base, tmp_path / "run")
+    task = ChatTask("Odd", 0.0, QUESTIONS, begins_oddly)
+    loaded = load_run_model(base.run)
+    sampler = rl.Sampler(config, loaded.model, loaded.tokenizer, loaded.precision, [task, task], 64)
+    at_once = sampler.measure(loaded.model, task, 4)
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(rl, "_MEASURED_AT_ONCE", 2)
+    monkeypatch.setattr(rl, "_SECONDS_BETWEEN_LINES", 0.0)
+    assert sampler.measure(loaded.model, task, 4) == at_once
+    assert capsys.readouterr().out == "  held-out questions: 2 of 4\n"
+
+
 def test_samples_beyond_the_trained_context_are_said_once(base, odd_answers, tmp_path, monkeypatch, capsys):
     task = ChatTask("Odd", 0.0, QUESTIONS[:1], begins_oddly)
     monkeypatch.setattr(rl, "rl_task", lambda *args, **kwargs: (task, task))
