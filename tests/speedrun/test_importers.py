@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from marin.errors import ResultsError
 from marin.site.leaderboard import scaling_view
 from marin.site.leaderboard.summary import summarize
-from marin.speedrun.board.leaderboard import collect
+from marin.speedrun.board.leaderboard import build_board, collect
 from marin.speedrun.board.row_store import RowStore
 from marin.speedrun.board.rows import Row, Unreadable
 from marin.speedrun.importers import public_rows, read_list
@@ -64,6 +64,17 @@ def test_a_readmes_table_gives_the_columns_of_the_seed(tmp_path: pathlib.Path) -
     assert (row.training_time, row.bits_per_byte, row.core, row.core_version) == (1.8 * 3600, 0.71808, 0.2690, "v1")
     assert (row.description, row.date, row.git_commit, row.author) == ("auto round 1", "2026-03-09", "6ed7d1d", "@a @b")
     assert (row.hardware, row.stated_runs) == ("8 x H100", 5)
+
+
+def test_two_people_may_have_the_same_hundredths_of_an_hour(tmp_path: pathlib.Path) -> None:
+    """2.03 x 3600 has sixteen digits as a float, of which the table states three."""
+    rows = _table(
+        tmp_path,
+        "| 1 | 2.03 | 0.7184 | 0.2585 | depth 24 | Jan 29 2026 | 348fbb3 | @a |",
+        "| 2 | 2.03 | 0.7180 | 0.2612 | depth 26 | Feb 2 2026 | a48fbb3 | @b |",
+    )
+    board = build_board([row for row in rows if isinstance(row, Row)]).track("time-to-gpt2")
+    assert [(entry.name, entry.rank) for entry in board.entries] == [("nanochat/2", 1), ("nanochat/1", 1)]
 
 
 def test_a_cell_with_an_escaped_bar_or_a_link_is_read_as_it_is_shown(tmp_path: pathlib.Path) -> None:

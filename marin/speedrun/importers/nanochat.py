@@ -134,7 +134,8 @@ def _row(cells: list[str], columns: dict[str, int], source: str) -> Row:
         device_name=None if reference else HARDWARE,
         platform=None if reference else "gpu",
         num_chips=None if reference else NUM_CHIPS,
-        training_time=None if hours is None else hours * 3600,
+        # Without the digits that only the product has: a time with all digits is taken for that of one run alone.
+        training_time=None if hours is None else round(hours * 3600, 6),
         evaluation=None
         if bits is None
         else Evaluation(name=f"nanochat/validation{'' if data is None else f' of {data}'}", bits_per_byte=bits),
