@@ -361,3 +361,11 @@ def test_an_entry_says_which_runs_of_its_configuration_stand_apart() -> None:
     assert "2 more runs of this configuration stand apart, as more" in said["lucky"]
     assert "3 more runs of this configuration stand apart, as lucky" in said["more"]
     assert "apart" not in said["other"]
+
+
+def test_an_entry_says_that_unlucky_seeds_which_miss_the_gate_stand_apart() -> None:
+    lucky = [_node_row(f"lucky#{seed + 1}", 0.268, 3600.0 + seed, seed=seed) for seed in range(5)]
+    unlucky = [_node_row(f"more#{seed}", 0.250, 3600.0 + seed, seed=seed) for seed in range(5, 10)]
+    board = _track([*lucky, *unlucky], TIME_TO_GPT2)
+    said = {entry.name: " ".join(f.message for f in entry.verdict["statistics"].findings) for entry in board.entries}
+    assert "5 more runs of this configuration stand apart, as more" in said["lucky"]

@@ -99,7 +99,8 @@ def _with_others(entries: list[Entry]) -> list[Entry]:
     kin: dict[tuple[str, str, str | None], list[Entry]] = {}
     for entry in entries:
         first = entry.rows[0]
-        if first.configuration is not None and entry.counts:
+        # Also those that miss a gate, as unlucky seeds do.
+        if first.configuration is not None and entry.verdict.counts:
             key = (first.configuration, first.evaluation_set, first.evaluation_digest)
             kin.setdefault(key, []).append(entry)
     others = {
