@@ -63,6 +63,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
             training_time=36.0 * depth, model={"num_layers": depth},
         )  # fmt: skip
         write_results(root / "deep" / f"d{depth}" / "speedrun_results.json", info)
+    second = _info(evaluation=None, core_metric=core_of(HALF, "v2"), core_version="v2", core=HALF)
+    write_results(root / "second_table" / "speedrun_results.json", second)
     build_site([root], [], site)
     return site
 
@@ -121,3 +123,14 @@ def test_row_of_a_list_says_that_its_runs_and_its_code_are_elsewhere(tmp_path: p
     assert "the hardware is not stated but for a name" in words
     assert "Bits per byte 0.7181" in words
     assert "Training time 1.80 h" in words
+
+
+@pytest.mark.parametrize(("entry", "version"), [("deep-d24", "v1"), ("second-table", "v2")])
+def test_tasks_of_core_are_centered_on_the_baselines_of_the_figure_above_them(
+    pages: pathlib.Path, entry: str, version: str
+) -> None:
+    words = _words(pages, entry)
+    assert f"by {version} baselines" in words
+    shares = [float(share.replace("−", "-")) for share in re.findall(r"[\d,]+ 0\.\d{4} (−?0\.\d{4})", words)]
+    assert len(shares) == len(CORE_TASKS)
+    assert sum(shares) / len(shares) == pytest.approx(core_of(HALF, version), abs=1e-4)

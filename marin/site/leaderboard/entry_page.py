@@ -94,7 +94,8 @@ def page_values(entry: Entry, context: EntryContext) -> dict[str, Any]:
         "curves": context.curves,
         "runs": [_run(row, track) for row in entry.rows],
         "spread_words": spread_words(summary, len(entry.rows)),
-        "core_tasks": core_table(info.get("core")),
+        "core_tasks": core_table(info),
+        "core_version": info.get("core_version"),
         "evidence": evidence_table(entry.evidence),
         "parent": None if parent is None else {
             "key": parent.entry.key, "name": parent.entry.name, "page": f"entries/{parent.entry.key}.html", "is_stated": parent.is_stated
@@ -155,14 +156,14 @@ def evidence_table(evidence: Sequence[Mapping[str, Any]]) -> dict[str, Any] | No
     }
 
 
-def core_table(core: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
-    """The first run's tasks of CORE: label, items, accuracy, and what it adds to CORE before the mean, by v1 baselines."""
+def core_table(info: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The first run's tasks of CORE: label, items, accuracy, and what it adds to CORE before the mean, by the baselines of its version."""
     lines: list[tuple[str, ...]] = []
     for label, task in CORE_TASKS.items():
-        counts = (core or {}).get("tasks", {}).get(label)
+        counts = (info.get("core") or {}).get("tasks", {}).get(label)
         if counts is not None and 0 <= counts["num_correct"] <= counts["num_items"] > 0:
             accuracy = counts["num_correct"] / counts["num_items"]
-            share = centered(accuracy, task.baseline)
+            share = centered(accuracy, task.baseline_v2 if info.get("core_version") == "v2" else task.baseline)
             lines.append((label, f"{counts['num_items']:,}", f"{accuracy:.4f}", f"{share:.4f}".replace("-", "−")))
     return lines
 
