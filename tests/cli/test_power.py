@@ -29,6 +29,7 @@ def test_power_with_ones_own_noise_needs_more_runs_for_a_smaller_effect(capsys: 
         (["--effect", "-1", "--sd", "0.1"], "effect"),
         (["--effect", "1", "--sd", "0.1", "--sd-runs", "0"], "at least 2"),
         (["--effect", "1", "--sd", "0.1", "--sd-runs", "1"], "one run shows no noise"),
+        (["--effect", "1", "--track", "time-to-gpt2", "--sd-runs", "3"], "--sd-runs is of --sd"),
         (["--effect", "0.001", "--sd", "0.1", "--against", "2"], "record's own 2 runs"),
         (["--effect", "nan", "--sd", "0.1"], "positive number"),
     ],
