@@ -44,7 +44,9 @@ def run(args: argparse.Namespace) -> int:
     if args.track is not None and track is None:
         raise ConfigError(f"no track is called {args.track!r}: use one of {', '.join(track.key for track in TRACKS)}")
     if args.sd_runs is not None and args.sd is None:
-        raise ConfigError("--sd-runs is of --sd, and a track's noise has runs of its own: give --sd too, or leave it out")
+        raise ConfigError(
+            "--sd-runs is of --sd, and a track's noise has runs of its own: give --sd too, or leave it out"
+        )
     if args.sd is not None:
         noise: Noise | None = Noise(args.sd, args.sd_runs, "given")
     else:

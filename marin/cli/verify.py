@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
             raise ConfigError(
                 f"{path}: no such file or directory: give a submission, such as experiments/speedrun/my_run"
             )
+    _refuse_idle(args)
     if args.repository and not commits.is_clone(args.repository):
         raise ConfigError(f"{args.repository}: no git repository: give the clone that has the commits of the runs")
     if recheck.asked_for(args):
@@ -79,6 +80,30 @@ def run(args: argparse.Namespace) -> int:
         for report in reports:
             _show(*report)
     return int(any(problem or any(not verdict.sound for _, verdict in verdicts) for _, problem, verdicts in reports))
+
+
+def _refuse_idle(args: argparse.Namespace) -> None:
+    """Raises:
+    ConfigError: if a flag would change nothing: a verdict and what runs the code have flags of their own.
+    """
+    of_verdicts = {
+        "--json": args.json, "--known": args.known, "--tree": args.tree, "--allowed-signers": args.allowed_signers,
+    }  # fmt: skip
+    of_both = {
+        "--trust-code": args.trust_code, "--data": args.data, "--statement": args.statement,
+        "--timeout": args.timeout != recheck.DEFAULT_TIMEOUT,
+    }  # fmt: skip
+    of_evaluate = {"--eval-bundle": args.eval_bundle}
+    if args.evaluate is not None:
+        given, where = of_verdicts, "with --evaluate"
+    elif args.rerun is not None:
+        given, where = of_verdicts | of_evaluate, "with --rerun"
+    else:
+        given, where = of_both | of_evaluate, "without --evaluate or --rerun"
+    if idle := [flag for flag, value in given.items() if value]:
+        raise ConfigError(
+            f"{where}, {' and '.join(idle)} would change nothing: leave {'it' if len(idle) == 1 else 'them'} out"
+        )
 
 
 class _Known:

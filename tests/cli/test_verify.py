@@ -102,6 +102,21 @@ def test_verify_looks_up_the_commit_in_a_clone(
     assert "before its commit was made" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--data", "."], "without --evaluate or --rerun, --data would change nothing: leave it out"),
+        (["--statement", "found.json", "--timeout", "5"], "--statement and --timeout would change nothing: leave them"),
+        (["--rerun", "1", "--trust-code", "--json"], "with --rerun, --json would change nothing"),
+        (["--rerun", "1", "--trust-code", "--eval-bundle", "."], "with --rerun, --eval-bundle would change nothing"),
+        (["--evaluate", ".", "--trust-code", "--known", "."], "with --evaluate, --known would change nothing"),
+    ],
+)
+def test_verify_refuses_flags_that_would_change_nothing(submission: pathlib.Path, flags: list[str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        dispatch(["verify", str(submission), *flags])
+
+
 def test_verify_with_a_repository_that_is_none_says_so(submission: pathlib.Path, tmp_path: pathlib.Path) -> None:
     for place in (tmp_path, tmp_path / "none"):
         with pytest.raises(ConfigError, match="no git repository: give the clone"):
