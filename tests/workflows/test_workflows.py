@@ -1,5 +1,6 @@
 """The steps of the workflows, run on good and on hostile pull requests; and what the files themselves may not say."""
 
+import fnmatch
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ import pytest
 from forgeries.editing import edit_log, edit_run, edit_run_json
 from forgeries.honest import Plan, write_submission
 
+from marin.speedrun.board import row_store
 from marin.speedrun.pull_request_tree import Extracted, extract
 from marin.speedrun.verification import verify_submission
 from tests.workflows.conftest import Origin, git
@@ -445,6 +447,15 @@ def test_log_with_line_ends_of_windows_is_named_for_what_it_is(tmp_path: pathlib
     ((_, verdict),) = verify_submission(tmp_path)
     (finding,) = [found for found in verdict["log"].findings if found.severity == "error"]
     assert verdict.level == "arithmetic" and f"{part}: its lines end as on Windows" in finding.message
+
+
+def test_site_workflow_begins_with_whatever_decides_what_pages_say() -> None:
+    patterns = load("leaderboard-site.yml")[True]["push"]["paths"]  # YAML takes the key `on` for a truth
+    deciding = [path.relative_to(ROOT).as_posix() for path in row_store.program_files()]
+    assert "marin/hardware.py" in deciding
+    deciding += ["experiments/speedrun/one/speedrun_results.json", "marin/site/leaderboard/build.py", "requirements.lock"]
+    missed = [path for path in deciding if not any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)]
+    assert missed == []
 
 
 @pytest.mark.slow
