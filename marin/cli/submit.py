@@ -68,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             "with --no-gather the results are taken as they lie there: leave out " + _flags_of(_SIGNED_BY)
         )
+    if args.no_gather and args.run:
+        raise ConfigError("with --no-gather no run is taken: leave out --run, or --no-gather")
     prefix = resolve_prefix(args.prefix)
     gathered = None if args.no_gather else _gather(args, prefix, directory)
     if gathered:

@@ -212,6 +212,7 @@ def test_submit_of_a_run_that_was_not_scored_says_so(place: Place, capsys):
     [
         (["--author", "Mallory"], "name 'Ada Example' as their author: leave --author out"),
         (["--url", "https://example.org"], "give --author too"),
+        (["--run", "local_store", "--no-gather"], "no run is taken: leave out --run"),
         (["--author", "Ada", "--no-gather"], "leave out --author, --affiliation, --url, --description"),
     ],
 )
