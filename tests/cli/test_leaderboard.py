@@ -54,6 +54,18 @@ def test_signers_that_are_not_there_are_refused(tmp_path):
         _build(tmp_path, "site", "--allowed-signers", str(tmp_path / "none"))
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["build", "--rows", "runs.json", "--port", "80"], "--port is of `serve`"),
+        (["serve", "--allowed-signers", "none"], "are of a build: give --results-dir or --rows too"),
+    ],
+)
+def test_flags_that_would_change_nothing_are_refused(tmp_path, flags, words):
+    with pytest.raises(ConfigError, match=words):
+        dispatch(["leaderboard", *flags, "--output", str(tmp_path / "site")])
+
+
 @pytest.mark.parametrize(("site", "cache", "flag"), [("site", "file", "--cache"), ("file/site", "cache", "--output")])
 def test_place_that_cannot_be_written_is_refused_with_the_flag_that_named_it(tmp_path, site, cache, flag):
     (tmp_path / "file").touch()
