@@ -15,6 +15,7 @@ from forgeries.honest import Plan, write_submission
 from marin.site.leaderboard.track_view import views_of
 from marin.speedrun.board.leaderboard import Board, build_board, collect
 from marin.speedrun.board.rows import rows_of
+from marin.speedrun.verification.commits import commit_times
 
 IDENTITY = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false")
 BEFORE = 30 * 86_400.0
@@ -89,6 +90,21 @@ def test_backdated_copy_does_not_stand_before_the_run_it_copies(contest: pathlib
     assert _standing(board) == {"victim": True, name: False}
     (held,) = [row for row in board.rows if row.author == "Eve Copy"]
     assert "is that of victim by" in held.verdict["arithmetic"].findings[-1].message
+
+
+def test_copy_does_not_stand_where_git_is_asked_to_show_signatures(contest: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    for name, value in {"gpg.format": "ssh", "user.signingkey": str(key), "log.showSignature": "true"}.items():
+        _git(contest, "config", name, value)
+    _git(contest, "commit", "--quiet", "--amend", "--no-edit", "-S")
+    copy = _copied(contest, "copy")
+    edit_log(copy, lambda events: [event | {"time": event["time"] - BEFORE} for event in events], careful=True)
+    _git(contest, "add", ".")
+    _git(contest, "commit", "--quiet", "-m", "copy", "-S")
+    assert _standing(collect([contest])) == {"victim": True, "copy": False}
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=contest, check=True, capture_output=True, text=True).stdout
+    assert commit_times(contest)(head.strip()) is not None
 
 
 def test_backdated_copy_is_not_decided_where_git_cannot_say(contest: pathlib.Path) -> None:
