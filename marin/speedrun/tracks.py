@@ -272,15 +272,23 @@ TRACKS: tuple[Track, ...] = (FINEWEB_EDU, TIME_TO_GPT2, LOSS_3_28, SINGLE_GPU, C
 
 
 @functools.lru_cache(maxsize=1024)
-def other_track(evaluation_set: str, evaluation_digest: str | None, metric: Metric) -> Track:
-    """Where rows stand that are of no track: those of one evaluation set, since only they can be compared."""
+def other_track(
+    evaluation_set: str, evaluation_digest: str | None, metric: Metric, metric_version: str | None = None
+) -> Track:
+    """Where rows stand that are of no track: those of one evaluation set, since only they can be compared.
+
+    Args:
+        metric_version: where it is not the first, whose figures stand apart from it.
+    """
     suffix = "" if evaluation_digest is None else f"-{slug(evaluation_digest[:8], 'unnamed')}"
     title = f"Other runs: {evaluation_set if evaluation_set != NOT_EVALUATED else 'not evaluated'}"
+    measured = [METRICS[metric].name] if metric_version is None else [METRICS[metric].name, metric_version]
     # What tells tracks apart is in their titles: pages and their readers know them by these.
-    apart = [] if metric == "bits_per_byte" else [METRICS[metric].name]
+    apart = [] if metric == "bits_per_byte" else [" ".join(measured)]
     apart += [] if evaluation_digest is None else [f"set {evaluation_digest[:8]}"]
+    own = "" if metric == "bits_per_byte" else f"-{metric}" if metric_version is None else f"-{metric}-{metric_version}"
     return Track(
-        key=f"other-{slug(evaluation_set, 'unnamed')}{suffix}{'' if metric == 'bits_per_byte' else f'-{metric}'}",
+        key=f"other-{slug(evaluation_set, 'unnamed')}{suffix}{own}",
         title=f"{title} ({', '.join(apart)})" if apart else title,
         text=("Runs that are of no track: other data, other hardware, or figures that are not stated.",),
         metric=metric,
@@ -288,6 +296,7 @@ def other_track(evaluation_set: str, evaluation_digest: str | None, metric: Metr
         objective="pareto",
         data=Data("any", evaluation_set=evaluation_set, evaluation_digest=evaluation_digest),
         hardware=Hardware("any"),
+        metric_version=metric_version,
     )
 
 

@@ -330,7 +330,20 @@ def test_tracks_of_other_runs_have_titles_of_their_own() -> None:
         for digest in (None, "ab" * 32)
         for metric in METRICS
     }
-    assert len({track.title for track in made}) == len({track.key for track in made}) == len(made) == 12
+    made.add(other_track("one", None, "core", "v2"))
+    assert len({track.title for track in made}) == len({track.key for track in made}) == len(made) == 13
+
+
+def test_versions_of_core_are_not_ranked_among_each_other() -> None:
+    rows = [
+        _row(f"{version}-{core}", bits=None, core_metric=core, core_version=version, cost=1e16 * (1 + core))
+        for version, core in (("v1", 0.25), ("v2", 0.27), ("v1", 0.2))
+    ]
+    boards = [board for board in build_board(rows).tracks if board.entries]
+    assert {board.track.title: [(entry.name, entry.rank) for entry in board.entries] for board in boards} == {
+        "Other runs: not evaluated (CORE)": [("v1-0.25", 1), ("v1-0.2", 2)],
+        "Other runs: not evaluated (CORE v2)": [("v2-0.27", 1)],
+    }
 
 
 def test_p_below_what_a_float_tells_from_none_is_not_said_to_be_none() -> None:

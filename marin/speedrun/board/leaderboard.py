@@ -105,12 +105,19 @@ def build_tracks(
     members: dict[Track, list[Row]] = {track: [] for track in tracks}
     for row in rows:
         homes = [track for track in tracks if track.why_not(row) is None]
-        for track in homes or [other_track(row.evaluation_set, row.evaluation_digest, row.main_metric)]:
+        for track in homes or [_other_track(row)]:
             members.setdefault(track, []).append(row)
     first = len(tracks)
     evidence = evidence_at_depths(rows)
     boards = [rank_track(track, found, evidence, came) for track, found in members.items()]
     return tuple(boards[:first] + sorted(boards[first:], key=lambda board: board.track.key))
+
+
+def _other_track(row: Row) -> Track:
+    metric = row.main_metric
+    # Centered on other baselines, an accuracy is another figure. What is neither version is wrong, and takes no rank.
+    version = "v2" if metric == "core" and row.core_version == "v2" else None
+    return other_track(row.evaluation_set, row.evaluation_digest, metric, version)
 
 
 def rank_track(
