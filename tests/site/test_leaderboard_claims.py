@@ -12,6 +12,7 @@ from leaderboard_pages import opened, serving
 
 from marin.site.leaderboard import curves
 from marin.site.leaderboard.build import build_site
+from marin.speedrun.importers.nanochat import LEADERBOARD
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         for number in range(3)
     ]
     (root / "runs.json").write_text(json.dumps(rows))
-    build_site([root / "results"], [str(root / "runs.json")], root / "site")
+    build_site([root / "results"], [str(root / "runs.json"), LEADERBOARD], root / "site")
     return root / "site"
 
 
@@ -103,6 +104,20 @@ def test_settings_are_compared_among_the_entries_that_state_some(
         assert "2 of them state no settings." in settings.inner_text()
         verified = page.locator("tr", has=page.get_by_role("rowheader", name="Verified", exact=True)).locator("td")
         assert verified.all_inner_texts() == ["parsed", "log with arithmetic open", "parsed", "log"]
+        assert problems == []
+
+
+@pytest.mark.parametrize(("numbers", "best"), [((3, 6), 0), ((5, 6), 1)])
+def test_none_is_best_where_entries_of_one_track_were_scored_on_different_texts(
+    browser: Any, built: pathlib.Path, address: str, numbers: tuple[int, ...], best: int
+) -> None:
+    """nanochat's third row is of FineWeb-Edu, the fifth and sixth are of ClimbMix, which has fewer bits per byte."""
+    with opened(browser, address) as (page, problems):
+        page.goto(f"compare.html?runs={','.join(_key(built, f'nanochat-{number}') for number in numbers)}")
+        page.wait_for_selector(".compare-table")
+        for title, wanted in (("Bits per byte", best), ("CORE", 1), ("Training time", 1)):
+            row = page.locator("tr", has=page.get_by_role("rowheader", name=title, exact=True))
+            assert row.locator(".best").count() == wanted, title
         assert problems == []
 
 

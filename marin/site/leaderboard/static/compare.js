@@ -112,12 +112,16 @@ class Compare {
   figures(found) {
     const lines = [];
     const tracks = new Set(found.map(({ entry }) => entry.track));
+    // A track may leave the text open on which bits per byte are, and CORE has two versions; what a row does not state says nothing.
+    const stated = (read) => new Set(found.map(({ runs }) => read(runs[0]?.run_info ?? {})).filter((value) => value != null)).size;
+    const sets = stated((info) => info.evaluation?.name);
+    const kinds = { bits_per_byte: sets, loss: sets, core: stated((info) => (info.core_metric == null ? null : info.core_version)) };
     for (const measure of Object.values(marin.measures)) {
       const values = found.map(({ entry }) => (measure.key === "model_size" ? entry.model_size : entry.values[measure.key]) ?? null);
       const known = values.filter((value) => value !== null);
       if (!known.length) continue;
       // What was scored on different texts has no best.
-      const best = measure.key === "model_size" || known.length < 2 || (tracks.size > 1 && ["bits_per_byte", "core", "loss"].includes(measure.key)) ? null : measure.higher ? Math.max(...known) : Math.min(...known);
+      const best = measure.key === "model_size" || known.length < 2 || (measure.key in kinds && (tracks.size > 1 || kinds[measure.key] > 1)) ? null : measure.higher ? Math.max(...known) : Math.min(...known);
       lines.push(make("tr", {}, make("th", { scope: "row" }, measure.title), ...values.map((value, k) => {
         const { spread, track } = found[k].entry;
         const margin = spread && spread.high !== null && value === spread.mean && track ? ` ±${marin.write.margin(spread.high - spread.mean)}` : "";
