@@ -152,7 +152,9 @@ def test_scaling_view_names_its_families_whole_and_says_how_many_it_draws(browse
         assert problems == []
         page.goto("charts/fineweb-edu-scaling-wide-light.svg")
         names = page.locator(".role-legend-label text")
-        assert names.all_text_contents() == [f"…/attention/family_of_{letter}_scaling" for letter in "abcdef"]
+        assert names.all_text_contents() == [
+            f"{rank}  …/attention/family_of_{letter}_scaling" for rank, letter in enumerate("abcdef", start=1)
+        ]
         right = "element => element.getBoundingClientRect().right"
         width = page.locator("svg").first.evaluate(right)
         assert max(name.evaluate(right) for name in names.all()) <= width

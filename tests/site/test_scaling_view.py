@@ -29,3 +29,18 @@ def test_scaling_view_counts_the_families_that_it_leaves_out(
     assert (len(fits), num_unfitted) == (fitted, left_out)
     # The family whose budgets are the smallest is the one left out.
     assert ("family_0" in {fit.family for fit in fits}) == (left_out == 0 and num_families > 0)
+
+
+@pytest.mark.parametrize("largest", [1e20, 2e20, 3.3e20, 3.4e20, 9.9e20])
+def test_family_whose_points_support_a_ranking_is_ranked_whatever_its_largest_budget_begins_with(
+    largest: float,
+) -> None:
+    track, _ = _entries(0)
+    costs = [largest / 4**size for size in range(6)]
+    entries: Any = [
+        {"key": str(cost), "family": "sizes", "rank": 1, "values": {track.cost: cost, track.metric: 0.7 + 0.4 * (cost / 1e18) ** -0.25}}
+        for cost in costs
+    ]  # fmt: skip
+    (fit,), _ = scaling_view.fits_of(track, entries)
+    assert (fit.refusal, fit.rank) == (None, 1)
+    assert largest < fit.budget <= 30 * largest

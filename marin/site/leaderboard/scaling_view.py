@@ -11,7 +11,7 @@ from marin.site.leaderboard.drawing import LIGHT, WIDE, Shape, finish, in_every_
 from marin.site.leaderboard.frame import cost_axis, make_frame, quality_axis
 from marin.site.leaderboard.measures import MEASURES, Measure
 from marin.site.leaderboard.summary import EntrySummary
-from marin.speedrun.statistics.scaling import Fitter, Point, ScalingFit, rank_families
+from marin.speedrun.statistics.scaling import FARTHEST, Fitter, Point, ScalingFit, rank_families
 from marin.speedrun.tracks import Track
 
 _FEWEST = 2
@@ -22,7 +22,7 @@ _SHOWN = len(LIGHT.families)
 def fits_of(
     track: Track, entries: Sequence[EntrySummary], fitted: Fitter | None = None
 ) -> tuple[tuple[ScalingFit, ...], int]:
-    """The fits of a track's families to a budget of one to two orders beyond the largest, and how many families have none.
+    """The fits of a track's families to a budget of up to one and a half orders beyond the largest, and how many families have none.
 
     Where there are very many families, those that reached the largest budgets are fitted. Nothing is where nothing scales.
 
@@ -49,10 +49,9 @@ def fits_of(
 
 
 def target_of(families: Iterable[Sequence[Point]]) -> float:
-    """The budget that fits are read off at: the second power of ten beyond the largest."""
-    return float(
-        10.0 ** min(math.floor(math.log10(max(point.cost for points in families for point in points))) + 2, 300)
-    )
+    """The budget that fits are read off at: the last power of ten to which a family with the largest may be projected and ranked."""
+    largest = max(point.cost for points in families for point in points)
+    return float(10.0 ** min(math.floor(math.log10(FARTHEST) + math.log10(largest)), 300))
 
 
 def document_of(fit: ScalingFit) -> FamilyScaling:
