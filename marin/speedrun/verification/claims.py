@@ -59,6 +59,9 @@ def _check_metric(info: RunInfo) -> Iterator[Finding]:
         )
         message = f"{info.c4_en_bpb:.6g} is {what}, the published rows have the mean over batches, here {block.levanter_bits_per_byte:.6g}"
         yield arithmetic.error(C4_EN_BPB, message, block.levanter_bits_per_byte)
+    elif info.c4_en_bpb is None and block.name == C4_EN and block.bits_per_byte is not None:
+        message = "the evaluation is of C4-EN, and the mean over batches that its rows are ranked by is not stated"
+        yield arithmetic.error(C4_EN_BPB, message, block.levanter_bits_per_byte)
     elif info.c4_en_bpb is not None and block.bits_per_byte is not None and block.levanter_bits_per_byte is None:
         yield arithmetic.error(
             "evaluation.levanter_bits_per_byte",
