@@ -314,37 +314,40 @@ def _check_evaluation(info: RunInfo, log: RunLog) -> Iterator[Finding]:
                 )
     yield from _check_core(info)
     block = info.evaluation
-    stated = info.quality is not None
+    loss_alone = info.quality is None and block is not None and block.loss is not None
     whole = block is not None and None not in (block.bytes, block.tokens)
-    if stated and log.run.evaluation_link is not None and not (whole and info.validity is not None):
-        missing = "an evaluation" if block is None else "validity probes" if whole else "its bytes and tokens"
-        message = f"bits per byte are stated without {missing}, with which an engine of this run.json writes them: it was taken out"
-        yield finding("error", "evaluation", message)
     if (
-        block is None
-        or not block.bits_per_byte
-        or not block.bytes
-        or not block.tokens
-        or block.tokens < 0
-        or block.bytes < 0
+        (info.quality is not None or loss_alone)
+        and log.run.evaluation_link is not None
+        and not (whole and info.validity is not None)
     ):
-        return
+        missing = "an evaluation" if block is None else "validity probes" if whole else "its bytes and tokens"
+        what = "a loss is" if loss_alone else "bits per byte are"
+        message = f"{what} stated without {missing}, with which an engine of this run.json writes them: it was taken out"
+        yield finding("error", "evaluation", message)
     # Steps that were skipped have no loss, and took nothing from what the model knew.
     tail = [step["loss"] for step in log.record.steps() if math.isfinite(step["loss"])]
-    if not tail:
+    if block is None or not tail:
         return
     tail = tail[-max(1, len(tail) // 10) :]
-    expected = math.fsum(tail) / len(tail) * block.tokens / (math.log(2) * block.bytes)
-    if math.isfinite(expected) and block.bits_per_byte < 0.5 * expected:
-        yield finding(
-            "error", "evaluation.bits_per_byte",
-            f"{block.bits_per_byte:.4g} bits per byte, but the last losses of training are {expected:.3g} bits per byte of that text",
-        )  # fmt: skip
-    elif math.isfinite(expected) and block.bits_per_byte < 0.75 * expected:
-        yield finding(
-            "unchecked", "evaluation.bits_per_byte",
-            f"{block.bits_per_byte:.4g} bits per byte, well below the last losses of training ({expected:.3g})",
-        )  # fmt: skip
+    nats = math.fsum(tail) / len(tail)
+    if loss_alone and block.loss is not None:
+        yield from _check_score("evaluation.loss", block.loss, nats, "nats a token")
+    if block.bits_per_byte and block.bytes and block.tokens and block.bytes > 0 and block.tokens > 0:
+        expected = nats * block.tokens / (math.log(2) * block.bytes)
+        yield from _check_score("evaluation.bits_per_byte", block.bits_per_byte, expected, "bits per byte")
+
+
+def _check_score(field: str, stated: float, expected: float, unit: str) -> Iterator[Finding]:
+    """A score against what the last losses of training are in its unit: a gross lie is found."""
+    if not math.isfinite(expected):
+        return
+    if stated < 0.5 * expected:
+        text = f"{stated:.4g} {unit}, but the last losses of training are {expected:.3g} {unit} of that text"
+        yield finding("error", field, text)
+    elif stated < 0.75 * expected:
+        text = f"{stated:.4g} {unit}, well below the last losses of training ({expected:.3g})"
+        yield finding("unchecked", field, text)
 
 
 def _check_core(info: RunInfo) -> Iterator[Finding]:

@@ -94,6 +94,30 @@ def loss_of_other_tokens(bases: Bases, to: pathlib.Path, variant: int) -> Expect
 
 
 @family(4)
+def loss_alone(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """A loss without the bits per byte that would be held against the log, on a track that is about losses."""
+    write_submission(
+        to, [Plan(steps=60, device="H100", chips=8, vocab=50304, set_name=FINEWEB_VALIDATION)], random.Random(3)
+    )
+
+    def change(info: dict[str, Any]) -> None:
+        block = info["evaluation"]
+        block |= {"tokens": FINEWEB_VALIDATION_TOKENS, "bytes": int(4.5 * FINEWEB_VALIDATION_TOKENS)}
+        block |= {"loss": 1.5 if variant == 1 else 0.5, "bits_per_byte": None, "levanter_bits_per_byte": None}
+        if variant == 2:
+            block["bytes"] = None
+        if variant == 3:
+            info["validity"] = None
+
+    (to / "logs" / "0" / "evaluation.json").unlink()
+    edit_run(to, change)
+    bind(to)
+    if variant > 1:
+        return expect("log", "a loss is stated without", "it was taken out")
+    return expect("log", "nats a token,", "the last losses of training")
+
+
+@family(4)
 def evaluation_link_taken_out(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     """Results made to look like those from before there was a link; a careless forger edits run.json too."""
     directory = bases.copy("plain", to)
