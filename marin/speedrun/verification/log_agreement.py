@@ -116,14 +116,23 @@ def _check_host(info: RunInfo, log: RunLog) -> Iterator[Finding]:
     named = {gpu.name for gpu in log.run.host.gpus}
     if log.run.platform != "gpu" or not named:
         return
+    stated, found = _entry(log.run.device_name or ""), {name: _entry(name) for name in sorted(named)}
+    if stated is None or any(device is not None and same_device(device, stated) for device in found.values()):
+        return  # a machine may have several kinds
+    names = " and ".join(sorted({name[:60] if device is None else device.name for name, device in found.items()}))
+    message = f"run.json says {stated.name}, its machine had {names}"
+    if None in found.values():  # which the engine does not train on, but a driver may call a known one so
+        yield finding("unchecked", "device_name", f"{message}, of which not all are in the catalogue")
+    else:
+        yield finding("error", "device_name", message)
+
+
+def _entry(name: str) -> hardware.Device | None:
+    """The catalogue's entry of a device; None where it has none."""
     try:
-        stated = hardware.lookup_device(log.run.device_name or "")
-        found = [hardware.lookup_device(name) for name in named]
+        return hardware.lookup_device(name)
     except HardwareError:
-        return
-    if not any(same_device(device, stated) for device in found):  # a machine may have several kinds
-        names = " and ".join(sorted({device.name for device in found}))
-        yield finding("error", "device_name", f"run.json says {stated.name}, its machine had {names}")
+        return None
 
 
 def _check_processor(log: RunLog) -> Iterator[Finding]:

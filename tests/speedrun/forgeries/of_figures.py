@@ -359,6 +359,15 @@ def other_gpu_in_the_machine(bases: Bases, to: pathlib.Path, variant: int) -> Ex
 
 
 @family(2)
+def machine_with_gpus_that_no_catalogue_has(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """The same on a machine whose GPUs, or one of them, nobody can look up."""
+    directory = bases.copy("plain", to)
+    gpus = [{"name": name, "memory_bytes": 8 << 30} for name in ("NVIDIA X9000", "NVIDIA L4")[: variant + 1]]
+    edit_run_json(directory, lambda info: info["host"].update(gpus=gpus), careful=True)
+    return expect("log", "run.json says A100", "NVIDIA X9000", "of which not all are in the catalogue")
+
+
+@family(2)
 def gpu_among_processors(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     """A GPU's run under the resources of a processor, so that it stands on the processors' track; what says otherwise left out."""
     directory = bases.copy("plain", to)
