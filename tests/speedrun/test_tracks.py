@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from example_runs import run_info
 
+from marin.site.leaderboard.summary import summarize
 from marin.speedrun.board.leaderboard import TrackBoard, build_board
 from marin.speedrun.board.rows import Row, rows_of
 from marin.speedrun.statistics.means import Noise
@@ -382,3 +383,9 @@ def test_an_entry_says_that_unlucky_seeds_which_miss_the_gate_stand_apart() -> N
     board = _track([*lucky, *unlucky], TIME_TO_GPT2)
     said = {entry.name: " ".join(f.message for f in entry.verdict["statistics"].findings) for entry in board.entries}
     assert "5 more runs of this configuration stand apart, as more" in said["lucky"]
+
+
+def test_run_without_a_score_is_not_said_to_be_ranked() -> None:
+    (board,) = [board for board in build_board([_row("unscored", bits=None)]).tracks if board.entries]
+    summary = summarize(board.entries[0])
+    assert (summary["rank"], summary["state"], summary["reasons"]) == (None, "held", ["Bits per byte is not stated"])

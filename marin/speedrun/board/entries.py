@@ -241,6 +241,8 @@ def _why_not_ranked(track: Track, rows: list[Row], values: dict[str, float | Non
                 reasons.append(
                     f"{gate} does not hold for {len(missed)} of {len(rows)} runs: {'not stated' if figure is None else f'{figure:.6g}'}"
                 )
+    if values[track.metric] is None and not any(gate.field == track.metric for gate in track.gates):
+        reasons.append(f"{METRICS[track.metric].name} is not stated")
     if values[track.cost] is None and values[track.metric] is not None:
         unstated = sum(row.value(track.cost) is None for row in rows)
         of_runs = f" by {unstated} of {len(rows)} runs" if len(rows) > 1 else ""
