@@ -37,6 +37,10 @@ def check_seeds(runs: Sequence[RunInfo]) -> list[list[Finding]]:
             found[number].append(Finding("submission", "error", "author.name", message))
         if run.seed is None:
             continue
+        planned = (run.train_config or {}).get("seed")
+        if type(planned) is int and planned != run.seed:
+            message = f"seed is {run.seed}, train_config has {planned}: a run renamed to be another seed's"
+            found[number].append(Finding("arithmetic", "error", "seed", message, planned))
         data_seed = (run.train_config or {}).get("data_seed")
         before = first.setdefault((key, (run.seed, repr(data_seed))), number)
         seeds.setdefault(key, []).append((run.seed, number))

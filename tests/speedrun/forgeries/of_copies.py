@@ -249,6 +249,16 @@ def seed_renamed(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
 
 
 @family(3)
+def seed_renamed_without_logs(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
+    """The same where only the config in the results still says which seed it was."""
+    write_submission(to, [Plan(steps=12, seed=seed) for seed in (4, 7, 9)], random.Random(variant))
+    for run in range(3):
+        edit_run(to, lambda info, run=run: info.update(seed=run), run)
+    without_logs(to)
+    return expect("arithmetic", f"seed is {variant}, train_config has {(4, 7, 9)[variant]}", run=variant)
+
+
+@family(3)
 def seed_left_out(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     """Without its seed one run could stand for several: it is left out of the results, not of the log."""
     directory = bases.copy("seeds", to)
