@@ -54,7 +54,9 @@ def run(args: argparse.Namespace) -> int:
     if args.verb == "build" and args.port != DEFAULT_PORT:
         raise ConfigError("--port is of `serve`, and `build` shows nothing: leave it out, or give `serve`")
     if args.verb == "serve" and not has_sources and (args.cache or args.allowed_signers):
-        raise ConfigError("--cache and --allowed-signers are of a build: give --results-dir or --rows too, or leave them out")
+        raise ConfigError(
+            "--cache and --allowed-signers are of a build: give --results-dir or --rows too, or leave them out"
+        )
     if args.verb == "build":
         _build(args)
         return 0

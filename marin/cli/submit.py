@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from marin.cli import checkout, slips
     from marin.speedrun import pull_request, submitting
+    from marin.speedrun.importers.results_tree import module_of
     from marin.storage.prefix import resolve_prefix
 
     root = checkout.require_checkout()
@@ -89,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     _print_list("note", notes)
     _print_list("error", problems)
     title = pull_request.title(directory.name, verdicts[0][0])
-    command = f"python -m experiments.speedrun.{directory.name}.{_module(directory)} --force_run_failed true --prefix local_store"
+    command = f"python -m experiments.speedrun.{directory.name}.{module_of(directory)} --force_run_failed true --prefix local_store"
     text = pull_request.body(directory.name, verdicts, placed, command, args.approach)
     place = root / ".submit" / f"{directory.name}.md"
     from marin.execution.redaction import secrets_in
@@ -266,12 +267,6 @@ def _print_list(kind: str, lines: list[str]) -> None:
         print(f"{kind}: {one_line(line)}")
     if len(lines) > _MOST_SHOWN:
         print(f"{kind}: and {len(lines) - _MOST_SHOWN} more; `marin verify` shows all")
-
-
-def _module(directory: pathlib.Path) -> str:
-    if (directory / "main.py").is_file():
-        return "main"
-    return next((path.stem for path in sorted(directory.glob("*.py")) if path.stem != "__init__"), "main")
 
 
 def _offer(

@@ -172,6 +172,25 @@ def test_command_of_an_entry_names_only_a_module_that_can_be_one(tmp_path: pathl
     ]  # fmt: skip
 
 
+def test_command_of_an_entry_names_the_file_that_lies_beside_its_results(tmp_path: pathlib.Path) -> None:
+    for number, file in enumerate(("main.py", "llama_75m.py")):
+        folder = tmp_path / "results" / f"run_{number}"
+        write_results(
+            folder / "speedrun_results.json", run_info(git_commit="c" * 40, seed=number, training_time=60.5 + number)
+        )
+        for name in ("__init__.py", file):
+            (folder / name).touch()
+
+    def commands() -> list[str]:
+        build_site([tmp_path / "results"], [], tmp_path / "site")
+        pages = sorted((tmp_path / "site" / "entries").glob("*.html"))
+        return re.findall(r"python -m (\S+)", "".join(page.read_text(encoding="utf-8") for page in pages))
+
+    assert commands() == ["experiments.speedrun.run_0.main", "experiments.speedrun.run_1.llama_75m"]
+    (folder / "llama_75m.py").rename(folder / "main.py")
+    assert commands() == ["experiments.speedrun.run_0.main", "experiments.speedrun.run_1.main"]
+
+
 def test_page_of_a_track_without_entries_says_how_one_is_begun_and_what_it_must_keep(tmp_path: pathlib.Path) -> None:
     build.write_site(build_board([]), SiteWriter(str(tmp_path)))
     commands = {}

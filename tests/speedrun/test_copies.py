@@ -92,7 +92,9 @@ def test_backdated_copy_does_not_stand_before_the_run_it_copies(contest: pathlib
     assert "is that of victim by" in held.verdict["arithmetic"].findings[-1].message
 
 
-def test_copy_does_not_stand_where_git_is_asked_to_show_signatures(contest: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_copy_does_not_stand_where_git_is_asked_to_show_signatures(
+    contest: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     for name, value in {"gpg.format": "ssh", "user.signingkey": str(key), "log.showSignature": "true"}.items():

@@ -453,7 +453,11 @@ def test_site_workflow_begins_with_whatever_decides_what_pages_say() -> None:
     patterns = load("leaderboard-site.yml")[True]["push"]["paths"]  # YAML takes the key `on` for a truth
     deciding = [path.relative_to(ROOT).as_posix() for path in row_store.program_files()]
     assert "marin/hardware.py" in deciding
-    deciding += ["experiments/speedrun/one/speedrun_results.json", "marin/site/leaderboard/build.py", "requirements.lock"]
+    deciding += [
+        "experiments/speedrun/one/speedrun_results.json",
+        "marin/site/leaderboard/build.py",
+        "requirements.lock",
+    ]
     missed = [path for path in deciding if not any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)]
     assert missed == []
 

@@ -12,6 +12,7 @@ from marin.site.leaderboard.output import SiteWriter, digest, digest_of
 from marin.site.leaderboard.summary import EntrySummary
 from marin.site.leaderboard.track_view import TrackView
 from marin.speedrun.board.entries import Entry
+from marin.speedrun.importers.results_tree import module_of
 from marin.speedrun.verdict import Verdict
 
 
@@ -62,7 +63,7 @@ class EntryFiles:
     def _write_page(self, entry: Entry, found: Sequence[curves.Curve], document: str) -> None:
         homes, parent = self._homes[entry.key], self._parents.get(entry.key)
         first = homes[0]
-        neighbours = _neighbours(first, entry.key)
+        neighbours, module = _neighbours(first, entry.key), _module(entry, self._roots)
         metric, cost = first.summary["metric"], first.summary["cost"]
         standings = [
             Standing(view.summary, view.entries[view.places[entry.key]], measures_of(view.board.track))
@@ -72,12 +73,12 @@ class EntryFiles:
             [(one["key"], one["rank"], one["values"][metric], one["values"][cost]) for one in neighbours],
             [(one.track["key"], one.entry["rank"], one.entry["on_frontier"]) for one in standings],
             None if parent is None else [parent.entry.key, parent.is_stated, sorted(self._settings[parent.entry.key].items())],
-            entry.evidence,
+            entry.evidence, module,
         ]  # fmt: skip
         inputs = digest_of([self._shared, document, shown])
         path = f"entries/{entry.key}.html"
         if not self._writer.is_fresh(path, inputs):
-            context = EntryContext(standings, neighbours, parent, self._settings, found)
+            context = EntryContext(standings, neighbours, parent, self._settings, found, module)
             self._writer.write(path, self._render("entry.html.j2", path, **page_values(entry, context)), inputs)
 
     def _verdict_digest(self, verdict: Verdict) -> str:
@@ -91,6 +92,13 @@ def _curves(entry: Entry, roots: Sequence[pathlib.Path]) -> list[curves.Curve]:
     """The curves of an entry's runs, those of the first run first; nothing where no log came with it."""
     logs = [curves.find_log(roots, row) for row in entry.rows[:1] if not row.listed]
     return [curve for log in logs if log is not None for curve in curves.read_curves(log)]
+
+
+def _module(entry: Entry, roots: Sequence[pathlib.Path]) -> str:
+    """The module beside the results of an entry's first run, `main` where none lies there."""
+    row = entry.rows[0]
+    places = [] if row.listed or row.git_commit is None else [base / row.source for base in roots]
+    return next((module_of(place.parent) for place in places if place.is_file()), "main")
 
 
 def _neighbours(view: TrackView, key: str) -> list[EntrySummary]:

@@ -61,6 +61,7 @@ class EntryContext:
     parent: Parent | None
     settings: Mapping[str, Mapping[str, str]]  # of every entry, by its key
     curves: Sequence[Curve]
+    module: str = "main"  # of the directory that its results lie in
 
 
 def page_values(entry: Entry, context: EntryContext) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def page_values(entry: Entry, context: EntryContext) -> dict[str, Any]:
     changes: list[Change] = []
     if parent is not None:
         changes = differences(context.settings[parent.entry.key], context.settings[entry.key])
-    command = command_of(entry)
+    command = command_of(entry, context.module)
     others = [one.key for one in QUALITIES if one.key != track["metric"]]
     shown = [*others, *(one.key for one in COSTS), "mfu"]
     return {
@@ -107,7 +108,7 @@ def page_values(entry: Entry, context: EntryContext) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def command_of(entry: Entry) -> str | None:
+def command_of(entry: Entry, module: str) -> str | None:
     """One command that trains it again, or None where the files do not say enough for one.
 
     Only a name that can be a module is put into it: the output of a step, `NAME-speedrun_results-1a2b3c4d`, is none, and no shell
@@ -116,10 +117,10 @@ def command_of(entry: Entry) -> str | None:
     row = entry.rows[0]
     folder = row.source.rpartition("/")[0].removeprefix("experiments/speedrun/")
     commit = row.git_commit or ""
-    if row.listed or not _COMMIT.fullmatch(commit) or not _MODULE.fullmatch(folder):
+    if row.listed or not _COMMIT.fullmatch(commit) or not _MODULE.fullmatch(f"{folder}/{module}"):
         return None
     name = folder.replace("/", ".")
-    return f"git checkout {commit[:12]} && python -m experiments.speedrun.{name}.main --force_run_failed true"
+    return f"git checkout {commit[:12]} && python -m experiments.speedrun.{name}.{module} --force_run_failed true"
 
 
 def spread_words(entry: EntrySummary, num_rows: int) -> str:

@@ -110,6 +110,14 @@ def run_name_of(place: str) -> str:
     return re.sub(r"-speedrun_results-[0-9a-f]{8}$", "", place.removeprefix("checkpoints/speedrun/"))
 
 
+def module_of(directory: str | os.PathLike[str]) -> str:
+    """The module of a submission's directory that trains it: `main`, or the first Python file of one that has no such."""
+    if os.path.isfile(os.path.join(directory, "main.py")):
+        return "main"
+    found = sorted(path.stem for path in pathlib.Path(directory).glob("*.py") if path.stem != "__init__")
+    return found[0] if found else "main"
+
+
 def read_results_file(
     path: pathlib.Path, root: pathlib.Path, allowed_signers: str | os.PathLike[str] | None = None
 ) -> Iterator[Row | Unreadable]:

@@ -332,7 +332,9 @@ def _check_evaluation(info: RunInfo, log: RunLog) -> Iterator[Finding]:
     ):
         missing = "an evaluation" if block is None else "validity probes" if whole else "its bytes and tokens"
         what = "a loss is" if loss_alone else "bits per byte are"
-        message = f"{what} stated without {missing}, with which an engine of this run.json writes them: it was taken out"
+        message = (
+            f"{what} stated without {missing}, with which an engine of this run.json writes them: it was taken out"
+        )
         yield finding("error", "evaluation", message)
     # Steps that were skipped have no loss, and took nothing from what the model knew.
     tail = [step["loss"] for step in log.record.steps() if math.isfinite(step["loss"])]
