@@ -377,9 +377,15 @@ def test_an_entry_says_which_runs_of_its_configuration_stand_apart() -> None:
     assert "apart" not in said["other"]
 
 
-def test_an_entry_says_that_unlucky_seeds_which_miss_the_gate_stand_apart() -> None:
+@pytest.mark.parametrize(("core", "withdrawn"), [(0.250, None), (0.261, "a bad batch")])
+def test_an_entry_says_that_unlucky_seeds_which_miss_the_gate_or_were_withdrawn_stand_apart(
+    core: float, withdrawn: str | None
+) -> None:
     lucky = [_node_row(f"lucky#{seed + 1}", 0.268, 3600.0 + seed, seed=seed) for seed in range(5)]
-    unlucky = [_node_row(f"more#{seed}", 0.250, 3600.0 + seed, seed=seed) for seed in range(5, 10)]
+    unlucky = [_node_row(f"more#{seed}", core, 3600.0 + seed, seed=seed) for seed in range(5, 10)]
+    unlucky = [
+        dataclasses.replace(row, verdict=row.verdict.model_copy(update={"withdrawn": withdrawn})) for row in unlucky
+    ]
     board = _track([*lucky, *unlucky], TIME_TO_GPT2)
     said = {entry.name: " ".join(f.message for f in entry.verdict["statistics"].findings) for entry in board.entries}
     assert "5 more runs of this configuration stand apart, as more" in said["lucky"]

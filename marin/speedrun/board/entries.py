@@ -98,9 +98,11 @@ def _with_others(entries: list[Entry]) -> list[Entry]:
     """The entries, each with those of its configuration that stand apart from it: seeds may have been sorted by their luck."""
     kin: dict[tuple[str, str, str | None], list[Entry]] = {}
     for entry in entries:
-        first = entry.rows[0]
-        # Also those that miss a gate, as unlucky seeds do.
-        if first.configuration is not None and entry.verdict.counts:
+        first, verdict = entry.rows[0], entry.verdict
+        # Also those that miss a gate or were withdrawn, as unlucky seeds are.
+        if verdict.withdrawn is not None:
+            verdict = verdict.model_copy(update={"withdrawn": None})
+        if first.configuration is not None and verdict.counts:
             key = (first.configuration, first.evaluation_set, first.evaluation_digest)
             kin.setdefault(key, []).append(entry)
     others = {
