@@ -24,7 +24,7 @@ def changed_figures(before: Iterable[RunInfo], after: Iterable[RunInfo]) -> list
     for old, new in _paired(before, after):
         if new is not None:
             were, are = _ranked_by(old), _ranked_by(new)
-            found += [f"{name} {_shown(were[name])} is {_shown(are[name])}" for name in were if were[name] != are[name]]
+            found += [f"{name} {_change(were[name], are[name])}" for name in were if were[name] != are[name]]
     return found
 
 
@@ -57,11 +57,14 @@ def _signs(info: RunInfo) -> tuple[object, ...]:
 
 
 def _ranked_by(info: RunInfo) -> dict[str, float | None]:
-    return {"bits per byte": info.quality, **{name: getattr(info, name) for name in _RANKED_BY}}
+    scores = {"bits per byte": info.quality, "loss": info.evaluation.loss if info.evaluation else None}
+    return scores | {name: getattr(info, name) for name in _RANKED_BY}
 
 
-def _shown(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.6g}"
+def _change(before: float | None, after: float | None) -> str:
+    """Such as "600 is 541", with as many digits as tell the two apart."""
+    texts = ["unknown" if value is None else f"{value:.6g}" for value in (before, after)]
+    return " is ".join(texts if texts[0] != texts[1] else map(repr, (before, after)))
 
 
 def _figures(info: RunInfo) -> str:

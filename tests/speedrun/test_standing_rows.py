@@ -89,3 +89,13 @@ def test_figures_that_a_standing_row_says_otherwise_are_named() -> None:
     before, after = [_run(0), _run(1, 1)], [_run(1, 1), _run(0, total_tokens=9, **SCORE), _run(2)]
     assert changed_figures(before, after) == ["bits per byte 1.5 is 1.2", "total_tokens 51200 is 9"]
     assert changed_figures(before, [*before, _run(3)]) == []
+
+
+def test_loss_and_last_digits_of_a_standing_row_do_not_change_unnamed() -> None:
+    def scored(loss: float, core: float) -> RunInfo:
+        score = {"name": "fineweb/validation", "loss": loss}
+        return _run(0, 0, core_metric=core, core_version="v1", evaluation=score)
+
+    assert changed_figures([scored(3.3, 0.25652499)], [scored(3.27, 0.25652501)]) == [
+        "loss 3.3 is 3.27", "core_metric 0.25652499 is 0.25652501",
+    ]  # fmt: skip
