@@ -78,6 +78,13 @@ class Gate:
             case "<=":
                 return value <= self.bound
 
+    def missed_by(self, value: float | None) -> str:
+        """A figure that does not keep the bound, with as many digits as show that."""
+        if value is None:
+            return "not stated"
+        texts = (f"{value:.{digits}g}" for digits in range(6, 18))
+        return next(text for text in texts if not self.holds(float(text)))
+
     def __str__(self) -> str:
         is_metric = self.field in METRICS
         name = METRICS[self.field].name if is_metric else COST_NAMES[self.field]  # type: ignore[index]

@@ -395,3 +395,19 @@ def test_run_without_a_score_is_not_said_to_be_ranked() -> None:
     (board,) = [board for board in build_board([_row("unscored", bits=None)]).tracks if board.entries]
     summary = summarize(board.entries[0])
     assert (summary["rank"], summary["state"], summary["reasons"]) == (None, "held", ["Bits per byte is not stated"])
+
+
+@pytest.mark.parametrize(
+    ("gate", "value", "words"),
+    [
+        (Gate("training_time", "<=", 600.0), 600.0004, "600.0004"),
+        (Gate("loss", "<=", 3.28), 3.2800000000000002, "3.2800000000000002"),
+        (Gate("core", ">", 0.256525), 0.256525, "0.256525"),
+        (Gate("core", ">", 0.256525), 0.2, "0.2"),
+        (Gate("core", ">", 0.256525), None, "not stated"),
+    ],
+)
+def test_a_figure_that_misses_a_gate_by_little_is_not_written_as_one_that_keeps_it(
+    gate: Gate, value: float | None, words: str
+) -> None:
+    assert gate.missed_by(value) == words

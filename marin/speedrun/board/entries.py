@@ -235,14 +235,12 @@ def _why_not_ranked(track: Track, rows: list[Row], values: dict[str, float | Non
         if gate.of == "mean":
             value = values[gate.field]
             if value is None or not gate.holds(value):
-                reasons.append(f"{gate} does not hold: {'not stated' if value is None else f'{value:.6g}'}")
+                reasons.append(f"{gate} does not hold: {gate.missed_by(value)}")
         else:
             missed = [row for row in rows if (figure := row.value(gate.field)) is None or not gate.holds(figure)]
             if missed:
-                figure = missed[0].value(gate.field)
-                reasons.append(
-                    f"{gate} does not hold for {len(missed)} of {len(rows)} runs: {'not stated' if figure is None else f'{figure:.6g}'}"
-                )
+                shown = gate.missed_by(missed[0].value(gate.field))
+                reasons.append(f"{gate} does not hold for {len(missed)} of {len(rows)} runs: {shown}")
     if values[track.metric] is None and not any(gate.field == track.metric for gate in track.gates):
         reasons.append(f"{METRICS[track.metric].name} is not stated")
     if values[track.cost] is None and values[track.metric] is not None:
