@@ -191,6 +191,35 @@ def test_command_of_an_entry_names_the_file_that_lies_beside_its_results(tmp_pat
     assert commands() == ["experiments.speedrun.run_0.main", "experiments.speedrun.run_1.main"]
 
 
+def test_page_of_an_entry_says_what_the_test_of_each_of_its_tracks_says(tmp_path: pathlib.Path) -> None:
+    node = {
+        "resources": {"accelerator_type": "H100", "gpu_count": 8},
+        "num_chips": 8,
+        "num_devices": 8,
+        "device_flops": 989.5e12,
+    }
+    rows = []
+    for day, (name, bits, more) in enumerate(
+        (("node", 1.4, node), ("first", 1.5, {}), ("luckier", 1.49999, {})), start=1
+    ):
+        cost = (60.5 + day) * more.get("device_flops", 312e12) * more.get("num_chips", 1)
+        stated = {
+            "training_time": 60.5 + day,
+            "training_hardware_flops": cost,
+            "tokenized_dataset": "fineweb-edu",
+            "eval/paloma/c4_en/bpb": bits,
+        }
+        run = run_info(description=name, run_completion_timestamp=f"2026-01-0{day} 00:00:00 UTC", **stated, **more)
+        rows += rows_of(run, name, f"{name}/speedrun_results.json")
+    build.write_site(build_board(rows), SiteWriter(str(tmp_path)))
+    (page,) = (tmp_path / "entries").glob("luckier-*.html")
+    words = words_of(page)
+    assert "statistics on FineWeb-Edu passed" in words
+    assert re.search(r"statistics on Single GPU failed warning the mean is 1e-05 better than first", words)
+    (page,) = (tmp_path / "entries").glob("node-*.html")
+    assert "statistics passed" in words_of(page)
+
+
 def test_page_of_a_track_without_entries_says_how_one_is_begun_and_what_it_must_keep(tmp_path: pathlib.Path) -> None:
     build.write_site(build_board([]), SiteWriter(str(tmp_path)))
     commands = {}

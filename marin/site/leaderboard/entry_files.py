@@ -66,12 +66,17 @@ class EntryFiles:
         neighbours, module = _neighbours(first, entry.key), _module(entry, self._roots)
         metric, cost = first.summary["metric"], first.summary["cost"]
         standings = [
-            Standing(view.summary, view.entries[view.places[entry.key]], measures_of(view.board.track))
+            Standing(
+                view.summary,
+                view.entries[view.places[entry.key]],
+                measures_of(view.board.track),
+                view.board.entries[view.places[entry.key]].verdict["statistics"],
+            )
             for view in homes
         ]
         shown = [
             [(one["key"], one["rank"], one["values"][metric], one["values"][cost]) for one in neighbours],
-            [(one.track["key"], one.entry["rank"], one.entry["on_frontier"]) for one in standings],
+            [(one.track["key"], one.entry["rank"], one.entry["on_frontier"], repr(one.statistics)) for one in standings],
             None if parent is None else [parent.entry.key, parent.is_stated, sorted(self._settings[parent.entry.key].items())],
             entry.evidence, module,
         ]  # fmt: skip

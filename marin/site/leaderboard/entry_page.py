@@ -12,7 +12,7 @@ from marin.site.leaderboard.differences import Change, Parent, differences
 from marin.site.leaderboard.measures import COSTS, MEASURES, QUALITIES, Measure
 from marin.site.leaderboard.summary import EntrySummary
 from marin.speedrun.board.entries import Entry
-from marin.speedrun.verdict import DOES_NOT_PROVE, RUNGS
+from marin.speedrun.verdict import DOES_NOT_PROVE, RUNGS, RungVerdict
 
 _MAX_CHANGES = 80
 _EVIDENCE = ("core", "bits_per_byte", "training_time")
@@ -50,6 +50,8 @@ class Standing:
     entry: EntrySummary
     measures: Mapping[str, Measure]
     """The figures as the track's page writes them."""
+    statistics: RungVerdict
+    """What the track's test says, beside its other entries."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +84,7 @@ def page_values(entry: Entry, context: EntryContext) -> dict[str, Any]:
         "quality": MEASURES[track["metric"]],
         "cost": standing.measures[track["cost"]],
         "shown_measures": [standing.measures[key] for key in shown],
-        "rungs": [entry.verdict[rung] for rung in RUNGS],
+        "rungs": _rungs(entry, context.standings),
         "does_not_prove": DOES_NOT_PROVE,
         "outcome_marks": OUTCOME_MARKS,
         "outcome_words": OUTCOME_WORDS,
@@ -106,6 +108,17 @@ def page_values(entry: Entry, context: EntryContext) -> dict[str, Any]:
         "settings": grouped(context.settings[entry.key], info),
         "sample": entry.rows[0].sample,
     }  # fmt: skip
+
+
+def _rungs(entry: Entry, standings: Sequence[Standing]) -> list[tuple[RungVerdict, str | None]]:
+    """The rungs in their order; statistics for each of the entry's tracks, with its title, where they do not say the same."""
+    found: list[tuple[RungVerdict, str | None]] = []
+    for rung in RUNGS:
+        if rung == "statistics" and any(one.statistics != standings[0].statistics for one in standings):
+            found += [(one.statistics, one.track["title"]) for one in standings]
+        else:
+            found.append((entry.verdict[rung], None))
+    return found
 
 
 def command_of(entry: Entry, module: str) -> str | None:
