@@ -411,3 +411,10 @@ def test_a_figure_that_misses_a_gate_by_little_is_not_written_as_one_that_keeps_
     gate: Gate, value: float | None, words: str
 ) -> None:
     assert gate.missed_by(value) == words
+
+
+def test_runs_of_one_value_are_not_said_to_be_copies_with_a_p_of_none() -> None:
+    rows = [_node_row(f"same#{seed + 1}", 0.268, 3600.0 + seed, seed=seed) for seed in range(5)]
+    (entry,) = _track(rows, TIME_TO_GPT2).entries
+    said = next(found.message for found in entry.verdict["statistics"].findings if found.severity == "error")
+    assert "lie closer together (sd 0) than runs with different seeds do (sd 0.0052; p < 1e-15)" in said

@@ -204,7 +204,7 @@ def statistics_rung(track: Track, entry: Entry, judged: Judged) -> RungVerdict:
         outcome = "failed"
         found.append(("error", (
             f"the {sample.n} runs lie closer together (sd {sample.sd:.2g}) than runs with different seeds do (sd {track.noise.sd:.2g}; "
-            f"p = {probability:.1g}): copies, or chosen from more"
+            f"{_p(probability)}): copies, or chosen from more"
         )))  # fmt: skip
     if entry.elsewhere:
         runs = sum(number for _, number in entry.elsewhere)
