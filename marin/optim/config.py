@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import optax
@@ -163,8 +164,30 @@ def clip(max_grad_norm: float | None) -> optax.GradientTransformation:
 def by_name(
     rules: dict[str, optax.GradientTransformation], name: Callable[[str, jax.Array], str]
 ) -> optax.GradientTransformationExtraArgs:
-    """Each parameter takes the rule whose name `name(path, parameter)` gives; each rule sees its own parameters only."""
-    return optax.partition(rules, lambda params: map_named(name, params))
+    """Each parameter takes the rule whose name `name(path, parameter)` gives; each rule sees its own parameters only.
+
+    A rule that asks for the loss as a function, `obj_fn`, gets it as one of its own parameters, the others being as they are.
+    """
+    parted = optax.partition(rules, lambda params: map_named(name, params))
+
+    def update(
+        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None, **extra: Any
+    ) -> tuple[optax.Updates, optax.OptState]:
+        loss = extra.get("obj_fn")
+        if loss is not None:
+            extra["obj_fn"] = lambda own: loss(_filled_up(own, params))
+        return parted.update(updates, state, params, **extra)
+
+    return optax.GradientTransformationExtraArgs(parted.init, update)
+
+
+def _filled_up(own: optax.Params, params: optax.Params | None) -> optax.Params:
+    """One rule's parameters with those of all the others in their places."""
+
+    def is_of_another(leaf: object) -> bool:
+        return isinstance(leaf, optax.MaskedNode)
+
+    return jax.tree.map(lambda leaf, whole: whole if is_of_another(leaf) else leaf, own, params, is_leaf=is_of_another)
 
 
 def is_hidden_matrix(path: str, leaf: jax.Array) -> bool:

@@ -11,6 +11,7 @@ from marin.models.gpt2 import Gpt2Config
 from marin.optim import AdamConfig, GroupsConfig, MuonConfig, ParameterGroup
 from marin.optim.config import parameter_role
 from marin.optim.lion import LionConfig
+from marin.optim.sophia import SophiaConfig
 from marin.resources import CpuOnlyConfig
 from marin.training.config import SimpleTrainConfig
 from marin.training.placement import parameter_shapes
@@ -132,3 +133,27 @@ def test_groups_that_do_not_fit_the_model_are_refused_with_the_name(groups: list
     config = GroupsConfig(groups=[ParameterGroup(name, AdamConfig()) for name in groups])
     with pytest.raises(ConfigError, match=message):
         config.build(_tree(0), 10)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_group_s_optimizer_that_asks_for_the_loss_gets_it_with_all_other_parameters(nested: bool):
+    """The loss is half a weighted sum of squares, whose weights are of another group: its Hessian is known for any random signs."""
+    sophia, rest = _constant(SophiaConfig, 1e-3, update_interval=1), _constant(AdamConfig, 1e-3)
+    groups = [ParameterGroup("matrix", sophia), ParameterGroup("*", rest)]
+    if nested:
+        groups = [ParameterGroup("re:norm", rest), ParameterGroup("*", GroupsConfig(learning_rate=1e-3, groups=groups))]
+    params = _tree(0)
+
+    def loss(params):
+        return 0.5 * jnp.sum(params["norm.w"][:, None] * jnp.square(params["blocks.up.w"]))
+
+    def first_step(config, params, loss):
+        optimizer = config.build(params, 10)
+        gradients = jax.tree.map(lambda leaf: 1e-3 * leaf, params)
+        return optimizer.update(gradients, optimizer.init(params), params, loss=loss(params), obj_fn=loss)[0]
+
+    own = {"blocks.up.w": params["blocks.up.w"]}
+    alone = first_step(sophia, own, lambda own: loss(params | own))
+    grouped = first_step(GroupsConfig(learning_rate=1e-3, groups=groups), params, loss)
+    np.testing.assert_allclose(grouped["blocks.up.w"], alone["blocks.up.w"], rtol=1e-6)
+    assert len(np.unique(np.abs(grouped["blocks.up.w"]))) > 6  # not all are clipped to the rate
