@@ -9,13 +9,16 @@ last `window` keys. `attention` picks a kernel by backend:
 
 Where no backend is asked for, the device's fused kernel is taken if it can do what is asked, with a message and JAX_FLASH
 if not, and JAX_FLASH on a CPU. A backend that is asked for by name and cannot do it is refused. On a mesh of devices each
-runs the kernel on its own rows and heads (`attention_mesh`).
+runs the kernel on its own rows and heads (`attention_mesh`). The fused kernels have no second derivative: while
+`differentiated_twice` holds, JAX_FLASH stands in for them.
 """
 
+import contextlib
 import dataclasses
 import enum
 import functools
 import sys
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +45,15 @@ class AttentionBackend(enum.Enum):
 
 # The fused kernel of each kind of device.
 _FUSED = {"gpu": AttentionBackend.CUDNN, "tpu": AttentionBackend.SPLASH}
+# A context that JAX's own caches of traces know.
+_twice = jax.make_user_context(False)
+
+
+@contextlib.contextmanager
+def differentiated_twice() -> Iterator[None]:
+    """While it holds, traces have attention whose gradient can be differentiated, as a product with the Hessian asks."""
+    with _twice(True):
+        yield
 
 
 def attention(
@@ -119,6 +131,8 @@ def _usable_backend(
 ) -> AttentionBackend:
     """The backend that was asked for, or the device's fused kernel where none was and it can do what is asked."""
     backend = asked or _FUSED.get(_platform(), AttentionBackend.JAX_FLASH)
+    if _twice.value and backend in _FUSED.values():
+        return AttentionBackend.JAX_FLASH
     problem = None
     if backend is AttentionBackend.CUDNN:
         problem = why_not_cudnn(q_BTHC, v_BTKC, has_segments=has_segments, has_sink=has_sink)

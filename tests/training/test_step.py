@@ -1,6 +1,7 @@
 """The compiled step: micro-batches give the gradient of the whole batch, and a model's own training losses count."""
 
 import dataclasses
+import importlib
 import re
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from marin.data.rows import Batch
 from marin.errors import ConfigError
 from marin.models.llama import LlamaConfig
+from marin.nn import reference_attention
 from marin.nn.precision import Precision
 from marin.nn.trees import named_leaves
 from marin.optim import AdamConfig, skip_bad_steps
@@ -21,6 +23,9 @@ from marin.optim.sophia import SophiaConfig
 from marin.tracking import RunRecord
 from marin.training.loop import train_lm
 from marin.training.state import StepConfig, in_parts, init_state, make_train_step
+
+# The function `attention` of marin.nn hides the module of its name.
+attention_module = importlib.import_module("marin.nn.attention")
 
 ROWS, LENGTH, VOCAB = 8, 32, 64
 MODEL = LlamaConfig(
@@ -100,6 +105,55 @@ def test_step_in_micro_batches_gives_an_optimizer_the_loss_of_the_whole_batch():
     theirs = named_leaves(whole.model)
     for name, value in named_leaves(parts.model).items():
         np.testing.assert_allclose(value, theirs[name], rtol=1e-3, atol=2e-5, err_msg=name)
+
+
+def _diagonal_of_sophia(model_config, precision):
+    """The averaged diagonal of the Hessian that Sophia has estimated in the first step."""
+    model = model_config.build(VOCAB, key=jax.random.key(0))
+    optimizer = SophiaConfig(learning_rate=0.01, warmup=0).build(eqx.filter(model, eqx.is_array), 10)
+    step = jax.jit(make_train_step(optimizer, lambda step: jnp.ones(()), StepConfig(precision)))
+    one_document = _batch()._replace(segment_ids_BT=np.zeros((ROWS, LENGTH), np.int32))
+    state, _ = step(init_state(model, optimizer, None), one_document)
+    return named_leaves(state.opt_state[1].diagonal)
+
+
+def test_curvature_is_that_of_the_loss_without_rounding_to_8_bits():
+    wide = dataclasses.replace(MODEL, hidden_dim=128, intermediate_dim=128)
+    plain = _diagonal_of_sophia(wide, Precision("f32"))
+    for name, value in _diagonal_of_sophia(wide, Precision("f32", "int8")).items():
+        np.testing.assert_allclose(value, plain[name], rtol=1e-5, atol=1e-9, err_msg=name)
+
+
+def test_curvature_does_not_ask_a_fused_kernel_for_a_second_derivative(monkeypatch):
+    """Gradients go on to take it: a stand-in that, as cuDNN's, has a derivative and no more."""
+    calls = []
+
+    def on_the_host(out):
+        calls.append(None)
+        return out
+
+    def attend(q, k, v):
+        return reference_attention(q, k, v, None)
+
+    def opaque(q, k, v):
+        return jax.pure_callback(on_the_host, jax.ShapeDtypeStruct(q.shape, q.dtype), attend(q, k, v))
+
+    @jax.custom_vjp
+    def kernel(q, k, v):
+        return opaque(q, k, v)
+
+    def backward(saved, grad):
+        return jax.vjp(attend, *saved)[1](grad)
+
+    kernel.defvjp(lambda q, k, v: (opaque(q, k, v), (q, k, v)), backward)
+    monkeypatch.setattr(attention_module, "_platform", lambda: "gpu")
+    monkeypatch.setattr(attention_module, "why_not_cudnn", lambda *arrays, **options: None)
+    monkeypatch.setattr(attention_module, "cudnn_attention", lambda q, k, v, segments, window: kernel(q, k, v))
+    by_kernel = _diagonal_of_sophia(MODEL, Precision("f32"))
+    monkeypatch.undo()
+    assert calls
+    for name, value in _diagonal_of_sophia(MODEL, Precision("f32")).items():
+        np.testing.assert_allclose(by_kernel[name], value, rtol=1e-5, atol=1e-9, err_msg=name)
 
 
 def test_parts_of_a_batch_have_every_row_once_and_stay_on_their_device():
