@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
+from marin.errors import ConfigError
 from marin.optim.config import OMIT_DEFAULT, OptimizerConfig, by_name, check_range, parameter_role
 from marin.optim.orthogonalize import POLAR_EXPRESS, orthogonalize_all
 from marin.optim.schedule import Schedule, steps_of
@@ -45,6 +46,17 @@ _GROUP_OF_FIELD = {
     "input_scale_L": "input_scale",
 }
 _GROUP_OF_ROLE = {"matrix": "matrix", "embedding": "embedding", "head": "head", "other": "rest"}
+
+_OWN_DECAY = "each group of this optimizer has a weight decay of its own"
+_ONE_CYCLE = "the momentum and weight decay of this optimizer go through the run once"
+_WITHOUT_EFFECT = {
+    "weight_decay_modules": _OWN_DECAY,
+    "default_weight_decay_mask": _OWN_DECAY,
+    "rewarmup": _ONE_CYCLE,
+    "cycles": _ONE_CYCLE,
+    "cycle_length": _ONE_CYCLE,
+}
+"""Fields of every optimizer's config that this one cannot honour, and why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +97,12 @@ class GptMuonConfig(OptimizerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for field, why in _WITHOUT_EFFECT.items():
+            value = getattr(self, field)
+            if value not in (None, 0.0) or value is False:
+                raise ConfigError(
+                    f"config field `{field}` is {value!r}, but {why}: leave it out, or write a variant of marin/optim/gpt_muon.py"
+                )
         for rate, *_ in _ADAM_GROUPS.values():
             check_range(rate, getattr(self, rate), above=0.0)
         check_range("momentum_steps", self.momentum_steps, at_least=1, whole=True)

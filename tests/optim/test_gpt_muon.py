@@ -8,6 +8,7 @@ import numpy as np
 import optax
 import pytest
 
+from marin.errors import ConfigError
 from marin.models.gpt import GptConfig
 from marin.nn.trees import named_leaves
 from marin.optim.gpt_muon import GptMuonConfig, group_of
@@ -148,3 +149,16 @@ def test_schedule_rises_rests_and_falls():
     rates = [float(CONFIG.schedule(STEPS)(step)) / 0.02 for step in range(STEPS)]
     assert rates == pytest.approx([_multiplier(step) for step in range(STEPS)], rel=1e-6)
     assert rates[0] == pytest.approx(1 / 3, rel=1e-6) and rates[-1] < 0.3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"weight_decay_modules": ["mlp"]}, {"default_weight_decay_mask": False}, {"default_weight_decay_mask": True},
+        {"cycles": 2}, {"cycle_length": 100}, {"rewarmup": 0.1},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_the_groups_cannot_honour_is_refused_by_the_field_s_name(options):
+    with pytest.raises(ConfigError, match=f"`{next(iter(options))}` is"):
+        GptMuonConfig(**options)
