@@ -12,6 +12,26 @@ from marin.errors import ConfigError
 from marin.nn import Llama3RotaryConfig, RotaryConfig
 
 _PACKAGES = ("marin", "experiments")
+# A record states the fields of a rotation and not its class: these two are told apart by their fields.
+_ROTATIONS = (RotaryConfig, Llama3RotaryConfig)
+
+
+def check_rope(rope: object) -> None:
+    """Looks whether a decoder's rotation comes back from `run.json` as it is.
+
+    Raises:
+        ConfigError: it would come back as another, with which the same weights compute something else.
+    """
+    if type(rope) not in _ROTATIONS:
+        own = isinstance(rope, RotaryConfig)
+        why = (
+            ", as a run's record does not tell other classes apart; for another rotation give the config a field of its own"
+            if own
+            else ""
+        )
+        raise ConfigError(
+            f"`rope` is {rope!r}: use RotaryConfig(theta=..., factor=...) or Llama3RotaryConfig(...){why}"
+        )
 
 
 def config_of_class(name: str, described: Mapping[str, Any]) -> Any:

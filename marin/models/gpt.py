@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from marin.errors import ConfigError
+from marin.models.described import check_rope
 from marin.models.lm import count_parameters, shapes_of
 from marin.nn import Embedding, Linear, RotaryConfig, apply_rotary, attention, rotary_angles
 from marin.nn.remat import check_recomputation, recomputing
@@ -83,6 +84,7 @@ class GptConfig:
             )
         if self.num_heads % self.kv_heads:
             raise ConfigError(f"`num_heads` {self.num_heads} is not a multiple of `num_kv_heads` {self.kv_heads}")
+        check_rope(self.rope)
         check_recomputation(self.gradient_checkpointing)
         if not self.window_pattern or set(self.window_pattern) - {"S", "L"}:
             raise ConfigError(f"`window_pattern` is {self.window_pattern!r}: use letters S and L, such as 'SSSL'")

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from marin.errors import ConfigError
+from marin.models.described import check_rope
 from marin.models.flops import lm_flops_per_token
 from marin.models.lm import count_parameters, shapes_of
 from marin.nn import (
@@ -311,5 +312,4 @@ def check_transformer_shape(config: Any) -> None:
     check_recomputation(config.gradient_checkpointing)
     if config.qk_norm is not None and not isinstance(config.qk_norm, RmsNormConfig):
         raise ConfigError(f"`qk_norm` is {config.qk_norm!r}: use RmsNormConfig(), or None")
-    if not isinstance(config.rope, RotaryConfig):
-        raise ConfigError(f"`rope` is {config.rope!r}: use RotaryConfig(theta=..., factor=...)")
+    check_rope(config.rope)

@@ -10,6 +10,7 @@ import pytest
 
 from marin.errors import ConfigError
 from marin.models import GptConfig, LmConfig, LmModel, count_parameters
+from marin.nn import NtkRotaryConfig
 
 TINY = GptConfig(seq_len=32, hidden_dim=32, num_layers=4, num_heads=2)
 VOCAB = 100
@@ -126,6 +127,8 @@ def test_gpt_checkpointed_blocks_have_the_same_gradients():
         ({"num_kv_heads": 0}, "`num_kv_heads` is 0"),
         ({"num_kv_heads": -2}, "`num_kv_heads` is -2"),
         ({"cross_entropy_block_size": 0}, "`cross_entropy_block_size` is 0"),
+        ({"rope": NtkRotaryConfig(factor=2.0)}, "`rope` is NtkRotaryConfig"),
+        ({"rope": 10_000}, "use RotaryConfig"),
         ({"logit_softcap": 0.0}, "`logit_softcap` is 0.0"),
         ({"hidden_dim": 16}, "gates need at least 24"),
     ],

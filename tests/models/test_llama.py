@@ -10,7 +10,7 @@ import pytest
 
 from marin.errors import ConfigError
 from marin.models import LlamaConfig, LmConfig, count_parameters
-from marin.nn import RmsNormConfig, RotaryConfig
+from marin.nn import NtkRotaryConfig, RmsNormConfig, RotaryConfig
 
 SMALL = LlamaConfig(seq_len=16, hidden_dim=32, intermediate_dim=48, num_layers=2, num_heads=4, num_kv_heads=2)
 VOCAB = 50
@@ -130,6 +130,7 @@ def test_llama_option_that_only_changes_how_it_is_computed_changes_no_figure(cha
         ({"layer_norm_epsilon": "1e-5"}, "`layer_norm_epsilon` is '1e-5': use a number"),
         ({"initializer_range": -0.02}, "`initializer_range` is -0.02"),
         ({"rope": {"theta": 10000}}, "RotaryConfig"),
+        ({"rope": NtkRotaryConfig(factor=2.0)}, "`rope` is NtkRotaryConfig.*does not tell other classes apart"),
         ({"cross_entropy_block_size": 0}, "cross_entropy_block_size"),
         ({"flash_attention_block_size": -1}, "flash_attention_block_size"),
     ],
