@@ -21,6 +21,7 @@ from marin.models.hf_files import CONFIG_FILE, MAX_SHARD_BYTES, Weight, json_byt
 from marin.models.hf_layout import parameters_of, place_of
 from marin.models.llama import LlamaModel
 from marin.models.lm import shapes_of
+from marin.nn.trees import with_arrays
 from marin.storage import files
 
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
@@ -30,6 +31,7 @@ _COMPARED_TOKENS = 32
 # Relative to the largest activation: float32 rounding of two programs for the same sums stays far below, a changed model
 # (another activation, scale or order) far above.
 _SAME = 1e-3
+_MOVED = 0.05  # about what initial weights are
 
 
 def export_hf(
@@ -115,16 +117,14 @@ def _check_parameters(parameters: Mapping[str, Any], config: Any) -> None:
 
 
 def _check_computes_the_same(model: Any, config: Any) -> None:
-    """Runs the model and the `LlamaModel` of the same parameters on a few random tokens.
+    """Runs the model and the `LlamaModel` of the same parameters, moved a little, on a few random tokens.
 
     Raises:
         ConfigError: their activations or heads differ.
     """
     llama = llama_config_of(config)
-    parameters = parameters_of(model)
-    vocab_size = int(parameters[_EMBEDDING].shape[0])
+    vocab_size = int(parameters_of(model)[_EMBEDDING].shape[0])
     shapes = shapes_of(llama, vocab_size)
-    twin = jax.tree.unflatten(jax.tree.structure(shapes), [parameters[name] for name in parameters_of(shapes)])
     # On the host, so that the program may run on the devices of several processes.
     tokens_BT = np.random.default_rng(0).integers(0, vocab_size, (1, min(_COMPARED_TOKENS, llama.seq_len)), np.int32)
 
@@ -135,12 +135,29 @@ def _check_computes_the_same(model: Any, config: Any) -> None:
         gaps = [jnp.max(jnp.abs(ours_BTD - theirs_BTD)), jnp.max(jnp.abs(model.lm_head_DV - twin.lm_head_DV))]
         return jnp.maximum(gaps[0] / scales[0], gaps[1] / scales[1])
 
+    # Where some begin at zero, what a block does with the others would not be seen.
+    parameters = {
+        name: _moved(array, np.uint32(number)) for number, (name, array) in enumerate(parameters_of(model).items())
+    }
+    model, twin = (with_arrays(like, [parameters[name] for name in parameters_of(like)]) for like in (model, shapes))
     relative = float(difference(model, twin))
     if not relative <= _SAME:
         raise ConfigError(
             f"{type(model).__name__} has LlamaModel's parameters and computes something else (its activations differ by"
             f" {relative:.2g} of the largest): {CANNOT}"
         )
+
+
+@jax.jit
+def _moved(array: jax.Array, number: jax.Array) -> jax.Array:
+    """A parameter a little elsewhere, by numbers that look random and are quick to compile.
+
+    A program for each shape, where one for all parameters would take as long to compile as the comparison itself.
+    """
+    mixed = (jax.lax.iota(jnp.uint32, array.size) + number) * jnp.uint32(2654435761)
+    mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(2246822519)
+    unit = (mixed ^ (mixed >> 13)).astype(jnp.float32) * 2.0**-31 - 1.0
+    return array + (_MOVED * unit).astype(array.dtype).reshape(array.shape)
 
 
 def _weight(name: str, array: Any, dtype: np.dtype[Any], read: Callable[[Any], np.ndarray]) -> Weight:

@@ -413,10 +413,17 @@ def test_export_of_the_template_reads_back_as_llama_with_the_same_activations(re
             },
             "the parameter `scale_D` has no place",
         ),
+        (
+            {  # the feed-forward adds nothing before the first step
+                "std=config.initializer_range,\n                activation": "std=0.0,\n                activation",
+                "x_BTD + self.mlp(self.mlp_norm(x_BTD))": "x_BTD + jnp.square(self.mlp(self.mlp_norm(x_BTD)))",
+            },
+            "has LlamaModel's parameters and computes something else",
+        ),
         ({"initializer_range": "init_scale"}, "HackableTransformerConfig has no field `initializer_range`"),
         ({"-> float | None:\n        return None": "-> float | None:\n        return 15.0"}, "caps its logits at 15"),
     ],
-    ids=["forward", "parameter", "field", "softcap"],
+    ids=["forward", "parameter", "forward-from-zeros", "field", "softcap"],
 )
 def test_export_of_a_changed_template_is_refused_by_what_was_changed(repository, tokenizer, tmp_path, changes, said):
     config = _small(_template(repository, tmp_path, changes))
