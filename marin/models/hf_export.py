@@ -21,7 +21,8 @@ from marin.models.hf_files import CONFIG_FILE, MAX_SHARD_BYTES, Weight, json_byt
 from marin.models.hf_layout import parameters_of, place_of
 from marin.models.llama import LlamaModel
 from marin.models.lm import shapes_of
-from marin.nn.trees import with_arrays
+from marin.nn.attention_counting import windows_of
+from marin.nn.trees import is_array_or_shape, with_arrays
 from marin.storage import files
 
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
@@ -120,7 +121,7 @@ def _check_computes_the_same(model: Any, config: Any) -> None:
     """Runs the model and the `LlamaModel` of the same parameters, moved a little, on a few random tokens.
 
     Raises:
-        ConfigError: their activations or heads differ.
+        ConfigError: their activations or heads differ, or it does not attend to its whole context.
     """
     llama = llama_config_of(config)
     vocab_size = int(parameters_of(model)[_EMBEDDING].shape[0])
@@ -135,6 +136,17 @@ def _check_computes_the_same(model: Any, config: Any) -> None:
         gaps = [jnp.max(jnp.abs(ours_BTD - theirs_BTD)), jnp.max(jnp.abs(model.lm_head_DV - twin.lm_head_DV))]
         return jnp.maximum(gaps[0] / scales[0], gaps[1] / scales[1])
 
+    # A window is found by asking, as few tokens do not fill it, and many take long to compile.
+    context = jax.ShapeDtypeStruct((1, llama.seq_len), jnp.int32)
+    arrays, static = eqx.partition(model, is_array_or_shape)
+    windows = windows_of(
+        lambda arrays, tokens: eqx.combine(arrays, static).activations(tokens, tokens), arrays, context
+    )
+    if narrow := [window for window in windows if window is not None and window < llama.seq_len]:
+        raise ConfigError(
+            f"{type(model).__name__} attends to the last {min(narrow)} of {llama.seq_len} tokens, and Hugging Face's Llama and Qwen3"
+            f" layouts, as they are written here, to all: {CANNOT}"
+        )
     # Where some begin at zero, what a block does with the others would not be seen.
     parameters = {
         name: _moved(array, np.uint32(number)) for number, (name, array) in enumerate(parameters_of(model).items())

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float, Int
 
 from marin.errors import ConfigError
 from marin.nn.attention_blocks import blocked_attention
-from marin.nn.attention_counting import counted_keys, keys_per_query, stand_in_attention
+from marin.nn.attention_counting import counted_keys, keys_per_query, note_window, stand_in_attention
 from marin.nn.attention_cudnn import cudnn_attention, why_not_cudnn
 from marin.nn.attention_mesh import attention_over_mesh
 from marin.nn.attention_reference import reference_attention
@@ -82,6 +82,7 @@ def attention(
     """
     if window is not None and window < 1:
         raise ConfigError(f"the attention window is {window}: use at least 1, or None for the whole context")
+    note_window(window)
     counted = counted_keys()
     if counted is not None:
         return stand_in_attention(q_BTHC, k_BTKC, v_BTKC, keys_per_query(counted, q_BTHC.shape[1], window))

@@ -8,12 +8,15 @@ follow by JAX's own rules: twice the forward products, as attention needs whose 
 With "visible" keys a causal query of T tokens sees T / 2 on average, and with a window of W tokens W - W^2 / 2T: the area
 under the causal band, so that plain causal attention is half of the square. With "all" it sees T. Fractions of a key are
 rounded up.
+
+`windows_of` says which windows a function asks attention for.
 """
 
 import contextlib
+import contextvars
 import math
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +26,8 @@ Keys = Literal["all", "visible"]
 
 # A context that JAX's own caches of traces know: a trace made for counting is never used for computing.
 _counted = jax.make_user_context(None)
+# Where `note_window` writes; None where nobody asks.
+_windows: contextvars.ContextVar[set[int | None] | None] = contextvars.ContextVar("windows", default=None)
 
 
 @contextlib.contextmanager
@@ -57,3 +62,22 @@ def stand_in_attention(
     q_BTKGC = q_BTHC.reshape(num_rows, num_tokens, num_kv_heads, num_heads // num_kv_heads, head_dim)
     scores = jnp.einsum("btkgc,bskc->bkgts", q_BTKGC, k_BTKC[:, :num_keys]).astype(v_BTKC.dtype)
     return jnp.einsum("bkgts,bskc->btkgc", scores, v_BTKC[:, :num_keys]).reshape(q_BTHC.shape)
+
+
+def windows_of(function: Callable[..., Any], *arguments: Any) -> set[int | None]:
+    """The windows that `function` asks attention for, None for the whole context; it is traced, and nothing is computed."""
+    found: set[int | None] = set()
+    before = _windows.set(found)
+    try:
+        with counting_attention("all"):
+            jax.eval_shape(function, *arguments)
+    finally:
+        _windows.reset(before)
+    return found
+
+
+def note_window(window: int | None) -> None:
+    """Called by attention with what it is asked for."""
+    found = _windows.get()
+    if found is not None:
+        found.add(window)

@@ -434,6 +434,18 @@ def test_export_of_a_changed_template_is_refused_by_what_was_changed(repository,
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("recompute", [True, False, "products"])
+def test_export_of_a_template_with_a_window_is_refused_however_wide_it_is(repository, tokenizer, tmp_path, recompute):
+    """A window that a few tokens do not fill is seen too; one as wide as the context is none."""
+    module = _template(repository, tmp_path, {"sink_H=self.sink_H,": "sink_H=self.sink_H, window=40,"})
+    config = dataclasses.replace(_small(module, gradient_checkpointing=recompute), seq_len=64)
+    with pytest.raises(ConfigError, match=r"attends to the last 40 of 64 tokens, .*: such a model cannot be exported"):
+        export_hf(config.build(VOCAB, key=jax.random.key(3)), config, tokenizer, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    config = dataclasses.replace(config, seq_len=40)
+    export_hf(config.build(VOCAB, key=jax.random.key(3)), config, tokenizer, tmp_path / "out")
+
+
 def test_weight_folder_reads_nothing_before_it_is_asked(exported):
     weights = WeightFolder.open(exported)
     assert weights.shapes["model.norm.weight"] == (32,)
