@@ -9,8 +9,8 @@ last `window` keys. `attention` picks a kernel by backend:
 
 Where no backend is asked for, the device's fused kernel is taken if it can do what is asked, with a message and JAX_FLASH
 if not, and JAX_FLASH on a CPU. A backend that is asked for by name and cannot do it is refused. On a mesh of devices each
-runs the kernel on its own rows and heads (`attention_mesh`). The fused kernels have no second derivative: while
-`differentiated_twice` holds, JAX_FLASH stands in for them.
+runs the kernel on its own rows and heads (`attention_mesh`). The fused kernels are each for one kind of device and
+few number formats, and have no second derivative: while `without_fused_kernels` holds, JAX_FLASH stands in for them.
 """
 
 import contextlib
@@ -42,17 +42,22 @@ class AttentionBackend(enum.Enum):
     CUDNN = "cudnn"
     SPLASH = "splash"
 
+    @property
+    def is_fused(self) -> bool:
+        """Whether it is the kernel of one kind of device alone."""
+        return self in _FUSED.values()
+
 
 # The fused kernel of each kind of device.
 _FUSED = {"gpu": AttentionBackend.CUDNN, "tpu": AttentionBackend.SPLASH}
 # A context that JAX's own caches of traces know.
-_twice = jax.make_user_context(False)
+_unfused = jax.make_user_context(False)
 
 
 @contextlib.contextmanager
-def differentiated_twice() -> Iterator[None]:
-    """While it holds, traces have attention whose gradient can be differentiated, as a product with the Hessian asks."""
-    with _twice(True):
+def without_fused_kernels() -> Iterator[None]:
+    """While it holds, traces have attention that runs on every device in every format, and whose gradient can be differentiated."""
+    with _unfused(True):
         yield
 
 
@@ -132,7 +137,7 @@ def _usable_backend(
 ) -> AttentionBackend:
     """The backend that was asked for, or the device's fused kernel where none was and it can do what is asked."""
     backend = asked or _FUSED.get(_platform(), AttentionBackend.JAX_FLASH)
-    if _twice.value and backend in _FUSED.values():
+    if _unfused.value and backend.is_fused:
         return AttentionBackend.JAX_FLASH
     problem = None
     if backend is AttentionBackend.CUDNN:

@@ -19,7 +19,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from marin.errors import ConfigError
-from marin.nn.attention import differentiated_twice
+from marin.nn.attention import without_fused_kernels
 from marin.nn.loss import weighted_cross_entropy
 from marin.nn.precision import Precision
 from marin.optim.sophia import with_seed
@@ -194,12 +194,12 @@ def make_train_step(
         return metrics, grads
 
     def whole_loss(params: Any, static: Any, batch: Any) -> Float[Array, ""]:
-        """For optimizers that ask how the gradient changes: rounding to 8 bits has steps, and between them no change at all."""
+        """For optimizers that ask how the gradient changes: fused kernels do not say, and rounding to 8 bits has steps."""
         num_tokens = jnp.maximum(jnp.sum(batch.weight_BT), 1.0)
         parts = in_parts(batch, config.micro_batches)
         smooth = dataclasses.replace(config, precision=Precision(config.precision.compute))
         one = jax.checkpoint(lambda part: loss_of_rows(params, static, part, num_tokens, smooth)[0])
-        with differentiated_twice():
+        with without_fused_kernels():
             return jnp.sum(jax.lax.map(one, parts))
 
     def train_step(state: TrainState, batch: Any) -> tuple[TrainState, Metrics]:

@@ -446,6 +446,15 @@ def test_export_of_a_template_with_a_window_is_refused_however_wide_it_is(reposi
     export_hf(config.build(VOCAB, key=jax.random.key(3)), config, tokenizer, tmp_path / "out")
 
 
+@pytest.mark.parametrize("kernel", ["CUDNN", "SPLASH"])
+def test_export_of_a_template_that_names_a_kernel_does_not_need_it(repository, tokenizer, tmp_path, kernel):
+    """Nor would a GPU run it on the weights that training keeps, which are float32."""
+    config = dataclasses.replace(_small(_template(repository, tmp_path)), attn_backend=kernel)
+    model = config.build(VOCAB, key=jax.random.key(3))
+    export_hf(model, config, tokenizer, tmp_path / "out")
+    _assert_equal(model, load_hf_model(tmp_path / "out")[1])
+
+
 def test_weight_folder_reads_nothing_before_it_is_asked(exported):
     weights = WeightFolder.open(exported)
     assert weights.shapes["model.norm.weight"] == (32,)
