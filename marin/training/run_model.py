@@ -3,7 +3,8 @@
     loaded = load_run_model("RUN")                         # the newest whole checkpoint
     loaded = load_run_model("RUN/checkpoints/step-00000400")
 
-Where the run keeps an average of its weights, that is what is loaded, as it is what evaluation scores.
+Where the run keeps an average of its weights, that is what is loaded, as it is what evaluation scores. A fused attention kernel that
+its config names is left out: the device's best is taken.
 """
 
 import dataclasses
@@ -21,6 +22,7 @@ from marin.models.described import config_of_class
 from marin.models.hf_config import config_from_json
 from marin.models.hf_files import CONFIG_FILE, read_json
 from marin.models.hf_import import load_hf_model as load_hf_weights
+from marin.models.llama import parse_attention_backend
 from marin.models.lm import shapes_of
 from marin.nn.precision import Precision
 from marin.nn.trees import is_shape
@@ -166,9 +168,12 @@ def _config(info: dict[str, Any]) -> Any:
     if kind is None:
         return config_from_json(described)
     try:
-        return config_of_class(kind, described)
+        config = config_of_class(kind, described)
     except ConfigError as error:
         raise ConfigError(f"the run's model cannot be built: {error}") from None
+    # What a model computes does not depend on the kernel that trained it, which may be that of another device than this one.
+    kernel = parse_attention_backend(getattr(config, "attn_backend", None))
+    return dataclasses.replace(config, attn_backend=None) if kernel is not None and kernel.is_fused else config
 
 
 def _restored(found: Checkpoint, shapes: Any) -> Any:

@@ -1,5 +1,6 @@
 """Opening a training run's model, as evaluation, fine-tuning and the server do."""
 
+import dataclasses
 import json
 import pathlib
 from typing import Any
@@ -67,6 +68,16 @@ def test_a_run_opens_as_its_newest_step_or_the_step_asked_for(tmp_path, config):
         assert_weights(earlier.model, weights(config, 3))
     x_BTD = loaded.model.activations(np.zeros((1, 4), np.int32), None)
     assert x_BTD.shape == (1, 4, config.hidden_dim)
+
+
+@pytest.mark.parametrize("kernel", ["CUDNN", "SPLASH"])
+def test_a_run_that_was_trained_with_another_device_s_kernel_computes_here(tmp_path, kernel):
+    config = dataclasses.replace(LLAMA, attn_backend=kernel)
+    loaded = load_run_model(write_run(tmp_path, config))
+    tokens = np.arange(8, dtype=np.int32)[None]
+    x_BTD = LLAMA.build(300, key=jax.random.key(7)).activations(tokens, None)
+    np.testing.assert_allclose(loaded.model.activations(tokens, None), x_BTD, rtol=1e-5, atol=1e-5)
+    assert loaded.config == dataclasses.replace(LLAMA, attn_backend=None)
 
 
 def test_a_run_opens_where_its_store_was_moved_to(tmp_path):
