@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int
 from marin.errors import ConfigError
 from marin.nn.trees import named_leaves
 from marin.optim.adamw import AdamConfig, adamw
-from marin.optim.config import by_name, check_range, is_hidden_matrix
+from marin.optim.config import by_name, check_range, clip, is_hidden_matrix
 from marin.optim.muon import MuonConfig, scale_by_muon
 from marin.optim.schedule import Schedule
 
@@ -56,6 +56,7 @@ class AdamHConfig(AdamConfig):
     Args:
         learning_rate: of the matrices, as a part of their norm.
         adam_lr: peak rate of the rest.
+        max_grad_norm: clips the matrices by their norm together, and the rest by theirs; None does not clip.
     """
 
     learning_rate: float = 0.02
@@ -67,6 +68,7 @@ class AdamHConfig(AdamConfig):
 
     def build(self, model: object, num_train_steps: int) -> optax.GradientTransformation:
         matrices = optax.chain(
+            clip(self.max_grad_norm),
             optax.scale_by_adam(self.beta1, self.beta2, self.epsilon, nesterov=self.nesterov),
             keep_norm(self.schedule(num_train_steps)),
         )

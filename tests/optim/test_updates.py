@@ -294,6 +294,19 @@ def test_adamh_follows_its_paper_and_gives_the_rest_to_adamw():
     _check(_ours(config, _gradients()), _written_out(adam) | _hyperball(adam))
 
 
+def test_adamh_clips_the_gradients_of_the_matrices_by_their_norm():
+    """One gradient far above the others does not rule the moments of the steps after it."""
+    gradients, options = _gradients(), {"adam_lr": RATE, "beta1": 0.8, "beta2": 0.9}
+    gradients[2] = {path: 1e3 * gradient for path, gradient in gradients[2].items()}
+    clipped = []
+    for gradient in gradients:
+        norm = np.sqrt(sum(np.sum(gradient[path] ** 2) for path in MATRICES))
+        clipped.append({path: g / max(1.0, norm) for path, g in gradient.items()})
+    ours = _ours(AdamHConfig(**COMMON, **options, max_grad_norm=1.0), gradients)
+    expected = _ours(AdamHConfig(**PLAIN, **options), clipped)
+    _check(ours, {path: expected[path] for path in MATRICES})
+
+
 def test_muonh_follows_its_paper_and_keeps_the_norm_of_every_matrix():
     def rule(path: str):
         m = np.zeros(SHAPES[path])
