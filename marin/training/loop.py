@@ -19,7 +19,6 @@ from typing import Any
 from marin.data.prefetch import Prefetcher
 from marin.errors import Terminated
 from marin.execution.replaced_code import replaced_code
-from marin.main_module import module_of
 from marin.models.lm import count_parameters
 from marin.parallel import distributed
 from marin.parallel.mesh import ambient
@@ -38,6 +37,7 @@ from marin.training.preflight import check_data, keep_to_cpus, take_gpu_memory
 from marin.training.profiling import Profiler
 from marin.training.recorder import StepRecorder
 from marin.training.run_info import (
+    classes_of,
     ensure_finished,
     finish,
     machine_of,
@@ -126,9 +126,8 @@ def _begin_record(
     """Writes `run.json`, where the run begins, and the line that says that a process started; returns what stands in `run.json`."""
     config, directory = setup.config, setup.directory
     data = [component.as_json() for component in setup.source.use(setup.last_sample, setup.first_sample)]
-    kind = type(config.model)
     described = {
-        "model_class": f"{module_of(kind)}:{kind.__qualname__}",
+        **classes_of(config),
         "num_parameters": count_parameters(setup.shapes),
         "data": data,
         "model_flops_per_token": config.model.flops_per_token(config.vocab_size, config.seq_len),

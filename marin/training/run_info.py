@@ -18,6 +18,8 @@ from marin.data.loader import BatchSource
 from marin.data.tokenizer import Tokenizer
 from marin.errors import CheckpointError, ConfigError, ResultsError
 from marin.execution.attempts import usual_path
+from marin.main_module import module_of
+from marin.optim import GroupsConfig
 from marin.parallel import distributed
 from marin.resources import Resources
 from marin.storage import files
@@ -149,6 +151,17 @@ def _identity(config: TrainLmConfig) -> dict[str, Any]:
     return {key: whole[key] for key in ("model", "train", "vocab_size")}
 
 
+def classes_of(config: TrainLmConfig) -> dict[str, str]:
+    """The classes of the model's config and of the optimizer's, with those of its groups: fields alone do not name them."""
+
+    def named(value: Any) -> str:
+        held = value.groups if isinstance(value, GroupsConfig) else ()
+        groups = ", ".join(type(group.optimizer).__qualname__ for group in held)
+        return f"{module_of(type(value))}:{type(value).__qualname__}" + (f" of {groups}" if groups else "")
+
+    return {"model_class": named(config.model), "optimizer_class": named(config.train.build_optimizer())}
+
+
 def check_same_run(config: TrainLmConfig, directory: Path) -> None:
     """Looks whether the run that was begun in the directory, if any, is that of this config.
 
@@ -164,6 +177,11 @@ def check_same_run(config: TrainLmConfig, directory: Path) -> None:
     changed = [
         f"{name} is {now}, it began with {before}" for name, before, now in changes(saved.get("config"), described)
     ]
+    # A file may have been moved in between: its name is no setting.
+    for name, now in classes_of(config).items():
+        before = saved.get(name)
+        if isinstance(before, str) and before.rpartition(":")[2] != now.rpartition(":")[2]:
+            changed.append(f"{name} is {now}, it began with {before}")
     if changed:
         more = f", and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
         raise ConfigError(

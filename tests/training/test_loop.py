@@ -21,7 +21,8 @@ from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
 from marin.errors import CheckpointError, ConfigError, HardwareError, NonFiniteLossError, ResultsError
 from marin.nn import Precision
-from marin.optim import AdamConfig
+from marin.optim import AdamConfig, GroupsConfig, ParameterGroup
+from marin.optim.adopt import AdoptConfig
 from marin.parallel import Parallelism
 from marin.resources import GpuConfig
 from marin.tracking import RunRecord
@@ -416,6 +417,24 @@ def test_a_run_of_other_settings_in_the_same_directory_is_refused_and_nothing_is
     del info["config"]["train"]["skip_bad_steps"]
     path.write_text(json.dumps(info))
     assert int(train_lm(config).step) == 6
+
+
+@pytest.mark.parametrize("in_a_group", [False, True])
+def test_a_run_does_not_go_on_with_another_optimizer_of_the_same_fields(in_a_group, make_config, monkeypatch):
+    """AdamW's and ADOPT's states have the same arrays too."""
+
+    def config_with(kind):
+        optimizer = kind(learning_rate=0.01, beta2=0.99, epsilon=1e-6)
+        groups = [ParameterGroup("*", optimizer)]
+        return make_config(
+            optimizer_config=GroupsConfig(learning_rate=0.01, groups=groups) if in_a_group else optimizer
+        )
+
+    stop_after(config_with(AdamConfig), 2, monkeypatch)
+    named = "GroupsConfig of AdamConfig" if in_a_group else "AdamConfig"
+    with pytest.raises(ConfigError, match=f"optimizer_class is .*AdoptConfig, it began with .*:{named}"):
+        train_lm(config_with(AdoptConfig))
+    assert int(train_lm(config_with(AdamConfig)).step) == 6
 
 
 def test_a_run_that_goes_on_with_more_than_its_cost_counts_says_so(make_config, monkeypatch, capsys):
