@@ -165,7 +165,9 @@ def to_hf_encoder_config(config: EncoderModelConfig, vocab_size: int, pad_id: in
     }
     if kind == "bert":
         if config.first_position:
-            return {"architectures": ["RobertaModel"], "model_type": "roberta", **described}
+            # There positions count from behind the padding's id, whatever id the tokenizer pads with.
+            behind = {"pad_token_id": config.first_position - 1}
+            return {"architectures": ["RobertaModel"], "model_type": "roberta", **described, **behind}
         return {
             "architectures": ["BertModel"],
             "model_type": "bert",

@@ -314,3 +314,12 @@ def test_word_pieces_are_those_of_transformers(peer: tuple[Path, list[str]]) -> 
     ours = EncoderTokenizer.load(folder / "bert").encode(texts, 12)
     theirs = np.load(folder / "ids.npz")
     assert [each.tolist() for each in ours] == [theirs[str(index)].tolist() for index in range(len(texts))]
+
+
+def test_positions_are_read_back_whatever_the_tokenizer_pads_with(tmp_path: Path) -> None:
+    model = ROBERTA.build(VOCAB, key=jax.random.key(0))
+    save_encoder(tmp_path / "model", model, {"tokenizer.json": b"{}"}, pad_id=0)
+    config, read = load_encoder(tmp_path / "model")
+    assert (config.first_position, config.max_seq_len) == (ROBERTA.first_position, ROBERTA.max_seq_len)
+    tokens, lengths = np.arange(8, dtype=np.int32)[None], np.full(1, 8, np.int32)
+    np.testing.assert_array_equal(read.activations(tokens, lengths), model.activations(tokens, lengths))
