@@ -33,6 +33,19 @@ def test_contests_of_equal_entries_have_less_than_one_percent_of_false_records(n
     assert _contest_rate(noise, (1, 2, 3, 5), contests=200, entries=25, seed=1) < 0.01
 
 
+@pytest.mark.parametrize("runs", [2, 3, 5])
+def test_entries_whose_seeds_differ_far_more_than_the_noise_model_says_are_no_records_by_chance(runs: int) -> None:
+    """Of another kind of model, say, than those that it was measured on."""
+    source, wide = random.Random(5), 20 * BITS_NOISE.sd
+    false = sum(
+        beats(_runs(source, runs, wide), _runs(source, runs, wide), higher_is_better=True, noise=BITS_NOISE).passes(
+            0.01
+        )
+        for _ in range(4000)
+    )
+    assert false / 4000 < 0.012
+
+
 def test_contests_without_a_noise_model_have_less_than_one_percent_of_false_records() -> None:
     assert _contest_rate(None, (3, 5), contests=100, entries=25, seed=2) < 0.01
 

@@ -28,6 +28,7 @@ from marin.speedrun.statistics.means import (
     sample_of,
     spread_of,
     too_close,
+    too_far,
 )
 from marin.speedrun.statistics.power import p_if_best_of, plan_runs
 
@@ -108,16 +109,42 @@ def test_beats_agrees_with_scipys_welch_test(ours: list[float], theirs: list[flo
 
 
 @settings(max_examples=100)
-@given(_VALUES, st.floats(0.01, 10), st.floats(-100, 100), st.floats(1, 5))
+@given(_VALUES, st.floats(0.8, 10), st.floats(-100, 100), st.floats(1, 5))
 def test_a_larger_noise_never_makes_a_claim_of_two_runs_or_more_surer(
-    values: list[float], sd: float, bound: float, factor: float
+    values: list[float], part: float, bound: float, factor: float
 ) -> None:
     sample = sample_of(values)
+    sd = part * max(sample.sd or 0, 0.01)
     small, large = Noise(sd, None, "test"), Noise(sd * factor, None, "test")
+    assume(not too_far(sample, small))  # by which they are not judged
     tests = [beats_bound(sample, bound, higher_is_better=True, noise=noise) for noise in (small, large)]
     assume(tests[0].difference > 0)
     assert tests[0].p_value is not None and tests[1].p_value is not None
     assert tests[1].p_value >= tests[0].p_value - 1e-12
+
+
+@settings(max_examples=60)
+@given(_VALUES, st.floats(0.01, 0.1), st.booleans())
+def test_runs_that_lie_further_apart_than_the_noise_model_says_are_judged_by_themselves(
+    values: list[float], part: float, known: bool
+) -> None:
+    sample = sample_of(values)
+    assume(sample.sd is not None and sample.sd > 1e-3)
+    noise = Noise(part * (sample.sd or 0) / 10, None if known else 12, "test")
+    assert too_far(sample, noise)
+    for found, alone in (
+        (beats_bound(sample, sample.mean - 1, higher_is_better=True, noise=one) for one in (noise, None)),
+        (spread_of(values, noise=one) for one in (noise, None)),
+    ):
+        assert found == alone
+
+
+def test_one_run_is_held_against_runs_of_a_wider_spread_by_that_spread() -> None:
+    """By the noise model alone it would stand eight standard errors above them."""
+    wide, one = sample_of([1.0, 2.0, 3.0, 4.0]), sample_of([4.0])
+    found = beats(one, wide, higher_is_better=True, noise=Noise(0.15, None, "test"))
+    assert found.standard_error == pytest.approx((wide.sd or 0) * math.sqrt(1 + 1 / 4)) and found.df == 3
+    assert found.p_value == pytest.approx(scipy.stats.t.sf(1.5 / (found.standard_error or 1), 3))
 
 
 def test_runs_of_the_fourth_nanochat_row_are_0_3_standard_errors_above_the_bar() -> None:

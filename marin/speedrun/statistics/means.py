@@ -4,6 +4,10 @@ One rule throughout. The standard deviation of a sample is the larger of what it
 model says; its degrees of freedom are those of both. Where the runs and the model have the same spread, the larger of the two
 is at least their pooled estimate, so a test at p passes by chance at most as often as p, from one run on. Without a noise model
 there are only the sample's own runs, and one run can show nothing.
+
+Runs that lie further apart than the noise model lets them, which chance does to one sample in a hundred, are not of its kind. They are
+judged by themselves alone, and are the noise model of what they are compared with. Otherwise the model's degrees of freedom, infinitely
+many where it is taken as known, would make a few runs of a wider spread as sure as if that spread were known.
 """
 
 import dataclasses
@@ -17,6 +21,7 @@ from marin.speedrun.statistics.distributions import (
 )
 
 SUSPICIOUSLY_CLOSE = 0.001
+_NOT_OF_THE_MODEL = 0.01
 _EQUAL = 1e-12  # a spread below this part of the mean is rounding, not chance
 
 
@@ -94,7 +99,16 @@ def deviation(sample: Sample, noise: Noise | None) -> tuple[float, float] | None
         return own if own is None or own[0] > _EQUAL * abs(sample.mean) else None
     if own is None:
         return (noise.sd, noise.df) if noise.df > 0 else None
+    if too_far(sample, noise):
+        return own
     return max(own[0], noise.sd), own[1] + noise.df
+
+
+def too_far(sample: Sample, noise: Noise | None) -> bool:
+    """Whether runs lie further apart than a noise model lets them, so that it is not theirs."""
+    if noise is None or sample.sd is None or sample.n < 2 or noise.sd <= 0 or noise.df <= 0:
+        return False
+    return f_cdf((sample.sd / noise.sd) ** 2, sample.n - 1, noise.df) > 1 - _NOT_OF_THE_MODEL
 
 
 def spread_of(
@@ -135,7 +149,11 @@ def beats(candidate: Sample, record: Sample, *, higher_is_better: bool, noise: N
     Both are judged by one noise model, whose degrees of freedom are there once: there are never more than those of all runs together.
     """
     difference = candidate.mean - record.mean if higher_is_better else record.mean - candidate.mean
-    ours, theirs = deviation(candidate, noise), deviation(record, noise)
+    of_its_own = [sample for sample in (candidate, record) if too_far(sample, noise)]
+    if of_its_own:
+        (first, *more), source = of_its_own, "the runs of the other"
+        noise = None if more or first.sd is None else Noise(first.sd, first.n, source)
+    ours, theirs = (deviation(one, None if one in of_its_own else noise) for one in (candidate, record))
     if ours is None or theirs is None:
         return Test(difference, None, None, None, _why_untestable(candidate if ours is None else record))
     a, b = ours[0] ** 2 / candidate.n, theirs[0] ** 2 / record.n

@@ -36,7 +36,10 @@ class _Claim:
     against: int | None
 
     def power(self, runs: int) -> float:
-        """How often a true improvement passes the test with so many runs."""
+        """How often a true improvement passes the test with so many runs.
+
+        Left out is that chance has one sample in a hundred not judged by the noise model, which takes up to 0.01 from it.
+        """
         extra = math.inf if self.known else max(0, (self.noise_runs or 1) - 1)
         ours, theirs = 1 / runs, 0.0 if self.against is None else 1 / self.against
         df = runs - 1 + extra
