@@ -76,7 +76,8 @@ class EntryFiles:
         ]
         shown = [
             [(one["key"], one["rank"], one["values"][metric], one["values"][cost]) for one in neighbours],
-            [(one.track["key"], one.entry["rank"], one.entry["on_frontier"], repr(one.statistics)) for one in standings],
+            [(one.track["key"], one.entry["rank"], one.entry["on_frontier"]) for one in standings],
+            [repr(one.statistics) for one in standings] if len(standings) > 1 else None,  # one alone is in the document
             None if parent is None else [parent.entry.key, parent.is_stated, sorted(self._settings[parent.entry.key].items())],
             entry.evidence, module,
         ]  # fmt: skip
