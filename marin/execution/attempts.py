@@ -7,9 +7,11 @@ wakes up late thus writes where nobody reads, and its commit fails, as the ledge
 On a local store the usual path is a symlink to the newest attempt's directory until one is committed, so that people
 see a run where they expect it. The commit is one conditional put into the ledger; after it the directory gets its
 SUCCESS and is renamed to the usual path. A crash between the two is rolled forward by whoever looks next under the
-lease. On other stores the output stays where the attempt wrote it, and `.executor_commit` at the usual path says where.
+lease. On other stores the output stays where the attempt wrote it, and `.executor_commit` at the usual path says where. Its copy
+beside the output says that it was put there once: what is no longer at the usual path was then removed by hand.
 """
 
+import contextlib
 import os
 import pathlib
 import posixpath
@@ -61,7 +63,7 @@ def read_step_status(output_path: str) -> Status | None:
     if status is not None or files.is_local(output_path):
         return status
     newest = _newest_attempt(output_path)
-    return None if newest is None else read_status(newest)
+    return None if newest is None or _was_published(newest) else read_status(newest)
 
 
 def interrupted(output_path: str) -> str | None:
@@ -189,9 +191,13 @@ def publish(output_path: str, number: int) -> None:
     """Puts the output of the committed attempt at the usual path; doing so again does nothing."""
     if not files.is_local(output_path):
         own_path = attempt_directory(output_path, number)
+        commit = {"location": own_path, "attempt": number}
         files.write_bytes(files.join(output_path, INFO_NAME), files.read_bytes(files.join(own_path, INFO_NAME)))
-        files.write_json(files.join(output_path, COMMIT_NAME), {"location": own_path, "attempt": number})
+        files.write_json(files.join(output_path, COMMIT_NAME), commit)
         write_status(output_path, Status.SUCCESS)
+        # Last, or a kill before SUCCESS would lose the commit. Without it, a removal by hand is undone, and all else is as it is.
+        with contextlib.suppress(StorageError):
+            files.write_json(files.join(own_path, COMMIT_NAME), commit)
         return
     own, usual = _kept(output_path, number), files.local_path(output_path)
     if not _is_at_usual_path(output_path, number):
@@ -227,10 +233,15 @@ def unpublished(output_path: str) -> int | None:
     own = attempt_directory(output_path, state.attempt)
     if not files.is_local(output_path):
         is_published = read_status(output_path) is Status.SUCCESS and location(output_path) == own
-        return state.attempt if not is_published and files.list_dir(own) else None
+        return state.attempt if not is_published and files.list_dir(own) and not _was_published(own) else None
     if _is_at_usual_path(output_path, state.attempt):
         return None if read_status(output_path) is Status.SUCCESS else state.attempt
     return state.attempt if _kept(output_path, state.attempt).is_dir() else None
+
+
+def _was_published(own: str) -> bool:
+    """Whether the output in this directory of a store without renames has been made known at the usual path."""
+    return files.exists(files.join(own, COMMIT_NAME))
 
 
 def _is_at_usual_path(output_path: str, number: int) -> bool:

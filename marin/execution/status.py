@@ -5,7 +5,7 @@
     .executor_log.txt       what the step printed
     .executor_error.txt     the traceback of the last failure
     .executor_diff.patch    how the working tree differed from the commit that the step ran from
-    .executor_commit        JSON, on stores that cannot rename: where the output lies (see `marin.execution.attempts`)
+    .executor_commit        JSON, on stores that cannot rename: where the output lies (see `marin.execution.attempts`); there too
 
 RUNNING without a live lease is what an interrupted run leaves: the next one continues. Only SUCCESS makes an output
 readable to other steps. The reference's older status form, one JSON object a line of which the last counts, is read.

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from marin.errors import ExecutionError
 from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, attempts, this_output_path
 from marin.storage import files
 
@@ -44,6 +45,65 @@ def test_run_on_a_memory_store_commits_and_is_read_where_it_lies(tmp_path: pathl
     assert [result.kind for result in executor.run([second]).values()] == ["skipped", "skipped"]
     place = attempts.location(executor.output_path(second))
     assert files.read_bytes(files.join(place, "data")) == b"firstfirst"
+
+
+def test_output_removed_by_hand_from_a_memory_store_is_made_again(tmp_path: pathlib.Path) -> None:
+    executor = Executor(ExecutorMainConfig(prefix=f"memory://{tmp_path}"))
+    one = ExecutorStep("one", write_remotely_until_stopped, RemoteConfig())
+    for times in (1, 2, 3):
+        assert [(result.kind, result.reason) for result in executor.run([one]).values()] == [("ran", "never ran")]
+        assert len(set(CALLS)) == times
+        assert [result.kind for result in executor.run([one]).values()] == ["skipped"]
+        assert attempts.location(executor.output_path(one)) == CALLS[-1]
+        files.remove_tree(executor.output_path(one))
+
+
+def test_overridden_path_on_a_memory_store_takes_another_config_once_it_is_removed(tmp_path: pathlib.Path) -> None:
+    executor = Executor(ExecutorMainConfig(prefix=f"memory://{tmp_path}"))
+    files.write_bytes(f"memory://{tmp_path}/source", b"other")
+    first, second = (
+        ExecutorStep("one", write_remotely, RemoteConfig(source), override_output_path="fixed")
+        for source in (None, f"memory://{tmp_path}/source")
+    )
+    executor.run([first])
+    with pytest.raises(ExecutionError, match="remove that directory to make it again"):
+        executor.run([second])
+    files.remove_tree(executor.output_path(second))
+    assert [result.kind for result in executor.run([second]).values()] == ["ran"]
+    place = attempts.location(executor.output_path(second))
+    assert files.read_bytes(files.join(place, "data")) == b"otherother"
+
+
+@pytest.mark.parametrize("done", ["nothing", "info", "commit"])
+def test_kill_while_an_output_is_made_known_on_a_memory_store_loses_no_commit(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, done: str
+) -> None:
+    executor = Executor(ExecutorMainConfig(prefix=f"memory://{tmp_path}"))
+    one = ExecutorStep("one", write_remotely_until_stopped, RemoteConfig())
+
+    def die(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    if done == "commit":
+        monkeypatch.setattr(attempts, "write_status", die)
+    else:
+        monkeypatch.setattr(attempts, "files", _Without("write_bytes" if done == "nothing" else "write_json", die))
+    with pytest.raises(KeyboardInterrupt):
+        executor.run([one])
+    monkeypatch.undo()
+    executor.run([one])
+    assert len(CALLS) == 1
+    assert attempts.location(executor.output_path(one)) == CALLS[0]
+
+
+class _Without:
+    """`files`, but for one of its functions."""
+
+    def __init__(self, name: str, function: Any) -> None:
+        self._name, self._function = name, function
+
+    def __getattr__(self, name: str) -> Any:
+        return self._function if name == self._name else getattr(files, name)
 
 
 def write_remotely_until_stopped(config: RemoteConfig) -> None:
