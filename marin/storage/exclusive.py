@@ -93,6 +93,9 @@ def _link_or_open(target: pathlib.Path, data: bytes, durable: bool) -> bool:
     try:
         os.link(temporary, target)
     except FileExistsError:
+        # NFS asks again where the server's answer was lost, and then finds the link that it has made (open(2), on O_EXCL).
+        with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+            return os.path.samefile(temporary, target)
         return False
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:

@@ -59,6 +59,25 @@ def test_create_exclusive_that_fails_leaves_the_path_free(
     assert exclusive.create(str(tmp_path / "a"), b"second")
 
 
+def test_create_exclusive_whose_link_was_made_by_a_request_without_an_answer_is_ours(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS repeats a request whose answer was lost, and the repeated one finds what the first has made."""
+    link = os.link
+
+    def link_twice(source: pathlib.Path, target: pathlib.Path) -> None:
+        link(source, target)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", link_twice)
+    assert exclusive.create(str(tmp_path / "a"), b"first")
+    monkeypatch.setattr(os.path, "exists", lambda path: False)  # a directory that NFS remembers as it was
+    monkeypatch.setattr(pathlib.Path, "exists", lambda path: False)
+    assert not exclusive.create(str(tmp_path / "a"), b"second")
+    assert (tmp_path / "a").read_bytes() == b"first"
+    assert os.listdir(tmp_path) == ["a"]
+
+
 @pytest.fixture
 def without_hard_links(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
