@@ -8,7 +8,9 @@ HIDDEN = "<hidden>"
 SECRET_NAME = re.compile(
     r"(?i)(?:^|_)(?:(?:hf|api|auth|access|bearer|wandb|secret)_(?:token|key)|password|secret|credentials)$"
 )
-_ENVIRONMENT_NAME = re.compile(r"(?i)(?:token|api_?key|secret|password|credential|access_?key)")
+_ENVIRONMENT_NAME = re.compile(r"(?i)(?:token(?!i[sz])|api_?key|secret|password|credential|access_?key)")
+# Variables such as MAX_TOKENS=10000000 and TOKENS_PER_STEP=5e5 count what is trained on.
+_COUNT_NAME, _COUNT = re.compile(r"(?i)tokens(?:_|$)"), re.compile(r"[\d_.,e+]+")
 # Tokens that say what they are: Hugging Face, GitHub, AWS, Google, OpenAI and Anthropic keys, and private keys.
 _SHAPES = re.compile(
     r"\bhf_[A-Za-z0-9]{30,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bgithub_pat_\w{30,}|\bAKIA[0-9A-Z]{16}\b|\bAIza[\w-]{35}"
@@ -23,7 +25,10 @@ def secret_values(environment: Mapping[str, str] | None = None) -> dict[str, str
     return {
         name: value
         for name, value in given.items()
-        if _ENVIRONMENT_NAME.search(name) and len(value) >= _SHORTEST and not os.path.exists(value)
+        if _ENVIRONMENT_NAME.search(name)
+        and len(value) >= _SHORTEST
+        and not (_COUNT_NAME.search(name) and _COUNT.fullmatch(value))
+        and not os.path.exists(value)
     }
 
 

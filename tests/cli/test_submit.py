@@ -411,6 +411,23 @@ def test_redaction_hides_values_flags_and_shapes():
     assert secrets_in(" ".join(command), environment) and not secrets_in(" ".join(hidden), environment)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TOKENIZER", "marin-community/marin-tokenizer"),
+        ("MAX_TOKENS", "10000000"),
+        ("TOKENS_PER_STEP", "524_288.0"),
+        ("NUM_TOKENS", "1.25e+10"),
+    ],
+)
+def test_variables_that_speak_of_tokenizers_and_numbers_of_tokens_hold_no_secret(name: str, value: str):
+    text = f"--data {value}"
+    assert secrets_in(text, {name: value}) == []
+    assert redact(text.split(), {name: value}) == text.split()
+    assert secrets_in(text, {"GH_TOKEN": value}) == ["the value of GH_TOKEN"]
+    assert secrets_in(f"--data {SECRET}", {"API_TOKENS": SECRET}) == ["the value of API_TOKENS"]
+
+
 @pytest.mark.parametrize("damaged", ["{", "[]", ""])
 def test_submit_leaves_out_a_damaged_run_and_names_it(place: Place, damaged: str, capsys):
     (run,) = place.add_runs(Plan())
