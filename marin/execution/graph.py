@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from marin.errors import ConfigError, ExecutionError, FingerprintCollisionError, FingerprintError
 from marin.execution.fingerprint import Identity, first_difference, identify
+from marin.execution.redaction import without_secrets
 from marin.execution.step import ExecutorStep, InputName, inputs_of
 from marin.storage import files
 
@@ -158,9 +159,9 @@ class Graph:
             free.update(passed)
 
 
-def describe_difference(old: dict[str, str], new: dict[str, str]) -> str:
-    """The first difference of two steps' parts as a clause of a sentence."""
-    difference = first_difference(old, new)
+def describe_difference(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    """The first difference of two steps' parts, as records have them, as a clause of a sentence."""
+    difference = first_difference(without_secrets(old), without_secrets(new))
     if difference is None:
-        return "no recorded part differs"
+        return "no recorded part differs, but a value that records hide may, such as a token"
     return "`{}` was {} and is {}".format(*difference)

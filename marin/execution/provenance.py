@@ -1,6 +1,7 @@
 """Records of what ran: `.executor_info` in each output, and one file per run under `{prefix}/experiments`.
 
-Values whose field name says that they are secret (`hf_token`, `password`, ...) are replaced by `<hidden>` in all of them.
+Values whose field name says that they are secret (`hf_token`, `password`, ...) are replaced by `<hidden>` in all of them, and
+so is, in other values, what this process has in a variable such as `HF_TOKEN`, or what looks like a token.
 The diff of the working tree covers tracked files only, so that an untracked `.env` never reaches a record.
 """
 
@@ -13,7 +14,6 @@ import hashlib
 import json
 import math
 import pathlib
-import re
 import socket
 import subprocess
 import sys
@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from marin.execution.redaction import HIDDEN, SECRET_NAME
+from marin.execution.redaction import HIDDEN, SECRET_NAME, hidden_in, without_secrets
 from marin.execution.status import DIFF_NAME
 from marin.execution.task import StepTask
 from marin.storage import files, lease
@@ -79,12 +79,12 @@ def step_info(step: StepTask) -> dict[str, Any]:
     return {
         "name": step.name,
         "fn_name": _name_of(step.fn),
-        "config": plain(step.config_for(step.output_path)),
+        "config": hidden_in(plain(step.config_for(step.output_path))),
         "description": step.description,
         "fingerprint": step.fingerprint,
         "version": {
             "name": step.name,
-            "config": _without_secrets(step.parts),
+            "config": without_secrets(step.parts),
             "dependencies": [{"name": other.name, "fingerprint": other.fingerprint} for other in step.dependencies],
         },
         "dependencies": [other.output_path for other in step.dependencies],
@@ -172,13 +172,6 @@ def plain(value: Any) -> Any:
 
 def _hidden_or_plain(name: str, value: Any) -> Any:
     return HIDDEN if value is not None and SECRET_NAME.search(name) else plain(value)
-
-
-def _without_secrets(parts: Mapping[str, str]) -> dict[str, str]:
-    def is_secret(place: str) -> bool:
-        return any(SECRET_NAME.search(word) for word in re.findall(r"\w+", place))
-
-    return {place: HIDDEN if shown != "None" and is_secret(place) else shown for place, shown in parts.items()}
 
 
 def _name_of(value: Any) -> str:

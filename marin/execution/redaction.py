@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 HIDDEN = "<hidden>"
 SECRET_NAME = re.compile(
@@ -38,6 +39,35 @@ def secrets_in(text: str, environment: Mapping[str, str] | None = None) -> list[
     return found + sorted({f"a token that begins with {match[0][:4]!r}" for match in _SHAPES.finditer(text)})
 
 
+def without_secrets(parts: Mapping[str, str]) -> dict[str, str]:
+    """The parts of a step's config, by place, without the secrets among them; None is shown, as it holds none."""
+    values = list(secret_values().values())
+
+    def is_secret(place: str) -> bool:
+        return any(SECRET_NAME.search(word) for word in re.findall(r"\w+", place))
+
+    return {
+        place: HIDDEN if shown != "None" and is_secret(place) else _hidden_in(str(shown), values)
+        for place, shown in parts.items()
+    }
+
+
+def hidden_in(value: Any, values: Sequence[str] | None = None) -> Any:
+    """JSON types, in whose texts secrets are hidden, those of this process and what looks like one."""
+    values = list(secret_values().values()) if values is None else values
+    if isinstance(value, str):
+        return _hidden_in(value, values)
+    if isinstance(value, dict):
+        return {key: hidden_in(item, values) for key, item in value.items()}
+    return [hidden_in(item, values) for item in value] if isinstance(value, list) else value
+
+
+def _hidden_in(text: str, values: Sequence[str]) -> str:
+    for value in values:
+        text = text.replace(value, HIDDEN)
+    return _SHAPES.sub(HIDDEN, text)
+
+
 def redact(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> list[str]:
     """A command line without its secrets."""
     values, hidden, hide_next = list(secret_values(environment).values()), [], False
@@ -49,7 +79,5 @@ def redact(arguments: Sequence[str], environment: Mapping[str, str] | None = Non
         elif is_secret and equals and value:
             argument = f"{name}={HIDDEN}"
         hide_next = is_secret and not equals and name.startswith("-")
-        for value in values:
-            argument = argument.replace(value, HIDDEN)
-        hidden.append(_SHAPES.sub(HIDDEN, argument))
+        hidden.append(_hidden_in(argument, values))
     return hidden

@@ -21,6 +21,7 @@ from marin.errors import ConfigError, DataError
 from marin.execution.executor import Executor, ExecutorMainConfig, ExecutorStep
 from marin.execution.following import follow
 from marin.execution.graph import Graph, Node
+from marin.execution.redaction import without_secrets
 from marin.execution.status import INFO_NAME, Status, own_leftovers, read_info, read_status
 from marin.gpt2.places import Places
 from marin.gpt2.sections import note_time, report_section
@@ -134,7 +135,7 @@ def _differences(node: Node, info: Mapping[str, Any], prefix: str, at: str = "")
     """
     version = info.get("version")
     old = version.get("config", {}) if isinstance(version, Mapping) else {}
-    new, rows = node.parts, list[str]()
+    new, rows = without_secrets(node.parts), list[str]()
     for place in dict.fromkeys([*new, *old]):
         was, now = old.get(place, "(absent)"), new.get(place, "(absent)")
         if was == now:

@@ -367,6 +367,36 @@ def test_records_say_what_ran_and_hide_secrets(executor: Any, tmp_path: pathlib.
     assert not any(b"hf_abc" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
+def test_records_hide_secrets_of_the_environment_and_what_looks_like_one(
+    executor: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_STORE_PASSWORD", "correct horse")
+    inputs = ("https://me:correct horse@host/data", {"header": "Bearer hf_" + "a" * 34}, "https://host/data")
+    (node,) = executor().run([step("a", *inputs)])
+    info = json.loads(pathlib.Path(node.output_path, INFO_NAME).read_text())
+    assert info["config"]["inputs"] == [
+        "https://me:<hidden>@host/data",
+        {"header": "Bearer <hidden>"},
+        "https://host/data",
+    ]
+    assert info["version"]["config"]["config.inputs[2]"] == "'https://host/data'"
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(written) > 3 and not any(b"correct horse" in text or b"a" * 34 in text for text in written)
+
+
+def test_message_on_a_path_of_another_config_shows_no_secret_and_names_what_differs(executor: Any) -> None:
+    def made(**fields: Any) -> ExecutorStep:
+        return ExecutorStep("a", work, Config("a", **fields), override_output_path="fixed")
+
+    executor().run([made(hf_token="hf_abc")])
+    with pytest.raises(ExecutionError, match=r"`config\.rate` was 0\.1 and is 0\.2") as caught:
+        executor().run([made(hf_token="hf_abc", rate=0.2)])
+    assert "hf_abc" not in str(caught.value)
+    with pytest.raises(ExecutionError, match="such as a token") as caught:
+        executor().run([made(hf_token="hf_other")])
+    assert "hf_other" not in str(caught.value)
+
+
 def test_text_that_is_no_utf_8_is_recorded_by_its_escape(executor: Any, tmp_path: pathlib.Path) -> None:
     name = os.fsdecode(b"caf\xe9")  # of a file that was named under another encoding
     (result,) = executor().run([ExecutorStep("odd", chat, Config(name))]).values()
