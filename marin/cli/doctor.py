@@ -216,7 +216,7 @@ def _check_chromium() -> Check:
     found = next(filter(None, map(shutil.which, names)), None)
     if found:
         return Check("tools", "Chromium", OK, found)
-    cache = pathlib.Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or "~/.cache/ms-playwright").expanduser()
+    cache = pathlib.Path(os.path.expanduser(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or "~/.cache/ms-playwright"))
     own = next(iter(sorted(cache.glob("chromium*"))), None)
     if own:
         return Check("tools", "Chromium", OK, f"Playwright's, {own.name}")

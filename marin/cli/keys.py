@@ -28,9 +28,10 @@ _HF_OLD_VARIABLE = "HUGGING_FACE_HUB_TOKEN"
 
 
 def _has_netrc_login(host: str) -> bool:
-    path = pathlib.Path(os.environ.get("NETRC") or pathlib.Path.home() / ".netrc").expanduser()
+    # Path.expanduser fails for a user without a home directory.
+    path = os.path.expanduser(os.environ.get("NETRC") or "~/.netrc")
     try:
-        login = netrc.netrc(str(path)).authenticators(host)
+        login = netrc.netrc(path).authenticators(host)
     except (OSError, netrc.NetrcParseError, UnicodeDecodeError):
         return False
     return bool(login and login[2])
@@ -39,7 +40,7 @@ def _has_netrc_login(host: str) -> bool:
 def _hf_token_file() -> pathlib.Path:
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("HF_HOME") or os.path.join(cache, "huggingface")
-    return pathlib.Path(os.environ.get("HF_TOKEN_PATH") or os.path.join(home, "token")).expanduser()
+    return pathlib.Path(os.path.expanduser(os.environ.get("HF_TOKEN_PATH") or os.path.join(home, "token")))
 
 
 def _has_stored_login(service: Service) -> bool:

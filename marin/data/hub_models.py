@@ -61,5 +61,10 @@ def hub_model_folder(name: str) -> Path:
 
 
 def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(Path.home(), ".cache")
-    return Path(os.environ.get("MARIN_HUB_CACHE") or os.path.join(base, "marin", "hub"))
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    cache = os.path.expanduser(os.environ.get("MARIN_HUB_CACHE") or os.path.join(base, "marin", "hub"))
+    if cache.startswith("~"):  # a container's user, whom nothing gives a home directory
+        raise ConfigError(
+            "this user has no home directory to keep models of the hub in: set MARIN_HUB_CACHE to a folder"
+        )
+    return Path(cache)

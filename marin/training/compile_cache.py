@@ -33,9 +33,12 @@ def use_compile_cache() -> Path | None:
     """Turns the cache on and returns where it lies; None, and a warning, if no private directory can be had."""
     if not jax.distributed.is_initialized():  # processes of one run wait for each other at their end
         leave_at_once_after_a_stop()
-    root = os.environ.get("MARIN_COMPILE_CACHE") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.join(Path.home(), ".cache"), "marin", "jax"
+    root = os.path.expanduser(
+        os.environ.get("MARIN_COMPILE_CACHE")
+        or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "marin", "jax")
     )
+    if root.startswith("~"):  # a container's user, whom nothing gives a home directory
+        return _without(Path(root), "this user has no home directory")
     path = Path(root) / _processor()
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -61,6 +61,20 @@ def test_doctor_in_a_terminal_of_80_columns_stays_within_it(marin: Marin) -> Non
 
 
 @pytest.mark.usefixtures("programs")
+def test_doctor_for_a_user_without_a_home_directory_is_ready(
+    marin: Marin, environment: dict[str, str], tmp_path: pathlib.Path
+) -> None:
+    """As in a container that is started with a user number that its /etc/passwd has not."""
+    del environment["HOME"]
+    (tmp_path / "stand_in" / "sitecustomize.py").write_text(
+        "import pwd\ndef getpwuid(number):\n    raise KeyError(number)\npwd.getpwuid = getpwuid\n"
+    )
+    done = marin("doctor", "--json")
+    assert done.returncode == 0, done.stderr
+    assert {"Weights & Biases", "Hugging Face", "Chromium"} <= set(_checks(done))
+
+
+@pytest.mark.usefixtures("programs")
 def test_doctor_finds_keys_wherever_they_are_and_never_prints_them(
     marin: Marin, clone: pathlib.Path, environment: dict[str, str]
 ) -> None:

@@ -1,5 +1,6 @@
 """Models of the hub: fetched once, kept, shared by processes, and put there by hand where there is no network."""
 
+import pwd
 import threading
 
 import pytest
@@ -46,6 +47,17 @@ def test_hub_model_is_fetched_once_without_pickles_and_kept(hub, online, cache, 
     hub.commit(FILES | {"config.json": b"{}"})
     assert _content(hub_model_folder(REPO))["config.json"] == FILES["config.json"]
     assert hub.asked == []
+
+
+def test_hub_model_for_a_user_without_a_home_directory_says_what_to_set(monkeypatch):
+    def unknown(number):
+        raise KeyError(number)
+
+    for name in ("HOME", "XDG_CACHE_HOME", "MARIN_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.raises(ConfigError, match="set MARIN_HUB_CACHE"):
+        hub_model_folder(REPO)
 
 
 def test_hub_model_of_a_revision_lies_beside_the_newest(hub, online, cache):

@@ -1,5 +1,6 @@
 """The compile cache: private to its user, and free of what a kill leaves in it."""
 
+import pwd
 import signal
 import stat
 import subprocess
@@ -38,6 +39,17 @@ def test_compile_cache_that_cannot_be_made_is_said(tmp_path, monkeypatch, capsys
     assert compile_cache.use_compile_cache() is None
     said = capsys.readouterr().err
     assert "(Not a directory), so each start compiles again: set MARIN_COMPILE_CACHE" in said
+
+
+def test_compile_cache_of_a_user_without_a_home_directory_is_said(monkeypatch, capsys):
+    def unknown(number):
+        raise KeyError(number)
+
+    for name in ("HOME", "XDG_CACHE_HOME", "MARIN_COMPILE_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert compile_cache.use_compile_cache() is None
+    assert "(this user has no home directory), so each start compiles again" in capsys.readouterr().err
 
 
 def test_compile_cache_that_cannot_be_written_is_said(cache, monkeypatch, capsys):
