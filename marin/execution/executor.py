@@ -36,7 +36,7 @@ from marin.execution.step import (
 )
 from marin.execution.task import StepTask, make_task
 from marin.storage import files
-from marin.storage.prefix import check_writable, resolve_prefix
+from marin.storage.prefix import check_writable, resolve_place, resolve_prefix
 
 __all__ = [
     "Executor",
@@ -99,6 +99,10 @@ class Executor:
         self._config = config or ExecutorMainConfig()
         self._description = description
         self.prefix = resolve_prefix(self._config.prefix)
+        records = self._config.executor_info_base_path
+        self._records = (
+            resolve_place(records, "--executor_info_base_path") if records else files.join(self.prefix, "experiments")
+        )
 
     def dry_run(self, steps: Sequence[ExecutorStep]) -> dict[Node, Decision]:
         """Prints what `run` would do and why; reads the storage and writes nothing.
@@ -130,9 +134,9 @@ class Executor:
         if any(decision.action is not Action.SKIP for decision in decisions.values()):
             check_writable(self.prefix)
             _check_before_run(decisions, on_this_machine=self._config.runner == "local")
-            base_path = self._config.executor_info_base_path or files.join(self.prefix, "experiments")
             tasks = [make_task(node, graph) for node in decisions]
-            provenance.write_experiment_record(base_path, self.prefix, tasks, self._description)
+            with files.placed_by("--executor_info_base_path" if self._config.executor_info_base_path else "--prefix"):
+                provenance.write_experiment_record(self._records, self.prefix, tasks, self._description)
         results = self._run_all(graph, decisions)
         report.print_summary(results)
         _raise_if_failed(results)

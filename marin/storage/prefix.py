@@ -24,6 +24,17 @@ def resolve_prefix(flag: str | None = None) -> str:
     source, value = "--prefix", flag
     if value is None:
         source, value = "MARIN_PREFIX", os.environ.get("MARIN_PREFIX") or DEFAULT_PREFIX
+    return resolve_place(value, source)
+
+
+def resolve_place(value: str, source: str) -> str:
+    """A directory or store that a flag or a variable names, as `resolve_prefix` gives the prefix.
+
+    Args:
+        source: the flag or the variable, for messages.
+    Raises:
+        ConfigError: it is blank, or a URL that is not whole.
+    """
     if not value.strip():
         raise ConfigError(f"`{source}` is blank: give a directory or a URL such as gs://bucket/path")
     if "://" in value and not value.partition("://")[2].strip("/"):

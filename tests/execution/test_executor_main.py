@@ -276,6 +276,19 @@ def test_main_writes_its_record_where_it_is_told(experiment: Experiment) -> None
     assert [step["name"] for step in json.loads(record.read_text())["steps"]] == ["make", "slow"]
 
 
+def test_main_writes_its_record_below_the_home_directory_and_says_which_flag_was_wrong(
+    experiment: Experiment, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell leaves `--flag=~/x` as it is."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert experiment.run("--executor_info_base_path=~/records")[0] == 0
+    assert len(list((tmp_path / "home" / "records").glob("main-*.json"))) == 1
+    assert not (experiment.directory / "~").exists()
+    (tmp_path / "file").touch()
+    code, _, err = experiment.run("--prefix", str(tmp_path / "other"), f"--executor_info_base_path={tmp_path / 'file'}")
+    assert code == 2 and "choose another --executor_info_base_path" in err
+
+
 @pytest.mark.parametrize("typed", [["-m", "ideas.mine.main"], ["ideas/mine/main.py"]])
 def test_help_names_the_command_as_it_was_typed(tmp_path: pathlib.Path, typed: list[str]) -> None:
     (tmp_path / "ideas" / "mine").mkdir(parents=True)
