@@ -190,7 +190,7 @@ def _wait_for_coordinator(how: str, address: str, timeout: int) -> None:
 
 def _connect(address: str) -> None:
     host, _, port = address.rpartition(":")
-    socket.create_connection((host, int(port)), timeout=5).close()
+    socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
 
 
 def leads() -> bool:
@@ -326,9 +326,9 @@ def _by_hand(environment: Mapping[str, str]) -> Processes:
     _check_complete(environment, _BY_HAND, "to start several processes by hand")
     coordinator = environment["MARIN_COORDINATOR"]
     host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not port.isdecimal() or int(port) >= 2**16 or (":" in host and not host.startswith("[")):
         raise ConfigError(
-            f"MARIN_COORDINATOR is {coordinator!r}: write the host and port of process 0, as in node1:12345"
+            f"MARIN_COORDINATOR is {coordinator!r}: write the host and port of process 0, as in node1:12345 or [fd00::1]:12345"
         )
     count = _number(environment, "MARIN_NUM_PROCESSES", least=1)
     index = _number(environment, "MARIN_PROCESS_ID", least=0, below=count)
@@ -345,7 +345,10 @@ def _torchrun(environment: Mapping[str, str]) -> Processes | None:
     port = _number(environment, "MASTER_PORT", least=1, below=2**16 - 1) + ("TORCHELASTIC_RUN_ID" in environment)
     several_here = _number(environment, "LOCAL_WORLD_SIZE", least=1, missing=1) > 1
     local = (_number(environment, "LOCAL_RANK", least=0),) if several_here else None
-    return Processes("torchrun", f"{environment['MASTER_ADDR']}:{port}", count, index, local)
+    host = environment["MASTER_ADDR"]
+    if ":" in host and not host.startswith("["):  # IPv6
+        host = f"[{host}]"
+    return Processes("torchrun", f"{host}:{port}", count, index, local)
 
 
 def _check_complete(environment: Mapping[str, str], names: tuple[str, ...], purpose: str) -> None:

@@ -45,7 +45,12 @@ SLURM = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "2", "SLURM_LOCALID": "0",
             SLURM | TORCHRUN | {"WORLD_SIZE": "1", "RANK": "0", "TORCHELASTIC_RUN_ID": "x"},
             None,
         ),  # a torchrun for each task
+        (TORCHRUN | {"MASTER_ADDR": "fd00::1"}, Processes("torchrun", "[fd00::1]:29500", 16, 3)),
         (BY_HAND, Processes("MARIN_COORDINATOR", "node1:12345", 2, 1)),
+        (
+            BY_HAND | {"MARIN_COORDINATOR": "[fd00::1]:12345"},
+            Processes("MARIN_COORDINATOR", "[fd00::1]:12345", 2, 1),
+        ),
         (BY_HAND | TORCHRUN, Processes("MARIN_COORDINATOR", "node1:12345", 2, 1)),
         (SLURM, Processes("SLURM")),
         ({"SLURM_JOB_ID": "77", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, None),  # in a batch script, outside of srun
@@ -68,6 +73,8 @@ def test_each_process_knows_its_number_without_asking_jax():
         (TORCHRUN | {"RANK": "16"}, "RANK is '16': expected a whole number of at least 0 and below 16"),
         (TORCHRUN | {"WORLD_SIZE": "many"}, "WORLD_SIZE is 'many'"),
         (BY_HAND | {"MARIN_COORDINATOR": "node1"}, "write the host and port of process 0"),
+        (BY_HAND | {"MARIN_COORDINATOR": "node1:123456"}, "write the host and port of process 0"),
+        (BY_HAND | {"MARIN_COORDINATOR": "fd00::1:12345"}, r"as in node1:12345 or \[fd00::1\]:12345"),
         (SLURM | {"SLURM_STEP_NUM_TASKS": "x"}, "SLURM_STEP_NUM_TASKS is 'x'"),
         (SLURM | {"WORLD_SIZE": "1"}, "WORLD_SIZE is 1, but srun started 4 processes"),
     ],
@@ -75,6 +82,20 @@ def test_each_process_knows_its_number_without_asking_jax():
 def test_an_environment_that_cannot_be_right_is_refused_by_name(environment, message):
     with pytest.raises(ConfigError, match=message):
         processes_of(environment)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_process_0_is_known_to_wait_under_an_address_of_either_kind(host, monkeypatch):
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        try:
+            listener.bind((host, 0))
+        except OSError:
+            pytest.skip(f"this machine has no {host}")
+        address = f"{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        monkeypatch.setattr(os, "environ", BY_HAND | {"MARIN_COORDINATOR": address})
+        listener.listen()
+        assert distributed.leads()
+    assert not distributed.leads()
 
 
 def test_processes_that_are_named_too_late_are_refused():
