@@ -77,7 +77,9 @@ _TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{16}\.tmp")
 
 def temporary_name(name: str) -> str:
     """A hidden name that no other writer has, in this process or another; nothing reads such files."""
-    return f".{name.lstrip('.')[:100]}.{os.getpid()}.{secrets.token_hex(8)}.tmp"
+    # Bytes, as file systems count them: a name may have 255.
+    kept = name.lstrip(".").encode(errors="replace")[:100].decode(errors="ignore")
+    return f".{kept}.{os.getpid()}.{secrets.token_hex(8)}.tmp"
 
 
 def remove_temporaries(directory: str) -> None:

@@ -96,6 +96,15 @@ def test_writing_to_a_store_leaves_no_temporary_file_here_when_its_block_fails(
     assert os.listdir(temporary) == []
 
 
+@pytest.mark.parametrize("name", ["模" * 80, "é" * 127, "a" + "é" * 127, "a" * 255, os.fsdecode(b"caf\xe9" * 60)])
+def test_name_as_long_as_a_file_system_takes_can_be_written(tmp_path: pathlib.Path, name: str) -> None:
+    files.write_bytes(str(tmp_path / name), b"x")
+    assert os.listdir(tmp_path) == [name]
+    (tmp_path / files.temporary_name(name)).touch()
+    files.remove_temporaries(str(tmp_path))
+    assert os.listdir(tmp_path) == [name]
+
+
 def test_write_below_a_file_says_what_stands_in_the_way(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a").write_text("")
     with pytest.raises(StorageError, match="a file stands where a directory is needed"):
