@@ -217,6 +217,8 @@ def read_info(path: Path) -> dict[str, Any]:
         info = json.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise ResultsError(f"{path} is not there, or no file: give the output directory of a training run") from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
     except ValueError as error:
         raise ResultsError(f"{path} is not JSON ({error}): run the training step again") from None
     if not isinstance(info, dict):
@@ -240,11 +242,19 @@ def require_fields(info: Mapping[str, Any], path: Path, *fields: str) -> None:
             found = found[name]
 
 
+def _unreadable(path: Path, error: OSError) -> ResultsError:
+    return ResultsError(
+        f"{path} cannot be read ({error.strerror}): see to its permissions, or copy the run to where it can"
+    )
+
+
 def _read_events(path: Path) -> Iterator[dict[str, Any]]:
     try:
         lines = path.read_bytes().split(b"\n")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise ResultsError(f"{path} is not there, or no file: give the output directory of a training run") from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
     for number, line in enumerate(lines[:-1], start=1):
         try:
             entry = json.loads(line)

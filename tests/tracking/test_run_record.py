@@ -101,6 +101,15 @@ def _rewrite(directory, change):
     path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
 
 
+@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl"])
+def test_run_record_with_a_file_that_cannot_be_read_names_it(name, tmp_path):
+    _write(tmp_path, [("start", {"from_step": 0})])
+    (tmp_path / name).unlink()
+    (tmp_path / name).symlink_to(name)  # root may read what has no permissions
+    with pytest.raises(ResultsError, match=rf"{name} cannot be read \(Too many levels of symbolic links\)"):
+        RunRecord.open(tmp_path)
+
+
 def test_run_writer_chains_every_line_over_torn_lines_and_processes(tmp_path):
     _write(tmp_path, [("start", {"from_step": 0}), ("step", {"step": 0}), ("step", {"step": 1})])
     with (tmp_path / "metrics.jsonl").open("ab") as file:
