@@ -206,7 +206,9 @@ def _nvidia_smi(fields: str) -> list[list[str]]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):  # no such program, or no driver behind it: no GPU to speak of
         return []
-    return [[field.strip() for field in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
+    rows = [[field.strip() for field in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
+    # Some drivers say in a sentence, and with status 0, that there is no device.
+    return [row for row in rows if len(row) == len(fields.split(","))]
 
 
 def why_no_device(said: str) -> str:
@@ -237,7 +239,7 @@ def version_of(text: str) -> tuple[int, ...]:
 def gpu_driver_version() -> str | None:
     """The NVIDIA driver's version, or None where there is none."""
     rows = _nvidia_smi("driver_version")
-    return rows[0][0] if rows else None
+    return rows[0][0] if rows and rows[0][0][:1].isdecimal() else None
 
 
 def detect_gpu_name() -> str:

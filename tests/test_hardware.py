@@ -139,12 +139,15 @@ def test_detect_gpus_with_unified_memory_keeps_the_device(
     assert hardware.detect_gpus() == [("NVIDIA GB10", 0)]
 
 
-@pytest.mark.parametrize("script", ["echo failed to communicate with the driver >&2; exit 9", "exit 0"])
+@pytest.mark.parametrize(
+    "script",
+    ["echo failed to communicate with the driver >&2; exit 9", "exit 0", "echo No devices were found"],
+)
 def test_detect_gpus_without_a_working_driver_finds_none_and_says_what_to_do(
     tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     _install_nvidia_smi(tmp_path, monkeypatch, script)
-    assert hardware.detect_gpus() == []
+    assert hardware.detect_gpus() == [] and hardware.gpu_driver_version() is None
     with pytest.raises(HardwareError, match="CpuOnlyConfig"):
         hardware.detect_gpu_name()
 
