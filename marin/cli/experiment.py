@@ -10,7 +10,7 @@ import sys
 from marin.cli import checkout, experiment_skeleton
 from marin.errors import ConfigError
 from marin.speedrun.statistics.preregistration import check_slug
-from marin.storage import exclusive
+from marin.storage import exclusive, files
 
 HELP = """\
 Begin an experiment: write down what is asked and what decides, before anything runs.
@@ -53,8 +53,9 @@ def run(args: argparse.Namespace) -> int:
     for path in (module, issue, *same_slug):
         if path.exists():
             raise _there_already(path)
-    _create(module, experiment_skeleton.module_text(plan))
-    _create(issue, experiment_skeleton.issue_text(plan))
+    with files.placed_by("clone"):
+        _create(module, experiment_skeleton.module_text(plan))
+        _create(issue, experiment_skeleton.issue_text(plan))
     print(
         f"created experiments/{module.name}\n"
         f"created experiments/{issue.name}\n\n"

@@ -200,7 +200,8 @@ def run(args: argparse.Namespace) -> int:
     values[starter.BRANCH] = checkout.run_quietly(["git", "branch", "--show-current"], root) or "main"
     values[starter.IMPORT_PATH] = f"experiments.speedrun.{name}.main"
     text = starter.fill_template(source, {starter.URL: None, **values}, str(template))
-    _write(directory, text)
+    with files.placed_by("clone"):
+        _write(directory, text)
 
     if not pathlib.Path.cwd().is_relative_to(root):
         print(f"using the clone at {root}")

@@ -135,6 +135,7 @@ def test_init_where_nothing_can_be_written_says_so(marin: Marin, clone: pathlib.
     (clone / "experiments" / "speedrun").write_text("a file is in the way")
     done = marin("init", "idea")
     assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "choose another clone" in done.stderr and "--prefix" not in done.stderr
 
 
 def test_init_with_a_template_that_needs_no_filling_copies_it(marin: Marin, clone: pathlib.Path) -> None:
