@@ -7,7 +7,6 @@ of processes and machines may run the same graph under one prefix at the same ti
 them work while the others wait, and only one can commit (see `marin.storage.lease` and `marin.execution.attempts`).
 """
 
-import re
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence, Sized
@@ -20,7 +19,7 @@ from marin.errors import ConfigError, StepFailedError
 from marin.execution import attempts, checking, logs, provenance, report
 from marin.execution.flags import ExecutorMainConfig, parse_flags
 from marin.execution.graph import Graph, Node
-from marin.execution.plan import Action, Decision, plan
+from marin.execution.plan import Action, Decision, plan, targets_of
 from marin.execution.processes import ChildProcesses
 from marin.execution.runner import Result, mark_dependency_failed, run_step
 from marin.execution.step import (
@@ -167,14 +166,7 @@ class Executor:
         return plan(graph, self._targets(graph), force_run_failed=self._config.force_run_failed)
 
     def _targets(self, graph: Graph) -> list[Node]:
-        patterns = self._config.run_only
-        if patterns is None:
-            return graph.targets
-        chosen = [node for node in graph.nodes if any(re.search(pattern, node.name) for pattern in patterns)]
-        if not chosen:
-            names = ", ".join(node.name for node in graph.nodes[:20])
-            raise ConfigError(f"`--run_only` {list(patterns)} matches no step: the steps are {names}")
-        return chosen
+        return targets_of(graph, self._config.run_only)
 
     def _run_all(self, graph: Graph, decisions: Mapping[Node, Decision]) -> dict[Node, Result]:
         force, context = self._config.force_run_failed, provenance.run_context

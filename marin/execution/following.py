@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 
 from marin.execution.graph import Graph, Node
-from marin.execution.plan import Action, decide
+from marin.execution.plan import Action, decide, plan, targets_of
 from marin.execution.step import ExecutorStep
 from marin.execution.task import StepTask, make_task
 
@@ -20,14 +20,25 @@ step_of_one: ContextVar[str | None] = ContextVar("step_of_one", default=None)
 """The name of the step that this thread runs and that no other process takes part in; None outside of such steps."""
 
 
-def follow(steps: Sequence[ExecutorStep], prefix: str, index: int, leads: Callable[[], bool]) -> None:
+def follow(
+    steps: Sequence[ExecutorStep],
+    prefix: str,
+    index: int,
+    leads: Callable[[], bool],
+    *,
+    run_only: Sequence[str] | None = None,
+    force_run_failed: bool = True,
+) -> None:
     """Takes part, as process `index`, in those of `steps` and of what they depend on that all processes run.
 
     Args:
         leads: whether process 0 waits for the others. That a step is running says less: an earlier program may still be at it.
+        run_only, force_run_failed: as process 0 has them: for a step that it leaves out the others would wait for ever.
     """
     graph = Graph(steps, prefix)
-    for node in graph.nodes:
+    decisions = plan(graph, targets_of(graph, run_only), force_run_failed=force_run_failed)
+    runs = [node for node, decision in decisions.items() if decision.action in (Action.RUN, Action.WAIT)]
+    for node in runs:
         if runs_together(node.step.config) and _wait_for_start(node, index, leads):
             task = make_task(node, graph)
             task.fn(task.config_for(node.output_path))

@@ -4,9 +4,10 @@ import dataclasses
 import datetime
 import enum
 import functools
+import re
 from collections.abc import Sequence
 
-from marin.errors import ExecutionError, FingerprintCollisionError
+from marin.errors import ConfigError, ExecutionError, FingerprintCollisionError
 from marin.execution import attempts
 from marin.execution.graph import Graph, Node, describe_difference
 from marin.execution.status import (
@@ -77,6 +78,21 @@ def decide(step: Node | StepTask, *, force_run_failed: bool, ignore_lease: bool 
         continues = step.is_resumable and attempts.can_continue(step.output_path)
         return Decision(Action.RUN, "interrupted; continues" if continues else "interrupted; starts over")
     return Decision(Action.RUN, "never ran")
+
+
+def targets_of(graph: Graph, run_only: Sequence[str] | None) -> list[Node]:
+    """The nodes that are asked for: those whose names have a match of one of the regular expressions; with None the graph's own.
+
+    Raises:
+        ConfigError: there is no such node.
+    """
+    if run_only is None:
+        return graph.targets
+    chosen = [node for node in graph.nodes if any(re.search(pattern, node.name) for pattern in run_only)]
+    if not chosen:
+        names = ", ".join(node.name for node in graph.nodes[:20])
+        raise ConfigError(f"`--run_only` {list(run_only)} matches no step: the steps are {names}")
+    return chosen
 
 
 def plan(graph: Graph, targets: Sequence[Node], *, force_run_failed: bool) -> dict[Node, Decision]:

@@ -52,7 +52,14 @@ def _follow(steps: Sequence[ExecutorStep], description: str | None, index: int) 
     """Takes part in the training steps of the experiment, as process `index`."""
     flags = parse_flags(sys.argv[1:], description)
     if not flags.dry_run:
-        follow(steps, resolve_prefix(flags.prefix), index, distributed.leads)
+        follow(
+            steps,
+            resolve_prefix(flags.prefix),
+            index,
+            distributed.leads,
+            run_only=flags.run_only,
+            force_run_failed=flags.force_run_failed,
+        )
 
 
 if __name__ == "__main__":

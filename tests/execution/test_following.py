@@ -1,12 +1,15 @@
 """Processes that help the executor: they take part in a step that their process 0 runs, and in nothing that another program does."""
 
 import dataclasses
+import shutil
 import threading
 from typing import ClassVar
 
 import pytest
 
+from marin.errors import StepFailedError
 from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, following, this_output_path
+from marin.run import together
 
 ran_by: list[str] = []
 
@@ -55,3 +58,47 @@ def test_a_helper_joins_its_own_process_0_and_waits_while_an_earlier_program_run
     Executor(ExecutorMainConfig(prefix=str(tmp_path))).run([step])
     helper.join(30)
     assert not helper.is_alive() and ran_by == expected
+
+
+@dataclasses.dataclass(frozen=True)
+class Use:
+    trained: str | ExecutorStep
+    output_path: str = this_output_path()
+
+
+def use(config: Use) -> None:
+    """A step of process 0 alone."""
+
+
+@pytest.mark.parametrize("why", ["run_only", "not needed", "failed before"])
+def test_a_helper_does_not_wait_for_a_step_that_process_0_leaves_out(why, tmp_path, monkeypatch):
+    monkeypatch.setattr(following, "_POLL", 0.01)
+    trained = ExecutorStep("trained", work, Together())
+    used = ExecutorStep("used", use, Use(trained))
+    flags = {"run_only": ("other",)} if why == "run_only" else {"force_run_failed": why != "failed before"}
+    steps = [used, ExecutorStep("other", use, Use("x"))]
+    if why == "not needed":
+        Executor(ExecutorMainConfig(prefix=str(tmp_path))).run(steps)
+        shutil.rmtree(next(tmp_path.glob("trained-*")))
+    if why == "failed before":
+        monkeypatch.setitem(globals(), "while_it_runs", lambda: 1 / 0)
+        with pytest.raises(StepFailedError):
+            Executor(ExecutorMainConfig(prefix=str(tmp_path))).run(steps)
+    ran_by.clear()
+    helper = threading.Thread(
+        target=following.follow, args=(steps, str(tmp_path), 1, lambda: True), kwargs=flags, daemon=True
+    )
+    helper.start()
+    helper.join(30)
+    assert not helper.is_alive() and ran_by == []
+
+
+def test_experiment_on_several_processes_tells_the_others_what_process_0_leaves_out(monkeypatch, tmp_path):
+    """As where `torchrun ... --run_only other` is typed: every process reads the same flags."""
+    monkeypatch.setattr(following, "_POLL", 0.01)
+    monkeypatch.setattr("sys.argv", ["main", "--prefix", str(tmp_path), "--run_only", "other"])
+    steps = [ExecutorStep("trained", work, Together()), ExecutorStep("other", use, Use("x"))]
+    helper = threading.Thread(target=together._follow, args=(steps, None, 1), daemon=True)
+    helper.start()
+    helper.join(30)
+    assert not helper.is_alive()
