@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from marin.data.cache import TokenCache
-from marin.data.hub import download_repo_files, repo_type_of
+from marin.data.hub import download_repo_files, missing_files, repo_type_of
 from marin.errors import CacheError, ConfigError
 from marin.execution.step import ExecutorStep, this_output_path, versioned
 
@@ -124,7 +124,8 @@ def _actually_download_pretokenized_cache(config: PretokenizedCacheDownloadConfi
         DataError: the repository cannot be fetched; the message says what to fetch and where to put it.
         CacheError: what was fetched is not a finished cache.
     """
-    if _has_cache(config.cache_path):
+    # The training part of a repository can be whole while its validation part is still missing.
+    if _has_cache(config.cache_path) and not missing_files(config.cache_path):
         return
     download_repo_files(
         config.hf_repo_id,

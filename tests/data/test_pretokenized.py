@@ -73,6 +73,20 @@ def test_download_interrupted_then_repeated_fetches_only_what_is_missing(hub, tm
     assert not there & set(hub.fetched)
 
 
+def test_download_interrupted_behind_the_training_part_fetches_the_rest(hub, tmp_path):
+    target = tmp_path / "out"
+    train = {path.partition("/train/")[2]: content for path, content in hub.files.items() if "/train/" in path}
+    hub.commit({f"{split}/{name}": content for split in ("train", "validation") for name, content in train.items()})
+    (broken,) = (path for path in hub.files if path.endswith("validation/shard_ledger.json"))
+    content = hub.files.pop(broken)
+    assert download(target, REPO, hub.url, tmp_path / "home").startswith("DataError")
+    assert len(TokenCache.open(str(target))) == 6  # the part that is whole hides nothing of the other
+
+    hub.files[broken] = content
+    assert download(target, REPO, hub.url, tmp_path / "home") == ""
+    assert len(TokenCache.open(str(target / "validation"))) == 6
+
+
 def test_download_of_an_unknown_repository_says_what_to_check(hub, tmp_path):
     message = download(tmp_path / "out", "some-lab/other", hub.url, tmp_path / "home")
     assert message.startswith("DataError")
