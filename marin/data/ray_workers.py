@@ -21,11 +21,18 @@ R = TypeVar("R")
 
 VARIABLE = "MARIN_SHARDS"
 _RETRIES = 20
+_num_kept_here = 0
 
 
 def is_on_cluster() -> bool:
     """Whether this process runs a step of a cluster, whose nodes are to share its work."""
-    return os.environ.get(VARIABLE) == "ray" and bool(os.environ.get("RAY_ADDRESS"))
+    return not _num_kept_here and os.environ.get(VARIABLE) == "ray" and bool(os.environ.get("RAY_ADDRESS"))
+
+
+def keep_here(change: int) -> None:
+    """From +1 to its -1 all work stays on this machine: what it reads or writes lies on no other."""
+    global _num_kept_here
+    _num_kept_here += change
 
 
 def run_on_cluster(function: Callable[[T], R], items: Sequence[T], num_workers: int = 0) -> Iterator[tuple[int, R]]:

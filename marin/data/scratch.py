@@ -6,7 +6,7 @@ A pass computes some arrays from each shard, in parallel processes. What it leav
 with an `identity` that names what it was made from and how, so after a kill or a failure the shards that are done are
 taken as they are. They go when the stage is finished: nothing under `.work` is part of its output. Where the output lies
 on another store, the arrays lie in a temporary directory of this machine, which goes with a failure too: such a pass
-starts over.
+starts over. Nodes of a cluster would not find them there, so then the stage's work stays on this machine.
 """
 
 import functools
@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from marin.data import ray_workers
 from marin.data.shard_writer import shard_name
 from marin.data.shards import DocumentSet, Shard
 from marin.data.workers import run_in_processes
@@ -52,11 +53,15 @@ class Scratch:
         self._layouts: dict[tuple[int, str], _Layout] = {}
 
     def __enter__(self) -> "Scratch":
+        if not self._can_go_on:
+            ray_workers.keep_here(+1)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not self._can_go_on:
+            ray_workers.keep_here(-1)
         if kind is None or not self._can_go_on:
             shutil.rmtree(self._root, ignore_errors=True)
 

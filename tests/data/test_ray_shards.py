@@ -6,9 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
+import numpy as np
 import pytest
 
 from marin.data import ray_workers
+from marin.data.documents import Document
+from marin.data.scratch import Scratch
+from marin.data.shards import write_shards
 from marin.errors import DataError
 from marin.execution import ray_cluster
 
@@ -71,3 +75,19 @@ def test_a_node_that_cannot_run_a_shard_is_told_from_one_that_was_lost(error, me
 
     with pytest.raises(DataError, match=message):
         ray_workers._result(SimpleNamespace(get=get, exceptions=ray.exceptions), None)
+
+
+def test_arrays_that_lie_on_this_machine_alone_are_made_and_read_here(monkeypatch, tmp_path) -> None:
+    def leaves(*given: Any) -> None:
+        raise AssertionError("shards went to other nodes, which write to disks of their own")
+
+    made = [Document(str(number), "text", "test") for number in range(3)]
+    source = write_shards(str(tmp_path / "in"), made, stage="make", settings={}, shard_bytes=1)
+    monkeypatch.setenv(ray_workers.VARIABLE, "ray")
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    monkeypatch.setattr(ray_workers, "run_on_cluster", leaves)
+    with Scratch("memory://scratch/out", "pass", source, "a") as scratch:
+        scratch.compute(lambda shard, index: {"index": np.array([index])}, num_workers=2)
+        assert [scratch.read(index, "index").tolist() for index in range(3)] == [[0], [1], [2]]
+    with Scratch(str(tmp_path / "out"), "pass", source, "a") as scratch, pytest.raises(AssertionError, match="other nodes"):
+        scratch.compute(lambda shard, index: {"index": np.array([index])}, num_workers=2)
