@@ -140,6 +140,7 @@ class _Asking:
                     return
                 if question.digest in self._seen or question.digest in self._cache:
                     self._standing.known += 1
+                    self._last_answer = time.monotonic()  # who is not asked is not silent
                     await asyncio.sleep(0)  # a long row of known questions lets signals and the watcher in
                     continue
                 self._seen.add(question.digest)

@@ -300,6 +300,29 @@ def test_endpoint_that_is_not_there_is_given_up_after_the_patience(
         annotate(config_for(endpoint, sample, tmp_path, patience=1.0, max_tries=100))
 
 
+def test_long_row_of_known_questions_is_no_silence_of_the_endpoint(sample: str, tmp_path: pathlib.Path) -> None:
+    def script(received: Received) -> Reply:
+        return error(400, "too long") if "Text 7 " in received.message else grader(received)
+
+    standing = Standing()
+    with serving(script) as endpoint:
+        config = config_for(endpoint, sample, tmp_path, patience=1.0, concurrency=1)
+        known, refused, new = (grading_question(config, PROMPT, document(i).text) for i in (0, 7, 1))
+
+        def questions() -> Iterator[Question]:
+            yield known
+            yield refused
+            for _ in range(100):
+                time.sleep(0.03)  # as a tokenizer over long documents takes
+                yield known
+            yield new
+
+        with open_cache(config, PROMPT) as cache:
+            ask(config, questions(), cache, standing)
+            assert new.digest in cache
+    assert (standing.known, standing.answered, list(standing.unanswered)) == (100, 2, [refused.digest])
+
+
 def test_few_documents_without_an_answer_are_told_and_many_are_an_error(sample: str, tmp_path: pathlib.Path) -> None:
     def script(received: Received) -> Reply:
         return error(400, "too long") if "Text 7 " in received.message else grader(received)
