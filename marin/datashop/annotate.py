@@ -71,7 +71,7 @@ def annotate(config: AnnotateConfig) -> None:
         finally:
             progress.write("stopped")
         progress.print_line()
-        _check_unanswered(config, sample, standing)
+        _check_unanswered(config, sample, _questions(config, prompt, sample), standing)
         _write_labels(config, prompt, sample, cache, standing)
 
 
@@ -80,13 +80,18 @@ def _questions(config: AnnotateConfig, prompt: str, sample: DocumentSet) -> Iter
         yield grading_question(config, prompt, document.text)
 
 
-def _check_unanswered(config: AnnotateConfig, sample: DocumentSet, standing: Standing) -> None:
+def _check_unanswered(
+    config: AnnotateConfig, sample: DocumentSet, questions: Iterator[Question], standing: Standing
+) -> None:
+    """Counts documents: several that begin alike are one question."""
     unanswered = standing.unanswered
-    if len(unanswered) > config.max_unanswered_fraction * sample.num_documents:
-        reasons = collections.Counter(unanswered.values())
+    if not unanswered:
+        return
+    reasons = collections.Counter(unanswered[one.digest] for one in questions if one.digest in unanswered)
+    if reasons.total() > config.max_unanswered_fraction * sample.num_documents:
         shown = "; ".join(f"{count:,} x {reason}" for reason, count in reasons.most_common(3))
         raise DataError(
-            f"{len(unanswered):,} of {sample.num_documents:,} documents have no answer ({shown}): run the same command again to "
+            f"{reasons.total():,} of {sample.num_documents:,} documents have no answer ({shown}): run the same command again to "
             f"ask for these only, or change `max_example_chars` or `max_unanswered_fraction`"
         )
 

@@ -337,6 +337,22 @@ def test_few_documents_without_an_answer_are_told_and_many_are_an_error(sample: 
     assert row["label"] is None and row["why_null"] == "no answer: HTTP 400 X: too long"
 
 
+def test_documents_without_an_answer_are_counted_where_several_are_one_question(tmp_path: pathlib.Path) -> None:
+    alike = [Document(f"d{i}", f"One head for all. Text {i}", "test") for i in range(8)]
+    others = [document(i) for i in range(8, 60)]
+    write_shards(str(tmp_path / "sample"), alike + others, stage="test", settings={})
+
+    def script(received: Received) -> Reply:
+        return error(400, "no") if "One head" in received.message else grader(received)
+
+    with serving(script) as endpoint:
+        config = config_for(
+            endpoint, str(tmp_path / "sample"), tmp_path, max_example_chars=17, max_unanswered_fraction=0.1
+        )
+        with pytest.raises(DataError, match=r"^8 of 60 documents have no answer \(8 x HTTP 400"):
+            annotate(config)
+
+
 def test_endpoint_that_limits_its_rate_is_obeyed(sample: str, tmp_path: pathlib.Path) -> None:
     turned_away = []
 
