@@ -22,6 +22,14 @@ from marin.execution.step import Input, placement
 from marin.number_checks import check_whole
 from marin.resources import Resources
 
+# What only a language model that labels has a use for.
+_OF_A_MODEL = (
+    "annotator_data_path",
+    "second_annotator_model_name",
+    "text_generation_inference_config_kwargs",
+    "dataset_output_processor_config_kwargs",
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class AblationConfig:
@@ -137,6 +145,11 @@ class DatashopRunnerConfig:
             raise ConfigError(f'config field `deduplicate` is {self.deduplicate!r}: use "exact", "fuzzy" or "none"')
         for name, least in (("sample_size", 1), ("concurrency", 1), ("vocab_size", MIN_VOCAB_SIZE), ("seed", 0)):
             check_whole(f"config field `{name}`", getattr(self, name), least)
+        if self.quality_train_config_kwargs and self.ablation is None:
+            raise ConfigError(
+                "config field `quality_train_config_kwargs` changes fields of `ablation`, which is not set: give"
+                " `ablation=AblationConfig(...)`, or leave it out"
+            )
         if not self.negatives_per_positive > 0:
             raise ConfigError(
                 f"config field `negatives_per_positive` is {self.negatives_per_positive}: use a number above 0, such as 5"
@@ -158,11 +171,11 @@ class DatashopRunnerConfig:
             raise ConfigError(
                 "config field `negatives` is set without `positives`: give examples of what is wanted too"
             )
-        if self.positives and self.second_annotator_model_name:
-            raise ConfigError(
-                "config field `second_annotator_model_name` is set, but `positives` are labels already: use a prompt, or "
-                "leave it out"
-            )
+        for name in _OF_A_MODEL if self.positives else ():
+            if getattr(self, name):
+                raise ConfigError(
+                    f"config field `{name}` is set, but `positives` are labels already: use a prompt, or leave it out"
+                )
         if self.data_filter_prompt is not None:
             check_prompt(self.data_filter_prompt, "config field `data_filter_prompt`")
 

@@ -179,6 +179,13 @@ def test_limit_that_is_no_number_is_refused(field: str, limit: Any) -> None:
         ({"vocab_size": "300"}, "`vocab_size` is '300'"),
         ({"seed": -1}, "`seed` is -1"),
         ({"negatives_per_positive": 0.0}, "`negatives_per_positive`"),
+        ({"annotator_data_path": "other.jsonl"}, "`annotator_data_path` is set, but `positives` are labels"),
+        (
+            {"text_generation_inference_config_kwargs": {"budget_tokens": 9}},
+            "`text_generation_inference_config_kwargs`",
+        ),
+        ({"dataset_output_processor_config_kwargs": {"processor_type": "medu"}}, "`dataset_output_processor_config_kw"),
+        ({"quality_train_config_kwargs": {"tokens": 2000}}, "changes fields of `ablation`, which is not set"),
     ],
 )
 def test_contradictions_are_refused_by_field(fields: dict[str, Any], said: str) -> None:
