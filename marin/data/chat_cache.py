@@ -14,7 +14,7 @@ from typing import Any
 from marin.data.chat import ChatFormat, MaskedDocument, PromptFormat, Turn, TurnEncoder, turns_of
 from marin.data.columns import column_rows
 from marin.data.formats import BadRow, OnBadRow, Row, check_on_bad_row, json_line_rows, json_rows
-from marin.data.inputs import InputFile, find_inputs, opened_unchanged
+from marin.data.inputs import InputFile, find_inputs, opened_unchanged, say_left_out
 from marin.data.masked_cache import write_masked_cache
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError, DataError
@@ -128,7 +128,9 @@ def _documents(config: TokenizeChatConfig, tokenizer: Tokenizer, report: _Report
 
 def _conversations(config: TokenizeChatConfig, report: _Report) -> Iterator[list[Turn]]:
     paths = [config.paths] if isinstance(config.paths, str) else config.paths
-    for file in find_inputs([str(path) for path in paths]).files:
+    inputs = find_inputs([str(path) for path in paths])
+    say_left_out(inputs, "tokenize_chat")
+    for file in inputs.files:
         with opened_unchanged(file.path) as stream:
             for row in _rows(file, stream, config.format):
                 report.rows += 1

@@ -102,6 +102,15 @@ def find_inputs(paths: Sequence[str]) -> Inputs:
     return Inputs(tuple(found.values()), tuple(unknown))
 
 
+def say_left_out(inputs: Inputs, stage: str) -> None:
+    """Prints which files are not read, as nobody knows their format."""
+    if not inputs.unknown:
+        return
+    shown = ", ".join(inputs.unknown[:5]) + (", ..." if len(inputs.unknown) > 5 else "")
+    counted = "1 file" if len(inputs.unknown) == 1 else f"{len(inputs.unknown):,} files"
+    print(f"{stage}: left out as of no known format: {counted} ({shown})", flush=True)
+
+
 def format_of(name: str) -> tuple[str | None, str]:
     """The format and the compression that the ending of a name says; format None is not known."""
     stem = name.lower()

@@ -32,7 +32,7 @@ from typing import BinaryIO, ClassVar
 from marin.data.columns import column_rows
 from marin.data.documents import is_unicode, text_bytes
 from marin.data.formats import BadRow, OnBadRow, Row, check_on_bad_row, json_line_rows, json_rows, text_rows
-from marin.data.inputs import InputFile, Inputs, find_inputs, opened_stamped
+from marin.data.inputs import InputFile, Inputs, find_inputs, opened_stamped, say_left_out
 from marin.data.pages import Skipped, html_rows, warc_rows
 from marin.data.reading import Reading
 from marin.data.shards import (
@@ -129,10 +129,7 @@ def import_documents(config: ImportConfig) -> DocumentSet:
         DataError: a path names nothing, a file is damaged, empty or changes, a row is refused, or no document remains.
     """
     inputs = find_inputs([str(path) for path in config.paths])
-    if inputs.unknown:
-        shown = ", ".join(inputs.unknown[:5]) + (", ..." if len(inputs.unknown) > 5 else "")
-        counted = "1 file" if len(inputs.unknown) == 1 else f"{len(inputs.unknown):,} files"
-        print(f"import: left out as of no known format: {counted} ({shown})", flush=True)
+    say_left_out(inputs, "import")
     settings = {
         "source_name": config.source_name,
         "text_key": config.text_key,
@@ -169,7 +166,9 @@ def imported_documents(config: ImportConfig) -> Iterator[Document]:
     """The documents that `import_documents` would keep, in order and not written anywhere; prints how many it dropped."""
     num_dropped = 0
     reading = Reading("", config.shard_bytes)  # where nothing is written
-    for output in _all_outputs(find_inputs([str(path) for path in config.paths]), config, reading):
+    inputs = find_inputs([str(path) for path in config.paths])
+    say_left_out(inputs, "import")
+    for output in _all_outputs(inputs, config, reading):
         if isinstance(output, Document):
             yield output
         else:

@@ -21,7 +21,7 @@ from marin.data.corpora.python_docs import EXPECTED_DIGEST, python_docs_step
 from marin.data.documents import Document, text_bytes
 from marin.data.eval_set import EvalSet
 from marin.data.fetch import RemoteFile
-from marin.data.inputs import find_inputs
+from marin.data.inputs import find_inputs, say_left_out
 from marin.data.shards import Shard
 from marin.data.sources import ImportConfig, imported_documents
 from marin.data.tokenizer import Tokenizer
@@ -106,6 +106,7 @@ def open_dataset(places: Places, name: str, text_key: str = "text", max_files: i
         found = [(path.name, str(path)) for path in paths]
     else:
         inputs = find_inputs([part.strip() for part in name.split(",") if part.strip()])
+        say_left_out(inputs, "dataset")
         found = [(file.name, file.path) for file in inputs.files]
         if len(found) < 2:
             raise ConfigError(

@@ -218,3 +218,13 @@ def test_tokenize_chat_of_a_file_without_rows_of_its_kind_is_refused(tokenizer, 
         tokenize_chat(
             TokenizeChatConfig([str(tmp_path / "text.txt")], tokenizer, ChatFormat(), output_path=str(tmp_path))
         )
+
+
+def test_tokenize_chat_says_which_files_of_a_folder_it_leaves_out(tokenizer, tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    write_rows(tmp_path / "in" / "chats.jsonl.gz", [chat(("user", "a"), ("assistant", "b"))])
+    (tmp_path / "in" / "more.csv").write_text("user,assistant")
+    tokenize_chat(
+        TokenizeChatConfig([str(tmp_path / "in")], tokenizer, ChatFormat(), output_path=str(tmp_path / "out"))
+    )
+    assert "left out as of no known format: 1 file (more.csv)" in capsys.readouterr().out

@@ -89,5 +89,8 @@ def test_arrays_that_lie_on_this_machine_alone_are_made_and_read_here(monkeypatc
     with Scratch("memory://scratch/out", "pass", source, "a") as scratch:
         scratch.compute(lambda shard, index: {"index": np.array([index])}, num_workers=2)
         assert [scratch.read(index, "index").tolist() for index in range(3)] == [[0], [1], [2]]
-    with Scratch(str(tmp_path / "out"), "pass", source, "a") as scratch, pytest.raises(AssertionError, match="other nodes"):
+    with (
+        Scratch(str(tmp_path / "out"), "pass", source, "a") as scratch,
+        pytest.raises(AssertionError, match="other nodes"),
+    ):
         scratch.compute(lambda shard, index: {"index": np.array([index])}, num_workers=2)

@@ -154,6 +154,8 @@ def test_import_of_a_folder_takes_known_files_by_name_and_says_what_it_leaves_ou
     table = files.read_json(str(tmp_path / "out" / "sources.json"))
     assert [(row["file"], row["documents"]) for row in table["files"]] == [("a/z.txt", 1), ("b.jsonl", 5)]
     assert table["left_out"] == ["picture.png"]
+    assert len(imported([tmp_path / "c"])) == 6  # where nothing is written it is said too
+    assert "picture.png" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

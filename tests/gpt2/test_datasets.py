@@ -30,3 +30,10 @@ def test_a_file_that_was_changed_is_another_one_and_a_copy_is_not(tmp_path):
         changed = _files(folder, places)
         assert [file[:2] for file in changed] == [file[:2] for file in known] and changed != known
         known = changed
+
+
+def test_files_of_no_known_format_are_named(tmp_path, capsys):
+    for name in ("a.txt", "b.txt", "more.csv"):
+        (tmp_path / name).write_text("text")
+    _files(tmp_path, Places.of(str(tmp_path / "base")))
+    assert "left out as of no known format: 1 file (more.csv)" in capsys.readouterr().out
