@@ -39,7 +39,7 @@ _OF = (
 )
 _NUMBER = re.compile(
     rf"{_LEAD}(?P<value>-?\d+(?:\.\d+)?)(?P<decimals>,\d)?{_ENDS}"
-    rf"(?P<share>\s*(?:%|percent\b)|[¼½¾])?"
+    rf"(?P<share>\s*(?:%|percent\b|[¼½¾⅓⅔])|\s+(?:and\s+)?(?:\d+\s*/\s*\d|a\s+half\b))?"
     rf"(?:{_OF}(?P<most>\d+))?{_ENDS}"
     rf"(?P<range>\s*(?:(?:-|–|~|～|to|or)\s*|(?:[+=×]|plus\b){_MARKS})\d)?",
     re.IGNORECASE,
