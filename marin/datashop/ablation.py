@@ -110,6 +110,7 @@ def ablation_step(
             published recipe anneals on 70 % web text and 30 % candidate.
         recipe: the model and its optimizer.
         resources: what each run trains on; None for this machine's processor.
+        confidence: of the intervals, as a share.
     Raises:
         ConfigError: the arms would have nothing to train on, or seeds are missing or repeated.
     """
@@ -120,6 +121,8 @@ def ablation_step(
         )
     if not 0 < kept_weight <= 1:
         raise ConfigError(f"`kept_weight` is {kept_weight!r}: use a share above 0 and at most 1")
+    if not 0 < confidence < 1:
+        raise ConfigError(f"`confidence` is {confidence!r}: use a share between 0 and 1, such as 0.95")
     eval_sets = dict(eval_set) if isinstance(eval_set, Mapping) else {"heldout": eval_set}
     if not eval_sets:
         raise ConfigError("`eval_set` is empty: give held-out documents to score both arms on")

@@ -134,6 +134,7 @@ def test_arms_of_different_tokens_or_documents_are_not_compared(tmp_path: Path) 
         ({"seeds": (1, 1)}, "seeds"),
         ({"kept_weight": 0.0}, "kept_weight"),
         ({"eval_set": {}}, "eval_set"),
+        ({"confidence": 95}, "`confidence` is 95: use a share between 0 and 1"),
     ],
 )
 def test_ablation_that_cannot_work_is_refused(options: dict, named: str) -> None:
