@@ -6,7 +6,6 @@ Nothing is retried. A worker ends when its pipe closes, and on Linux the kernel 
 the function writes must survive being cut off at any instant. What the function prints goes to the standard error.
 """
 
-import contextlib
 import os
 import pickle
 import queue
@@ -91,15 +90,19 @@ class _Worker:
         import cloudpickle
 
         index = -1
-        with tasks, answers, contextlib.suppress(queue.Empty):
+        with tasks, answers:
             try:
                 tasks.send_bytes(self._program)
                 while True:
                     index, item = todo.get_nowait()
                     tasks.send_bytes(cloudpickle.dumps(item))
                     done.put((index, pickle.loads(answers.recv_bytes())))
+            except queue.Empty:
+                return
             except (EOFError, OSError):
                 done.put((index, DataError(_how_it_ended(self._process.wait()))))
+            except Exception as error:  # an item or an answer that cannot be pickled: nobody may wait for it
+                done.put((index, error))
 
     def stop(self) -> None:
         """Ends the process, whatever it does."""

@@ -1,5 +1,6 @@
 import os
 import signal
+import threading
 
 import pytest
 
@@ -40,6 +41,12 @@ def test_run_in_processes_passes_on_an_error_that_cannot_be_pickled():
 
     with pytest.raises(RuntimeError, match="left right"):
         list(run_in_processes(fail, range(2), 2))
+
+
+@pytest.mark.timeout(60)
+def test_run_in_processes_says_that_an_item_cannot_be_pickled():
+    with pytest.raises(TypeError, match="pickle"):
+        list(run_in_processes(str, [threading.Lock(), threading.Lock()], 2))
 
 
 def test_run_in_processes_says_that_a_worker_was_killed():
