@@ -134,7 +134,7 @@ class Transfer:
             failures = 1 if self._arrived() >= before + _PROGRESS else failures + 1
             if failures >= self._retries.attempts:
                 raise DataError(f"{self._remote.url} cannot be fetched ({problem}); {self._next_step()}")
-            wait = self._retries.wait(failures) if wait is None else min(wait, self._retries.longest_wait)
+            wait = min(wait, self._retries.longest_wait) if wait else self._retries.wait(failures)
             _say(f"{self._remote.name}: {problem}; trying again in {wait:.1f} s")
             if self._stopped.wait(wait):
                 raise DataError(f"{self._remote.url}: stopped; run the same command again to go on")

@@ -185,7 +185,7 @@ class _Asking:
                         self._standing.unanswered[question.digest] = f"{problem} ({failures} tries)"
                         return
                     self._standing.tries_again += 1
-                    await asyncio.sleep(backoff(failures) if wait is None else min(wait, self._config.patience))
+                    await asyncio.sleep(min(wait, self._config.patience) if wait else backoff(failures))
 
     async def _send(self, question: Question, number: int) -> Outcome:
         """Sends a question once, and notes what became of it."""

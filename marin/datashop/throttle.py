@@ -70,7 +70,8 @@ class Throttle:
         if now >= self._not_before:  # the first of those that were in flight together
             self._rounds_busy += 1
             self._places = max(1.0, self._places / 2)
-        seconds = backoff(self._rounds_busy) if wait is None else min(wait, _LONGEST_ASKED)
+        # A wait of 0 is none: all would come back at once, and again.
+        seconds = min(wait, _LONGEST_ASKED) if wait else backoff(self._rounds_busy)
         self._not_before = max(self._not_before, now + seconds)
 
     def _wake(self) -> None:

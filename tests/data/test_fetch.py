@@ -4,6 +4,7 @@ import io
 import json
 import pathlib
 import random
+import time
 
 import pytest
 
@@ -192,6 +193,13 @@ def test_fetch_waits_as_long_as_the_server_asks_within_the_bound(server, target)
     server.files["some.bin"], server.faults, server.headers = b"x", [503], {"Retry-After": "3600"}
     fetch(server, target)  # bounded by `longest_wait`
     assert len(server.asked) == 2
+
+
+def test_fetch_waits_by_itself_where_the_server_asks_for_no_wait(server, target):
+    server.files["some.bin"], server.faults, server.headers = b"x", [503, 503], {"Retry-After": "0"}
+    begun = time.monotonic()
+    Transfer(RemoteFile(f"{server.url}/some.bin", "some.bin"), target, retries=Retries(first_wait=0.4)).run()
+    assert time.monotonic() - begun > 0.2 + 0.4  # half of each wait is certain
 
 
 def test_fetch_from_a_server_that_always_fails_says_what_to_fetch_by_hand_and_where_to_put_it(server, target):

@@ -370,6 +370,23 @@ def test_endpoint_that_limits_its_rate_is_obeyed(sample: str, tmp_path: pathlib.
     assert summary_of(config)["perhaps_paid"]["requests"] == 0
 
 
+@pytest.mark.parametrize("status", [429, 500])
+def test_retry_after_of_no_seconds_is_not_taken_for_leave_to_ask_without_end(
+    status: int, sample: str, tmp_path: pathlib.Path
+) -> None:
+    first: list[float] = []
+
+    def script(received: Received) -> Reply:
+        first.append(time.monotonic())
+        return error(status, retry_after="0") if first[-1] < first[0] + 1.0 else grader(received)
+
+    with serving(script) as endpoint:
+        config = config_for(endpoint, sample, tmp_path)
+        annotate(config)
+        assert len(endpoint.received) < 60 + 60
+    check_one_right_label_each(config)
+
+
 def test_endpoint_that_is_always_busy_is_named_while_it_is_waited_for(sample: str, tmp_path: pathlib.Path) -> None:
     with serving(lambda received: error(429, "slow down", retry_after="0.2")) as endpoint:
         config = config_for(endpoint, sample, tmp_path, patience=0.5)
