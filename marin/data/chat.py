@@ -19,7 +19,7 @@ from marin.data.formats import BadRow, Row
 from marin.data.tokenizer import Tokenizer
 from marin.errors import ConfigError
 
-_SPECIAL = re.compile(r"<\|[^<>|\s]+\|>")
+_SPECIAL = r"<\|[^<>|\s]+\|>"
 
 
 @dataclass(frozen=True)
@@ -202,9 +202,11 @@ class TurnEncoder:
 
     def _encode_marker(self, text: str) -> list[int]:
         special = self.tokenizer.special_tokens
+        # The tokenizer's own, whatever they look like, and what looks like one; of two that begin alike the longer.
+        names = "|".join(map(re.escape, sorted(special, key=len, reverse=True)))
         ids: list[int] = []
         position = 0
-        for found in _SPECIAL.finditer(text):
+        for found in re.finditer(f"{names}|{_SPECIAL}" if names else _SPECIAL, text):
             if found.group() not in special:
                 raise ConfigError(
                     f"the chat template has the token {found.group()}, the tokenizer has not (special tokens: "

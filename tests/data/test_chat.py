@@ -132,6 +132,17 @@ def test_template_whose_tokens_the_tokenizer_lacks_names_them_and_a_way_on(plain
         documents_of(plain_tokenizer, [chat(("user", "a"), ("assistant", "b"))], ChatFormat(template))
 
 
+def test_template_may_name_special_tokens_of_any_form(tmp_path):
+    names = ("<start_of_turn>", "</s>", "[INST]", "[INST]+")
+    folder = train(tmp_path, special_tokens=(BOS_TOKEN, *names))
+    template = ChatTemplate({"user": ("[INST]+ ", "[INST]"), "assistant": ("<start_of_turn>model\n", "</s>")})
+    (document,) = documents_of(folder, [chat(("user", "a</s>"), ("assistant", "b"))], ChatFormat(template))
+    special = {token: name for name, token in Tokenizer.load(folder).special_tokens.items()}
+    found = [special[token] for token in document.tokens if token in special]
+    assert found == [BOS_TOKEN, "[INST]+", "[INST]", "<start_of_turn>", "</s>"]
+    assert learned_text(folder, document) == "b</s>"
+
+
 def test_template_that_learns_an_unknown_role_is_refused():
     with pytest.raises(ConfigError, match="'model'"):
         ChatTemplate({"user": ("", "")}, learned=["model"])
