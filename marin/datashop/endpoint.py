@@ -44,13 +44,13 @@ class Endpoint:
     """Connections to an endpoint; an asynchronous context manager.
 
     Raises:
-        ConfigError: no address is known.
+        ConfigError: no address is known, or the key is none.
     """
 
     def __init__(self, config: AskConfig):
         self.base = config.base_url()
         self._url = self.base + "/chat/completions"
-        self._key = os.environ.get(config.api_key_env) or None
+        self._key = _key_of(config.api_key_env)
         self._timeout = config.timeout
         headers = {"content-type": "application/json", "accept": "application/json", "user-agent": "marin"}
         if self._key:
@@ -156,6 +156,18 @@ class Endpoint:
         if self._key:
             text = text.replace(self._key, HIDDEN)
         return re.sub(r"[^\x20-\x7e\xa0-\U0010ffff]+", " ", text)[:300]
+
+
+def _key_of(variable: str) -> str | None:
+    """The key in the environment, without the end of the line that reading it from a file leaves behind it.
+
+    Raises:
+        ConfigError: it cannot stand in a header.
+    """
+    key = os.environ.get(variable, "").strip()
+    if not key.isprintable():
+        raise ConfigError(f"the key in the environment variable {variable} is of several lines: set it to the key alone")
+    return key or None
 
 
 def _proxy_for(url: str) -> str | None:

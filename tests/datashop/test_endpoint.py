@@ -173,3 +173,13 @@ def test_key_in_the_environment_is_in_no_message(monkeypatch: pytest.MonkeyPatch
     assert found == Refused("HTTP 400 X: bad <hidden>") and received.headers["authorization"] == "Bearer k-12345"
     with pytest.raises(EndpointError, match="access is denied"):
         outcome_of(error(403))
+
+
+def test_key_is_sent_without_the_end_of_its_line_and_more_lines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", " k-12345\r\n")
+    _, received = outcome_of(Reply("hello"), api_key_env="KEY")
+    assert received.headers["authorization"] == "Bearer k-12345"
+    monkeypatch.setenv("KEY", "k-12345\nk-67890")
+    with pytest.raises(ConfigError, match="variable KEY is of several lines") as caught:
+        outcome_of(Reply("hello"), api_key_env="KEY")
+    assert "12345" not in str(caught.value)
