@@ -166,7 +166,9 @@ def _key_of(variable: str) -> str | None:
     """
     key = os.environ.get(variable, "").strip()
     if not key.isprintable():
-        raise ConfigError(f"the key in the environment variable {variable} is of several lines: set it to the key alone")
+        raise ConfigError(
+            f"the key in the environment variable {variable} is of several lines: set it to the key alone"
+        )
     return key or None
 
 

@@ -69,6 +69,8 @@ class DrawConfig:
     def __post_init__(self) -> None:
         if self.size < 1:
             raise ConfigError(f"config field `size` is {self.size}: draw at least 1 document")
+        if isinstance(self.sources, str):  # of which Python makes a tuple of letters
+            raise ConfigError(f"config field `sources` is {self.sources!r}: give a list, [{self.sources!r}]")
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def draw_documents_step(
     return ExecutorStep(
         name=name,
         fn=draw_documents,
-        config=DrawConfig(documents, size, seed, tuple(sources)),
+        config=DrawConfig(documents, size, seed, sources if isinstance(sources, str) else tuple(sources)),  # type: ignore[arg-type]
         description=f"{size:,} documents" + (f" of {', '.join(sources)}" if sources else ""),
     )
 

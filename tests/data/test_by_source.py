@@ -3,7 +3,7 @@ import pathlib
 import pytest
 
 from marin.data.documents import Document
-from marin.data.filters.by_source import KeepSourcesConfig, keep_sources
+from marin.data.filters.by_source import KeepSourcesConfig, keep_sources, keep_sources_step
 from marin.data.shards import DocumentSet, write_shards
 from marin.errors import ConfigError, DataError
 
@@ -27,3 +27,5 @@ def test_source_without_documents_is_an_error(documents: str, tmp_path: pathlib.
         keep_sources(KeepSourcesConfig(documents, ("a", "d"), str(tmp_path / "kept"), num_workers=1))
     with pytest.raises(ConfigError, match="at least one"):
         KeepSourcesConfig(documents, ())
+    with pytest.raises(ConfigError, match=r"`sources` is 'web': give a list"):
+        keep_sources_step("web", documents, "web")

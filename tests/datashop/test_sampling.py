@@ -16,11 +16,12 @@ from marin.datashop.sampling import (
     ExamplesConfig,
     PoolConfig,
     draw_documents,
+    draw_documents_step,
     draw_examples,
     label_examples,
     make_pool,
 )
-from marin.errors import DataError
+from marin.errors import ConfigError, DataError
 
 from .conftest import made_documents
 
@@ -140,3 +141,8 @@ def test_pool_is_read_from_files_or_copied_from_a_document_set(pool: DocumentSet
     (tmp_path / "a.txt").write_text("some text")
     make_pool(PoolConfig([str(tmp_path / "a.txt")], "pool", output_path=str(tmp_path / "read")))
     assert list(read_documents(str(tmp_path / "read"))) == [Document("a.txt", "some text", "pool")]
+
+
+def test_sources_that_are_one_name_and_no_list_are_refused(pool: DocumentSet) -> None:
+    with pytest.raises(ConfigError, match=r"`sources` is 'web': give a list, \['web'\]"):
+        draw_documents_step("drawn", pool.path, 5, sources="web")

@@ -27,8 +27,11 @@ class KeepSourcesConfig:
     num_workers: int = placement(default=0)
 
     def __post_init__(self) -> None:
-        if not self.sources or not all(isinstance(source, str) for source in self.sources):
-            raise ConfigError(f"config field `sources` is {self.sources!r}: give at least one name, such as ('web',)")
+        is_one = isinstance(self.sources, str)  # of which Python makes a tuple of letters
+        if is_one or not self.sources or not all(isinstance(source, str) for source in self.sources):
+            raise ConfigError(
+                f"config field `sources` is {self.sources!r}: give a list of at least one name, such as ['web']"
+            )
 
 
 def keep_sources_step(name: str, documents: Input, sources: Sequence[str]) -> ExecutorStep:
@@ -36,7 +39,7 @@ def keep_sources_step(name: str, documents: Input, sources: Sequence[str]) -> Ex
     return ExecutorStep(
         name=f"documents/{name}",
         fn=keep_sources,
-        config=KeepSourcesConfig(documents, tuple(sources)),
+        config=KeepSourcesConfig(documents, sources if isinstance(sources, str) else tuple(sources)),  # type: ignore[arg-type]
         description=f"the documents from {', '.join(sources)}",
     )
 
