@@ -20,6 +20,7 @@ import numpy as np
 import zstandard
 from jaxtyping import Float64
 
+from marin.data import ray_workers
 from marin.data.documents import Document
 from marin.data.formats import Row, rows_of_json_lines
 from marin.data.pace import Pace
@@ -46,8 +47,8 @@ class ScoreConfig:
     """Args:
     documents: a document set.
     classifier: a folder that `train_classifier` wrote.
-    num_workers: processes, or tasks of a cluster at once; 0 is one a processor, and one for a classifier that uses all of them,
-        or an accelerator, by itself (`num_processes` in its `classifier.json`).
+    num_workers: processes, or tasks of a cluster at once; 0 is one a processor. For a classifier that uses all of them, or an
+        accelerator, by itself it is one (`num_processes` in its `classifier.json`), and on one machine never more.
     """
 
     marin_resumable: ClassVar[bool] = True
@@ -67,7 +68,7 @@ def score_documents(config: ScoreConfig) -> None:
     source, folder = DocumentSet.open(str(config.documents)), str(config.classifier)
     classifier = read_record(folder)
     scale = [float(end) for end in classifier["scale"]]
-    num_workers = config.num_workers or int(classifier.get("num_processes", 0))
+    num_workers = _num_workers(config.num_workers, int(classifier.get("num_processes", 0)))
     digest = folder_digest(folder)
     files.remove_file(files.join(config.output_path, SCORES))
     files.remove_temporaries(config.output_path)
@@ -94,6 +95,15 @@ def score_documents(config: ScoreConfig) -> None:
     }
     files.write_json(files.join(config.output_path, SCORES), summary)
     progress.finished()
+
+
+def _num_workers(asked: int, most: int) -> int:
+    """Args:
+    most: processes that a machine has room for; 0 where the classifier does not say.
+    """
+    if not most or (asked and ray_workers.is_on_cluster()):
+        return asked
+    return min(asked or most, most)
 
 
 def score_shard(folder: str, digest: str, output_path: str, scale: tuple[float, float], shard: Shard) -> Record:

@@ -18,6 +18,7 @@ from marin.data.documents import read_documents
 from marin.data.filters.scores import FilterByScoreConfig, filter_by_score
 from marin.data.shards import DocumentSet
 from marin.datashop import scoring
+from marin.datashop.classifier import load_classifier
 from marin.datashop.ngrams import NgramClassifier
 from marin.datashop.scoring import ScoreConfig, read_scores, score_documents
 from marin.errors import DataError
@@ -49,8 +50,6 @@ def test_scores_are_the_classifiers_in_the_documents_order_and_the_filter_takes_
     pool: DocumentSet, classifier: str, tmp_path: pathlib.Path
 ) -> None:
     score_documents(ScoreConfig(pool.path, classifier, str(tmp_path / "scores"), num_workers=1))
-    from marin.datashop.classifier import load_classifier
-
     expected = load_classifier(classifier).scores([document.text for document in pool.documents()])
     found = [score for shard in pool.shards for score in read_scores(str(tmp_path / "scores"), shard)]
     assert found == expected.tolist()
@@ -65,6 +64,17 @@ def test_scores_are_the_classifiers_in_the_documents_order_and_the_filter_takes_
     kept = [document.id for document in read_documents(str(tmp_path / "kept"))]
     ids = np.array([document.id for document in pool.documents()])
     assert sorted(kept) == sorted(ids[np.argsort(-expected, kind="stable")[:30]])
+
+
+def test_classifier_that_fills_the_machine_is_not_loaded_by_several_processes(
+    pool: DocumentSet, classifier: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = pathlib.Path(classifier, "classifier.json")
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"num_processes": 1}))
+    loaded: list[str] = []
+    monkeypatch.setattr(scoring, "_loaded", lambda folder, digest: loaded.append(folder) or load_classifier(folder))
+    score_documents(ScoreConfig(pool.path, classifier, str(tmp_path / "scores"), num_workers=2))
+    assert len(loaded) == len(pool.shards) > 1  # all of them in this process
 
 
 @pytest.mark.slow
