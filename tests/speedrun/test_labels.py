@@ -5,7 +5,14 @@ import json
 import pytest
 
 from marin.optim import AdamConfig, GroupsConfig, MuonConfig, ParameterGroup
+from marin.optim.ademamix import AdemamixConfig
+from marin.optim.adopt import AdoptConfig
 from marin.optim.gpt_muon import GptMuonConfig
+from marin.optim.hyperball import AdamHConfig, MuonHConfig
+from marin.optim.mars import MarsConfig
+from marin.optim.normuon import NorMuonConfig
+from marin.optim.soap import SoapConfig
+from marin.optim.sophia import SophiaConfig
 from marin.speedrun.board.labels import describe_hardware, optimizer_name
 from marin.speedrun.results import parse_results
 from marin.training.config_json import config_to_json
@@ -36,6 +43,34 @@ def groups(*optimizers):
 def test_config_names_its_optimizer_and_groups_that_of_the_first(info, config, name):
     run = info.model_copy(update={"train_config": {"optimizer_config": config_to_json(config)}, "description": "x"})
     assert optimizer_name(run, "run") == name
+
+
+@pytest.mark.parametrize(
+    ("config", "by_fields", "by_class"),
+    [
+        (SoapConfig(), "SOAP", "SOAP"),
+        (SophiaConfig(), "Sophia", "Sophia"),
+        (AdemamixConfig(), "AdEMAMix", "AdEMAMix"),
+        (MarsConfig(), "MARS", "MARS"),
+        (AdamHConfig(), "AdamH", "AdamH"),
+        (AdoptConfig(), "AdamW", "ADOPT"),  # it has Adam's fields and no others
+        (MuonHConfig(), "Muon", "MuonH"),
+        (NorMuonConfig(), "Muon", "NorMuon"),
+        (GptMuonConfig(), "Muon", "Muon"),
+        (AdamConfig(), "AdamW", "AdamW"),
+    ],
+)
+def test_optimizers_that_share_fields_are_told_apart(info, config, by_fields, by_class):
+    run = info.model_copy(update={"train_config": {"optimizer_config": config_to_json(config)}, "description": "x"})
+    assert optimizer_name(run, "run") == by_fields
+    named = type(config).__qualname__
+    assert optimizer_name(run, "run", f"marin.optim.x:{named}") == by_class
+    assert optimizer_name(run, "run", f"marin.optim.groups:GroupsConfig of {named}, LionConfig") == by_class
+
+
+def test_optimizer_of_an_unknown_class_is_not_named_by_the_fields_that_it_shares(info):
+    configured = {"train_config": {"optimizer_config": config_to_json(AdamConfig())}, "description": "x"}
+    assert optimizer_name(info.model_copy(update=configured), "run", "experiments.mine:MineConfig") is None
 
 
 @pytest.mark.parametrize("config", [None, [], {"groups": []}, {"groups": ["x"]}, {"groups": [{"optimizer": 1}]}])

@@ -122,6 +122,19 @@ def test_run_right_in_what_was_searched_is_named_by_its_directory_also_from_what
         (tmp_path / name).rename(tmp_path / other)
 
 
+def test_optimizer_of_a_run_is_the_class_that_its_log_names(tmp_path: pathlib.Path) -> None:
+    fields = {"beta1": 0.9, "beta2": 0.9999, "epsilon": 1e-6, "weight_decay": 0.1}  # Adam has the same
+    _write(tmp_path / "mine", train_config={"optimizer_config": fields})
+    (tmp_path / "mine" / "metrics.jsonl").write_text("")
+    for named, expected in [({}, "AdamW"), ({"optimizer_class": "marin.optim.adopt:AdoptConfig"}, "ADOPT")]:
+        (tmp_path / "mine" / "run.json").write_text(json.dumps(named))
+        (row,) = read_results_tree(tmp_path)
+        assert isinstance(row, Row) and row.optimizer == expected
+    (tmp_path / "mine" / "run.json").write_text("not JSON")
+    (row,) = read_results_tree(tmp_path)
+    assert isinstance(row, Row) and row.optimizer == "AdamW"
+
+
 def test_rows_are_kept_by_all_of_the_program_that_decides_them() -> None:
     # Of what reading and verifying import, the rest finds files, starts processes, says what went wrong and when memory is looked through.
     other = ("children", "errors", "execution", "flags", "forks", "garbage", "main_module", "parts", "resources", "storage")  # fmt: skip

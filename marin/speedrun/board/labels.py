@@ -17,14 +17,29 @@ _OPTIMIZERS = (
 _ORDER = {name.lower(): place for place, name in enumerate(_OPTIMIZERS)}
 _OPTIMIZER_NAMES = re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, _ORDER))})(?![a-z])")
 _LONGEST_NAME = 64
+# The classes of `marin.optim`, without "Config", where the field's name is another.
+_CLASSES = {"Adam": "AdamW", "GptMuon": "Muon", "Mars": "MARS", "Soap": "SOAP", "Adopt": "ADOPT", "Ademamix": "AdEMAMix"} | {
+    name: name for name in ("AdamH", "MuonH", "Muon", "NorMuon", "Lion", "Scion", "Sophia")
+}  # fmt: skip
+# Fields that only one optimizer's config has, beside those that it shares with Adam.
+_OWN_FIELDS = {
+    "precondition_frequency": "SOAP", "update_interval": "Sophia", "beta3": "AdEMAMix", "gamma": "MARS", "adam_lr": "AdamH",
+}  # fmt: skip
 
 
-def optimizer_name(info: RunInfo, run_name: str) -> str | None:
+def optimizer_name(info: RunInfo, run_name: str, optimizer_class: str | None = None) -> str | None:
     """By the run's name, or else its description, where they name one; of several that which its config holds, if it is one of them.
 
     None where neither name, description nor config says it.
+
+    Args:
+        optimizer_class: as `run.json` names it, "module:Class" or "module:GroupsConfig of Class, Class"; fields do not tell all apart.
     """
-    configured = _optimizer_of((info.train_config or {}).get("optimizer_config"))
+    if optimizer_class is None:
+        configured = _optimizer_of((info.train_config or {}).get("optimizer_config"))
+    else:
+        of_groups = optimizer_class.partition(" of ")[2] or optimizer_class.rpartition(":")[2]
+        configured = _CLASSES.get(of_groups.split(", ")[0].removesuffix("Config"))
     for text in (run_name, info.description):
         found = _OPTIMIZER_NAMES.findall(text.lower())
         if found:
@@ -42,7 +57,9 @@ def _optimizer_of(config: object) -> str | None:
         return _optimizer_of(groups[0].get("optimizer"))
     if "muon_epsilon" in config or "momentum_steps" in config:  # MuonConfig, GptMuonConfig
         return "Muon"
-    return "AdamW" if {"beta1", "beta2", "epsilon", "weight_decay"} <= config.keys() else None
+    if not {"beta1", "beta2", "epsilon", "weight_decay"} <= config.keys():
+        return None
+    return next((name for field, name in _OWN_FIELDS.items() if field in config), "AdamW")
 
 
 def platform_and_chips(info: RunInfo) -> tuple[str | None, int | None]:

@@ -104,9 +104,19 @@ class Unreadable:
 
 
 def rows_of(
-    info: RunInfo, run_name: str, source: str, *, listed: bool = False, verdict: Verdict | None = None
+    info: RunInfo,
+    run_name: str,
+    source: str,
+    *,
+    listed: bool = False,
+    verdict: Verdict | None = None,
+    optimizer_class: str | None = None,
 ) -> list[Row]:
-    """One row for each evaluation set that the run was scored on; one without a score where there is none."""
+    """One row for each evaluation set that the run was scored on; one without a score where there is none.
+
+    Args:
+        optimizer_class: as the run's `run.json` names it, where that is at hand.
+    """
     if verdict is None:
         findings = tuple(consistency.check(info))
         verdict = verdict_of(findings)
@@ -144,7 +154,7 @@ def rows_of(
         platform=platform,
         num_chips=chips,
         training_data=info.tokenized_dataset,
-        optimizer=optimizer_name(info, run_name),
+        optimizer=optimizer_name(info, run_name, optimizer_class),
         depth=depth_of(info),
         core=info.core_metric,
         core_version=info.core_version,

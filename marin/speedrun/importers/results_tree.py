@@ -126,11 +126,14 @@ def read_results_file(
 
     source = _source(os.fspath(path.parent), root)
     try:
-        runs = verify_read(Submission.read(path.parent), Context(allowed_signers=allowed_signers))
+        submission = Submission.read(path.parent)
+        runs = verify_read(submission, Context(allowed_signers=allowed_signers))
     except ResultsError as error:
         yield Unreadable(source, str(error).removeprefix(f"{path}: "))
         return
     name = run_name_of(path.parent.relative_to(root).as_posix())
     name = root.resolve().name if name == "." else name
-    for number, (info, verdict) in enumerate(runs, start=1):
-        yield from rows_of(info, name if len(runs) == 1 else f"{name}#{number}", source, verdict=verdict)
+    for number, ((info, verdict), log) in enumerate(zip(runs, submission.logs, strict=True), start=1):
+        shown = name if len(runs) == 1 else f"{name}#{number}"
+        named = log.optimizer_class if log is not None else None
+        yield from rows_of(info, shown, source, verdict=verdict, optimizer_class=named)

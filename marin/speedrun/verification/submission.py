@@ -51,6 +51,16 @@ class LogFiles:
     metrics: bytes
     evaluation: bytes | None
 
+    @property
+    def optimizer_class(self) -> str | None:
+        """As `run.json` names it; None where it cannot be read, or does not say it."""
+        try:
+            info = strict_json.parse_json(self.run, RUN_FILE, MAX_RUN_BYTES, results.MAX_VALUES)
+        except ResultsError:
+            return None
+        named = info.get("optimizer_class") if isinstance(info, dict) else None
+        return named if isinstance(named, str) else None
+
 
 @dataclasses.dataclass(frozen=True)
 class Statement:
