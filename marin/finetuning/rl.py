@@ -24,6 +24,7 @@ from marin.evaluation.chat import ChatTask, Question, reply_text, stop_tokens
 from marin.evaluation.chat.scoring import prompt_of
 from marin.execution.attempts import usual_path
 from marin.execution.step import placement, this_output_path
+from marin.finetuning.compiling import Compiling
 from marin.finetuning.origin import FinetuneRates, Origin, finetuning_optimizer
 from marin.finetuning.policy import Rollout, pass_at, policy_batch
 from marin.finetuning.rl_record import RlRecord
@@ -128,6 +129,12 @@ def train_rl(config: RlConfig) -> None:
         ConfigError: the flags do not go together, or with the run to begin from.
         NonFiniteLossError: a loss or gradient is NaN or infinite; the state before it is saved.
     """
+    with Compiling() as compiling:
+        _train(config, compiling)
+
+
+def _train(config: RlConfig, compiling: Compiling) -> None:
+    began = time.perf_counter()
     # ---- set-up ------------------------------------------------------------------------------------------------------
     keep_to_cpus(config.resources)
     take_gpu_memory(config.resources)
@@ -171,8 +178,9 @@ def train_rl(config: RlConfig) -> None:
     first_step = 0 if found is None else found.step
     keep_every = config.save_every if config.save_every > 0 else num_steps
     with contextlib.closing(
-        RlRecord(config, origin, optimizer_config, directory, first_step, num_steps, model)
+        RlRecord(config, origin, optimizer_config, directory, num_steps, model, compiling)
     ) as record:
+        record.start(first_step, time.perf_counter() - began)
         saver = CheckpointWriter(directory / "checkpoints", keep_every=keep_every, record=record.writer, restored=found)
         last_save = time.monotonic()
         with StopRequest() as stop, saver:

@@ -1,6 +1,7 @@
 """The record of a run of reinforcement learning: `run.json` and `metrics.jsonl`, as every training run has them.
 
-A step's line has besides `reward`, the mean over its samples, `sampled_tokens`, and `mean_length`, the tokens of a sample.
+Programs are compiled when samples first have their lengths. What that takes before the first step is the `compile_time` of the
+`start` line, and later a pause with the reason `compile`. A step's line has besides `reward`, the mean over its samples, `sampled_tokens`, and `mean_length`, the tokens of a sample.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ from typing import Any
 
 import jax
 
+from marin.finetuning.compiling import Compiling
 from marin.finetuning.origin import Origin
 from marin.finetuning.policy import Rollout
 from marin.models.lm import count_parameters
@@ -33,31 +35,42 @@ class RlRecord:
         origin: Origin,
         optimizer: Any,
         directory: Path,
-        first_step: int,
         num_steps: int,
         model: Any,
+        compiling: Compiling,
     ) -> None:
-        self.directory, self._num_steps = directory, num_steps
+        self.directory, self._num_steps, self._compiling = directory, num_steps, compiling
         self.writer = RunWriter(directory)
         if not (directory / RUN_FILE).exists():
             self.writer.write_info(_info(config, origin, optimizer, num_steps, model))
         self.info = json.loads((directory / RUN_FILE).read_text())
-        devices = [device.device_kind for device in jax.local_devices()[:1]]
-        host = self.info["host"].get("cpu_model")
-        self.writer.append("start", from_step=first_step, setup_time=0.0, compile_time=0.0, host=host, devices=devices)
         self._clock = TrainingClock(self.writer)
         self._stack = contextlib.ExitStack()
         self._mirrors: Mirrors = self._stack.enter_context(open_mirrors(directory, self.info))
 
+    def start(self, first_step: int, seconds: float) -> None:
+        """The line that says that a process goes on from this step, after so many seconds, compiling among them."""
+        compile_time = self._compiling.take()
+        self.writer.append(
+            "start",
+            from_step=first_step,
+            setup_time=round(max(0.0, seconds - compile_time), 3),
+            compile_time=round(compile_time, 3),
+            host=self.info["host"].get("cpu_model"),
+            devices=[device.device_kind for device in jax.local_devices()[:1]],
+        )
+
     def begin(self) -> None:
         """Starts the clock."""
+        self._compiling.take()
         self._clock.start()
 
     @contextlib.contextmanager
     def pause(self, reason: str, step: int) -> Iterator[None]:
-        """Time that training does not count."""
+        """Time that training does not count, compiling included."""
         with self._clock.pause(reason, step):
             yield
+        self._compiling.take()
 
     def step(self, step: int, figures: Mapping[str, float], groups: Sequence[Sequence[Rollout]]) -> None:
         """A step that has ended."""
@@ -66,6 +79,8 @@ class RlRecord:
         reward = sum(rollout.reward for rollout in rollouts) / len(rollouts)
         tokens = sampled + sum(len(rollout.prompt) for rollout in rollouts)
         more = {"reward": round(reward, 6), "sampled_tokens": sampled, "mean_length": round(sampled / len(rollouts), 3)}
+        if compiled := self._compiling.take():
+            self._clock.was_paused("compile", step, compiled)
         seconds = self._clock.lap()
         timing = {"step_time": round(seconds, 6), "data_wait": 0.0}
         self.writer.append("step", step=step, tokens=tokens, **timing, **figures, **more)

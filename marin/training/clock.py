@@ -43,6 +43,9 @@ class TrainingClock:
         try:
             yield
         finally:
-            seconds = time.perf_counter() - begin
-            self._paused += seconds
-            self._writer.append("pause", reason=reason, step=step, seconds=round(seconds, 6))
+            self.was_paused(reason, step, time.perf_counter() - begin)
+
+    def was_paused(self, reason: str, step: int, seconds: float) -> None:
+        """The same of time that is over, since the last lap."""
+        self._paused += seconds
+        self._writer.append("pause", reason=reason, step=step, seconds=round(seconds, 6))

@@ -67,6 +67,13 @@ def test_rl_learns_what_is_rewarded_and_leaves_a_run_that_opens(base, odd_answer
     assert np.mean(rewards[6:]) > np.mean(rewards[:2]) + 0.1  # of 192 samples, and of 64
     assert figures["pass@1"] > record.of("evaluation")[0]["pass@1"]
     assert list(figures)[-4:] == ["pass@1", "pass@2", "pass@4", "pass@8"]
+    # What compiling takes is no training time: the first step's line comes as much later than the clock was started.
+    start, clock = record.of("start")[0], record.of("clock")[0]
+    compiled = sum(
+        pause["seconds"] for pause in record.of("pause") if (pause["reason"], pause["step"]) == ("compile", 0)
+    )
+    assert start["compile_time"] > 0.01 and compiled > 0.05
+    assert record.steps()[0]["step_time"] + compiled < record.steps()[0]["time"] - clock["time"] + 0.05
     loaded = load_run_model(tmp_path / "run")
     assert loaded.step == 12 and loaded.info["run_name"] == "run"
     note = json.loads((tmp_path / "run" / "origin.json").read_text())
