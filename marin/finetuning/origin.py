@@ -21,7 +21,7 @@ from marin.training import checkpoint as checkpoints
 from marin.training.checkpoint import Checkpoint
 from marin.training.checkpoint_manifest import seal_of
 from marin.training.run_info import read_run_info
-from marin.training.run_model import check_tokenizer_of_run
+from marin.training.run_model import check_tokenizer_of_run, for_any_device
 from marin.training.run_paths import recorded_path
 
 ORIGIN_FILE = "origin.json"
@@ -90,7 +90,7 @@ class Origin:
         train = config.get("train") or {}
         inherited = _optimizer_of(note) if note.exists() else None
         described = train.get("optimizer_config") or {"learning_rate": train.get("learning_rate", 3e-4)}
-        model = config_of_class(info["model_class"], config["model"])
+        model = for_any_device(config_of_class(info["model_class"], config["model"]))
         check_tokenizer_of_run(Tokenizer.load(recorded_path(str(config["tokenizer"]), run)), info, run)
         return Origin(
             checkpoint=found,

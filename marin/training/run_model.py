@@ -168,10 +168,16 @@ def _config(info: dict[str, Any]) -> Any:
     if kind is None:
         return config_from_json(described)
     try:
-        config = config_of_class(kind, described)
+        return for_any_device(config_of_class(kind, described))
     except ConfigError as error:
         raise ConfigError(f"the run's model cannot be built: {error}") from None
-    # What a model computes does not depend on the kernel that trained it, which may be that of another device than this one.
+
+
+def for_any_device(config: Any) -> Any:
+    """A model's config without the fused kernel that it may name, which may be that of another device than this one.
+
+    What a model computes does not depend on the kernel that trained it.
+    """
     kernel = parse_attention_backend(getattr(config, "attn_backend", None))
     return dataclasses.replace(config, attn_backend=None) if kernel is not None and kernel.is_fused else config
 

@@ -20,11 +20,13 @@ from marin.finetuning.conversations import ConversationsConfig, tokenize_convers
 from marin.finetuning.origin import FinetuneRates, Origin, finetuning_optimizer, with_context
 from marin.finetuning.sft import SftConfig, read_figures, train_sft, training_config
 from marin.finetuning.sources import LocalFile
+from marin.models.llama import LlamaConfig
 from marin.nn.precision import Precision
 from marin.nn.trees import named_leaves
 from marin.resources import CpuOnlyConfig
 from marin.tracking import RunRecord
 from marin.training import checkpoint as checkpoints
+from marin.training.config_json import config_to_json
 from marin.training.run_model import load_run_model
 
 
@@ -231,6 +233,19 @@ def test_damaged_notes_of_a_run_are_named(base, tmp_path):
     (run / "sft.json").write_text("{")
     with pytest.raises(MarinError, match=r"sft\.json"):
         read_figures(run)
+
+
+@pytest.mark.parametrize("kernel", ["CUDNN", "SPLASH"])
+def test_a_run_that_named_another_device_s_kernel_is_finetuned_by_the_best_one_here(base, tmp_path, kernel):
+    run = tmp_path / "run"
+    shutil.copytree(base.run, run)
+    info = json.loads((run / "run.json").read_text())
+    model = LlamaConfig(seq_len=64, hidden_dim=32, intermediate_dim=64, num_layers=1, num_heads=2, num_kv_heads=2)
+    described = config_to_json(dataclasses.replace(model, attn_backend=kernel))
+    info |= {"model_class": "marin.models.llama:LlamaConfig"}
+    info["config"] |= {"model": described, "tokenizer": base.tokenizer_folder}
+    (run / "run.json").write_text(json.dumps(info))
+    assert Origin.open(run).model == model
 
 
 def test_sft_lowers_the_loss_and_leaves_a_run_that_opens(base, made, finished):
