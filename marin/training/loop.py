@@ -10,6 +10,7 @@ states as if it had never stopped, because a batch is a pure function of the see
 the checkpoint.
 """
 
+import collections
 import contextlib
 import dataclasses
 import time
@@ -22,7 +23,7 @@ from marin.execution.replaced_code import replaced_code
 from marin.models.lm import count_parameters
 from marin.parallel import distributed
 from marin.parallel.mesh import ambient
-from marin.tracking import RunWriter, SilentRunWriter
+from marin.tracking import RunRecord, RunWriter, SilentRunWriter
 from marin.tracking.console import TrainingProgress, said_if_long
 from marin.tracking.mirrors import Mirrors, open_mirrors
 from marin.tracking.run_record import plan_of_measures
@@ -217,7 +218,16 @@ def _loop(
             progress.note(warning)
         at_once = resources.platform == "cpu"
         recorder = StepRecorder(config, writer, clock, progress, mirrors, setup.rows_of, at_once=at_once)
+
+        def measure(each: Measurement, done: int) -> None:
+            with clock.pause(each.name, done - 1), ambient(setup.mesh):
+                figures = each.measure(evaluation_model(state), done)
+            if figures:
+                recorder.evaluation(done, figures)
+
         clock.start()
+        for each in _left_out(setup, measurements):
+            measure(each, first_step)
         for step in range(first_step, num_steps):
             saver.check()
             if profiler.starts_at(step):
@@ -241,10 +251,7 @@ def _loop(
             if trace_ends:
                 profiler.stop(step)
             for each in due.measured:
-                with clock.pause(each.name, step), ambient(setup.mesh):
-                    figures = each.measure(evaluation_model(state), done)
-                if figures:
-                    recorder.evaluation(done, figures)
+                measure(each, done)
             if due.saves:
                 save(state, done, wait=due.ends)
                 last_save, saved_step = time.monotonic(), done
@@ -269,6 +276,21 @@ def _loop(
         # The signal went to another process; this one holds a model that is not trained, which nobody is to take for one.
         raise Terminated
     return state
+
+
+def _left_out(setup: RunSetup, measurements: Sequence[Measurement]) -> list[Measurement]:
+    """What was due after the step that training goes on from, where a process that was told to stop only saved."""
+    if setup.restored is None:
+        return []
+    pauses = RunRecord.open(setup.directory).of("pause") if distributed.is_main() else []
+    made = collections.Counter(pause["reason"] for pause in pauses if pause.get("step") == setup.first_step - 1)
+    left = []
+    for number, each in enumerate(measurements):
+        if setup.first_step % each.every == 0:
+            made[each.name] -= 1  # several may have one name
+            if made[each.name] < 0:
+                left.append(number)
+    return [measurements[number] for number in distributed.of_main(left)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -303,7 +325,8 @@ def _due_after(
     """
     train, exporter = setup.config.train, setup.exporter
     last = done == train.num_train_steps or spent
-    leaves = stopping and not last  # whoever sends SIGTERM waits seconds, not minutes: it only saves
+    # Whoever sends SIGTERM waits seconds, not minutes: it only saves, and who goes on measures (`_left_out`) and exports.
+    leaves = stopping and not last
     return _Due(
         last=last,
         leaves=leaves,

@@ -328,6 +328,51 @@ def test_stop_at_a_step_with_an_evaluation_and_an_export_only_saves(make_config,
     assert checkpoints.find(config.output_path).step == 3
 
 
+def test_what_a_stop_left_unmeasured_is_measured_once_where_training_goes_on(make_config, monkeypatch):
+    measured = []
+
+    def evaluate(model, limit):
+        measured.append("evaluation")
+        return {"bits_per_byte": float(np.sum(model.final_norm.weight_D))}
+
+    def others(name):
+        return Measurement(name, every=3, measure=lambda model, done: measured.append((name, done)) or {})
+
+    measurements = [others("samples"), others("samples")]
+    config = make_config(num_train_steps=8, steps_per_eval=3)
+    stop_after(config, 2, monkeypatch, evaluate, measurements)
+    stop_after(config, 0, monkeypatch, evaluate, measurements)  # after step 4, having made up
+    assert measured == ["evaluation", ("samples", 3), ("samples", 3)]
+    train_lm(config, evaluate, measurements)
+    assert measured[3:] == ["evaluation", ("samples", 6), ("samples", 6)]
+    found = [(line["step"], line["bits_per_byte"]) for line in RunRecord.open(config.output_path).of("evaluation")]
+    whole = make_config("whole", num_train_steps=8, steps_per_eval=3)
+    train_lm(whole, evaluate)
+    assert found == [(line["step"], line["bits_per_byte"]) for line in RunRecord.open(whole.output_path).of("evaluation")]
+
+
+def test_evaluation_that_was_made_before_its_checkpoint_is_not_made_again(make_config, monkeypatch):
+    measured = []
+    config = make_config(num_train_steps=6, steps_per_eval=2, steps_per_export=2)
+    with monkeypatch.context() as patch:
+        from marin.training import loop
+
+        original = loop.Prefetcher.take
+        taken = itertools.count()
+
+        def take(self):
+            if next(taken) == 2:
+                raise OSError("killed")
+            return original(self)
+
+        patch.setattr(loop.Prefetcher, "take", take)
+        with pytest.raises(OSError, match="killed"):
+            train_lm(config, lambda model, limit: measured.append(1) or {"bits_per_byte": 1.0})
+    assert len(measured) == 1 and checkpoints.find(config.output_path).step == 2
+    train_lm(config, lambda model, limit: measured.append(2) or {"bits_per_byte": 1.0})
+    assert measured == [1, 2]  # after step 4 alone
+
+
 def test_trace_that_a_stop_cuts_short_is_written_all_the_same(make_config, monkeypatch, capsys):
     config = make_config(num_train_steps=9, profiler=True, profiler_start_step=1, profiler_num_steps=100)
     stop_after(config, 3, monkeypatch)
