@@ -266,6 +266,11 @@ class SimpleTrainConfig:
                 "`allow_partial_checkpoint` is True without `initialize_from_checkpoint_path` or `initialize_from_hf`: set"
                 " one of them, or leave it False"
             )
+        if origin is None and not self.reset_data_loader_on_init:
+            raise ConfigError(
+                "`reset_data_loader_on_init` is False without `initialize_from_checkpoint_path` or `initialize_from_hf`: set"
+                " one of them, or leave it True, as a run that goes on by itself goes on in its data too"
+            )
 
     def seq_len(self, model: Any) -> int:
         """Tokens of a row in training `model`."""

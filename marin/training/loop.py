@@ -111,6 +111,11 @@ def train_lm(
         # closed after all that writes to it has ended
         with contextlib.closing((RunWriter if distributed.is_main() else SilentRunWriter)(setup.directory)) as writer:
             info = _begin_record(setup, steps, writer, measurements, setup_time)
+            if evaluate is None and config.train.steps_per_eval:
+                distributed.warn(
+                    "warning: `steps_per_eval` has no effect, as this training was given nothing to evaluate with: give `train_lm`"
+                    " an `evaluate`, or leave it None"
+                )
             if evaluate is not None and config.train.steps_per_eval:
                 evaluation = Measurement(
                     "evaluation",

@@ -151,6 +151,10 @@ def test_train_config_field_of_a_wrong_type_or_value_is_refused_by_name(field: s
             {"resources": GpuConfig(3, "A100")},
             "`train_batch_size` is 4, which 3 devices cannot divide: use a multiple of 3",
         ),
+        (
+            {"reset_data_loader_on_init": False},
+            "`reset_data_loader_on_init` is False without `initialize_from_checkpoint_path` or `initialize_from_hf`: set",
+        ),
         ({"steps_per_task_eval": 100}, "`steps_per_task_eval` is set without `task_eval_names`: name the tasks"),
         ({"task_eval_names": "piqa"}, "`task_eval_names` is 'piqa': use a list of names, such as ['piqa']"),
         ({"task_eval_names": None}, "`task_eval_names` is None: use a list of names, such as ['piqa']"),

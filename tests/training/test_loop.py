@@ -270,6 +270,13 @@ def test_training_evaluates_the_average_where_one_is_kept(make_config):
     assert "evaluation" in {pause["reason"] for pause in RunRecord.open(config.output_path).of("pause")}
 
 
+def test_training_that_has_nothing_to_evaluate_with_says_that_it_will_not(make_config, capsys):
+    train_lm(make_config(num_train_steps=1, steps_per_eval=1))
+    assert "`steps_per_eval` has no effect" in capsys.readouterr().err
+    train_lm(make_config("evaluated", num_train_steps=1, steps_per_eval=1), lambda model, limit: {})
+    assert "steps_per_eval" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("other", ["other data", "another tokenizer"])
 def test_resuming_on_other_data_is_refused_before_training(other, make_config, data, tmp_path, monkeypatch):
     config = make_config(num_train_steps=4)
@@ -348,7 +355,9 @@ def test_what_a_stop_left_unmeasured_is_measured_once_where_training_goes_on(mak
     found = [(line["step"], line["bits_per_byte"]) for line in RunRecord.open(config.output_path).of("evaluation")]
     whole = make_config("whole", num_train_steps=8, steps_per_eval=3)
     train_lm(whole, evaluate)
-    assert found == [(line["step"], line["bits_per_byte"]) for line in RunRecord.open(whole.output_path).of("evaluation")]
+    assert found == [
+        (line["step"], line["bits_per_byte"]) for line in RunRecord.open(whole.output_path).of("evaluation")
+    ]
 
 
 def test_evaluation_that_was_made_before_its_checkpoint_is_not_made_again(make_config, monkeypatch):
