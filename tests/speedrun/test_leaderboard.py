@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from marin.errors import ResultsError
 from marin.speedrun.board.copies import merge_copies
-from marin.speedrun.board.entries import Entry
+from marin.speedrun.board.entries import Entry, evidence_at_depths
 from marin.speedrun.board.leaderboard import TrackBoard, build_board, collect
 from marin.speedrun.board.pareto import Point, frontier_history, pareto_frontier
 from marin.speedrun.board.rows import C4_EN, NOT_EVALUATED, rows_of
@@ -121,6 +121,14 @@ def _boards(root: pathlib.Path) -> Sequence[TrackBoard]:
 
 def _entries(root: pathlib.Path) -> list[Entry]:
     return [entry for found in _boards(root) for entry in found.entries]
+
+
+def test_core_of_several_versions_is_not_averaged_at_a_depth() -> None:
+    (row,) = rows_of(run_info(seed=0), "family/d12", "family/d12")
+    ran = [(0.2, "v1"), (0.3, "v2"), (None, None)]
+    rows = [dataclasses.replace(row, depth=12, core=core, core_version=version) for core, version in ran]
+    (both,), (one,) = (evidence[row.author, "family"] for evidence in map(evidence_at_depths, (rows, rows[1:])))
+    assert (both["core"], one["core"]) == (None, 0.3)
 
 
 def test_runs_of_a_family_that_state_no_seed_are_not_taken_for_seeds_of_one(tmp_path: pathlib.Path) -> None:

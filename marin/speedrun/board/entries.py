@@ -205,12 +205,14 @@ def _mean_of(key: str, rows: list[Row]) -> float | None:
     """The mean of a figure over the runs that state it.
 
     None where a run states no such cost, as the others' mean would leave out the dear ones, and where bits per byte or losses are of
-    several evaluation sets, which say nothing about each other.
+    several evaluation sets, or CORE of several versions, which say nothing about each other.
     """
     values = [getattr(row, key) for row in rows]
     if key in COST_NAMES and None in values:
         return None
     if key in _OF_A_SET and len({(row.evaluation_set, row.evaluation_digest) for row in rows}) > 1:
+        return None
+    if key == "core" and len({row.core_version for row in rows if row.core is not None}) > 1:
         return None
     known = [float(value) for value in values if value is not None]
     try:
