@@ -159,6 +159,14 @@ def test_every_figure_that_is_claimed_must_have_been_measured(of_track: RunInfo)
     assert judge(_core(of_track, 0.26, version="v2"), 0, [core], "re-evaluation") is None
 
 
+def test_bits_per_byte_do_not_refute_a_run_that_claims_a_loss_alone(of_track: RunInfo) -> None:
+    assert of_track.evaluation is not None
+    for loss, outcome in ((3.28, "undecided"), (None, "differs")):
+        block = of_track.evaluation.model_copy(update={"bits_per_byte": None, "loss": loss})
+        judgement = judge([of_track.model_copy(update={"evaluation": block})], 0, _found(BITS), "re-evaluation")
+        assert judgement is not None and judgement.outcome == outcome
+
+
 def test_measurement_of_nothing_is_none() -> None:
     with pytest.raises(ValueError, match="neither bits_per_byte nor core"):
         Measured(run=0)

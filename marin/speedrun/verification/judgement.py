@@ -112,10 +112,12 @@ def _judge_figure(
             None if claimed is None else Judgement("undecided", f"did not measure {figure.name}, which is claimed too")
         )
     if claimed is None:
-        mean = math.fsum(values) / len(values)
-        return (
-            None if figure is _CORE else Judgement("differs", f"found {mean:.4f} {figure.name} where none are claimed")
-        )
+        if figure is _CORE:
+            return None
+        block, words = runs[number].evaluation, f"found {math.fsum(values) / len(values):.4f} {figure.name}"
+        if block is not None and block.loss is not None:  # another figure of the same evaluation
+            return Judgement("undecided", f"{words}, and what is claimed is a loss of {block.loss:.4f} nats a token")
+        return Judgement("differs", f"{words} where none are claimed")
     if kind == "re-run" and len(_distinct(measured)) > 1:
         claims = [value for k in kin if (value := figure.claimed(runs[k])) is not None]
         return _judge_seeds(figure, claims, _distinct(measured), noise_of(runs[number], figure.metric))
