@@ -61,6 +61,20 @@ def test_report_names_the_branch_and_message_of_the_code_that_runs(tmp_path, mon
     assert (git["branch"], git["message"]) == ("code", "on code")
 
 
+def test_report_of_whoever_has_git_check_signatures_has_the_message_alone(tmp_path, monkeypatch):
+    _commit(tmp_path / "code", "code")
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    signing = {"gpg.format": "ssh", "user.signingkey": str(key), "log.showSignature": "true"}
+    for name, value in (signing | {"user.name": "a", "user.email": "a@example.com"}).items():
+        subprocess.run(["git", "config", name, value], cwd=tmp_path / "code", check=True)
+    subprocess.run(["git", "commit", "-qS", "--amend", "--no-edit", "--allow-empty"], cwd=tmp_path / "code", check=True)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "code" / "report.py"), raising=False)
+    places = Places(str(tmp_path / "base"))
+    report_module.reset(places)
+    assert json.loads((places.report / report_module.HEADER_FILE).read_text())["git"]["message"] == "on code"
+
+
 def test_report_has_sections_in_the_pipelines_order_with_metrics_and_cost(places):
     report = collect(places, price_per_hour=24.0)
     names = [section.name for section in report.sections]
