@@ -64,6 +64,10 @@ class Flags:
         if not self.parts or any(part not in PARTS for part in self.parts):
             raise ConfigError(f"`--eval` is {self.eval!r}: use one or more of {', '.join(PARTS)}, separated by commas")
         check_numbers(self, ("device_batch_size", "split_tokens"), ("max_per_task",))
+        if self.hf_path is not None and not self.hf_path.strip():
+            raise ConfigError(
+                f"`--hf-path` is {self.hf_path!r}: use a folder in Hugging Face's layout, or leave it out for a run"
+            )
         if self.hf_path is not None and (self.model_tag is not None or self.step is not None):
             raise ConfigError("`--hf-path` names the model: leave out `--model-tag` and `--step`")
 

@@ -70,6 +70,10 @@ class Flags:
         check_numbers(self, ("num_samples", "batch_size", "max_new_tokens"))
         if self.max_problems is not None and self.max_problems < 1:
             raise ConfigError(f"`--max-problems` is {self.max_problems}: use at least 1, or leave it out for all")
+        if self.task_name is not None and not all(name.strip() for name in self.task_name.split("|")):
+            raise ConfigError(
+                f"`--task-name` is {self.task_name!r}: use names with `|` between them, such as 'GSM8K|MMLU', or leave it out for all"
+            )
         _ = self.options
 
     @property
