@@ -216,6 +216,12 @@ def test_page_of_an_entry_says_what_the_test_of_each_of_its_tracks_says(tmp_path
     words = words_of(page)
     assert "statistics on FineWeb-Edu passed" in words
     assert re.search(r"statistics on Single GPU failed warning the mean is 1e-05 better than first", words)
+    (path,) = (tmp_path / "data" / "entries").glob("luckier-*.json")
+    statistics = json.loads(path.read_text())["statistics"]
+    assert {key: found["outcome"] for key, found in statistics.items()} == {
+        "fineweb-edu": "passed",
+        "single-gpu": "failed",
+    }
     (page,) = (tmp_path / "entries").glob("node-*.html")
     assert "statistics passed" in words_of(page)
 

@@ -9,7 +9,7 @@
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -19,7 +19,7 @@ from marin.site.leaderboard.curves import Curve
 from marin.site.leaderboard.summary import EntrySummary
 from marin.speedrun.board.entries import Entry
 from marin.speedrun.tracks import METRICS, Track
-from marin.speedrun.verdict import DOES_NOT_PROVE, Verdict
+from marin.speedrun.verdict import DOES_NOT_PROVE, RungVerdict, Verdict
 
 VERSION = 1
 
@@ -110,11 +110,15 @@ class CurveDocument(TypedDict):
 
 
 class EntryDocument(TypedDict):
-    """`data/entries/KEY.json`."""
+    """`data/entries/KEY.json`.
+
+    `entry` and `verdict` are those of the first track that it stands on; `statistics` has the rung of this name for each, by the track's key.
+    """
 
     version: int
     entry: EntrySummary
     verdict: dict[str, Any]
+    statistics: dict[str, dict[str, Any]]
     runs: list[RunDocument]
     curves: list[CurveDocument]
 
@@ -157,7 +161,12 @@ def index_document(tracks: list[TrackSummary], unreadable: list[UnreadableFile])
     )
 
 
-def entry_document(entry: Entry, summary: EntrySummary, curves: Sequence[Curve]) -> EntryDocument:
+def entry_document(
+    entry: Entry, summary: EntrySummary, statistics: Mapping[str, RungVerdict], curves: Sequence[Curve]
+) -> EntryDocument:
+    """Args:
+    statistics: what each track's test says, by the track's key.
+    """
     runs = [
         RunDocument(
             name=row.run_name,
@@ -174,7 +183,14 @@ def entry_document(entry: Entry, summary: EntrySummary, curves: Sequence[Curve])
         )
         for curve in curves
     ]
-    return EntryDocument(version=VERSION, entry=summary, verdict=verdict_json(entry.verdict), runs=runs, curves=lines)
+    return EntryDocument(
+        version=VERSION,
+        entry=summary,
+        verdict=verdict_json(entry.verdict),
+        statistics={key: _rung_json(found) for key, found in statistics.items()},
+        runs=runs,
+        curves=lines,
+    )
 
 
 def track_document(
@@ -187,11 +203,12 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
     return {
         "challenged": verdict.challenged,
         "withdrawn": verdict.withdrawn,
-        "rungs": [
-            {"rung": found.rung, "outcome": found.outcome, "findings": [vars(finding) for finding in found.findings]}
-            for found in verdict.rungs
-        ],
+        "rungs": [_rung_json(found) for found in verdict.rungs],
     }
+
+
+def _rung_json(found: RungVerdict) -> dict[str, Any]:
+    return {"rung": found.rung, "outcome": found.outcome, "findings": [vars(finding) for finding in found.findings]}
 
 
 def schemas() -> dict[str, str]:

@@ -53,10 +53,13 @@ class EntryFiles:
         place = homes[0].places[key]
         found = _curves(entry, self._roots)
         stated = [(row.run_name, row.source, row.also_at, row.digest, row.details_json) for row in entry.rows]
-        said = [homes[0].digests[place], self._verdict_digest(entry.verdict), stated, repr(found)]
+        statistics = {view.board.track.key: _of(view, key).verdict["statistics"] for view in homes}
+        # Those of the first track are in the verdict.
+        tested = [self._verdict_digest(entry.verdict), *(repr(one) for one in list(statistics.values())[1:])]
+        said = [homes[0].digests[place], list(statistics), tested, stated, repr(found)]
         path, document = f"data/entries/{key}.json", digest_of(said)
         if not self._writer.is_fresh(path, document):
-            made = api.entry_document(entry, homes[0].entries[place], found)
+            made = api.entry_document(entry, homes[0].entries[place], statistics, found)
             self._writer.write(path, api.to_text(made), document)
         self._write_page(entry, found, document)
 
@@ -70,14 +73,13 @@ class EntryFiles:
                 view.summary,
                 view.entries[view.places[entry.key]],
                 measures_of(view.board.track),
-                view.board.entries[view.places[entry.key]].verdict["statistics"],
+                _of(view, entry.key).verdict["statistics"],
             )
             for view in homes
         ]
         shown = [
             [(one["key"], one["rank"], one["values"][metric], one["values"][cost]) for one in neighbours],
             [(one.track["key"], one.entry["rank"], one.entry["on_frontier"]) for one in standings],
-            [repr(one.statistics) for one in standings] if len(standings) > 1 else None,  # one alone is in the document
             None if parent is None else [parent.entry.key, parent.is_stated, sorted(self._settings[parent.entry.key].items())],
             entry.evidence, module,
         ]  # fmt: skip
@@ -92,6 +94,11 @@ class EntryFiles:
         if found is None:
             found = self._verdict_digests[id(verdict)] = digest(api.to_text(api.verdict_json(verdict)).encode())
         return found
+
+
+def _of(view: TrackView, key: str) -> Entry:
+    """An entry as it stands on a track."""
+    return view.board.entries[view.places[key]]
 
 
 def _curves(entry: Entry, roots: Sequence[pathlib.Path]) -> list[curves.Curve]:
