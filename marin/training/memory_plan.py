@@ -3,7 +3,9 @@
 The step is traced and lowered with the shardings that it would run with; nothing is allocated or compiled. Parameters,
 optimizer state and gradients are exact. Activations are an estimate: what JAX keeps for the backward pass, what the largest
 recomputed block keeps beside it, and the head whole with its gradient and one block of logits. XLA may need less, where it
-fuses, or more, where it holds several gathered layers at once.
+fuses, or more, where it holds several gathered layers at once. What an optimizer computes with beside its state is not in the plan: with
+four layers of 256 in float32 XLA on a processor needs 2.0 to 2.4 times the parameters beside them and AdamW's state (the plan says 2.3),
+with micro-batches and `skip_bad_steps` as without, but 3.1 with Muon and 8.3 with SOAP.
 """
 
 import dataclasses
