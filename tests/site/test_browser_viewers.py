@@ -17,7 +17,7 @@ import pytest
 import zstandard
 from browser_pages import CACHE, CORPUS, links_of, open_page, words_of
 
-from marin.site.browser import listing, roots
+from marin.site.browser import listing, roots, text
 
 # --- folders ------------------------------------------------------------------------------------------------------
 
@@ -244,12 +244,38 @@ def test_text_is_paged_by_bytes_at_line_ends_and_searched(tmp_path: pathlib.Path
         assert seen == lines
         end = open_page(client, "/files/0/long.log?at=end")
         assert "line 19999" in end and "line 0 " not in end
+        address, seen = "/files/0/long.log?at=end", []
+        while address:
+            page = open_page(client, address)
+            (content,) = re.findall(r'<pre class="output whole"[^>]*>(.*?)</pre>', page, re.DOTALL)
+            seen = content.splitlines() + seen
+            address = next((html.unescape(link) for link in re.findall(r'href="([^"]+)" rel="prev"', page)), "")
+        assert seen == lines  # who reads from the end back misses none
         found = open_page(client, "/files/0/long.log?q=LINE+12345")
         assert "1 line found" in words_of(found)
         (place,) = [link for link in links_of(found) if "at=" in link]
         assert re.search(r'<pre class="output whole"[^>]*>line 12345 ', open_page(client, place))
         assert "�" not in open_page(client, "/files/0/one_line.txt?at=65537")
         assert "text without an ending" in open_page(client, "/files/0/unnamed")
+
+
+@pytest.mark.parametrize("ending", [b"", b"\n"])
+@pytest.mark.parametrize("length", [16_001, 65_536, 65_537, 200_000])
+def test_text_that_ends_with_a_very_long_line_shows_the_end_of_that_line(
+    tmp_path: pathlib.Path, ending: bytes, length: int
+) -> None:
+    whole = b"first\n" + "é".encode() * (length // 2) + b"!" + ending
+    (tmp_path / "progress.log").write_bytes(whole)
+    with open(tmp_path / "progress.log", "rb", buffering=0) as file:
+        assert text.tail(file, 16_000).rstrip("\n").endswith("é!") and "�" not in text.tail(file, 16_000)
+        page = text.read_page_before(file, None)
+        assert page.stop == len(whole) and page.text
+        seen = [page.text]
+        while page.start:
+            later, page = page, text.read_page_before(file, page.start)
+            assert page.stop == later.start
+            seen.insert(0, page.text)
+        assert "".join(seen) == whole.decode()
 
 
 def test_text_search_in_lines_longer_than_a_block_finds_each_place(

@@ -187,7 +187,11 @@ def _text_view(place: Place, request: Request) -> tuple[str, dict[str, Any]]:
         if query:
             matches, following = text.search(file, query, number_of(request, "at", 0))
             return "text.html.j2", {"q": query, "matches": matches, "following": following, "found": None}
-        found = text.read_page(file, None if position == "end" else number_of(request, "at", 0))
+        before = number_of(request, "before", 0)
+        if position == "end" or before:
+            found = text.read_page_before(file, before or None)
+        else:
+            found = text.read_page(file, number_of(request, "at", 0))
     return "text.html.j2", {"q": query, "matches": None, "following": None, "found": found}
 
 

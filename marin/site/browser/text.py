@@ -23,10 +23,6 @@ class TextPage:
     size: int
 
     @property
-    def previous(self) -> int | None:
-        return max(0, self.start - PAGE_BYTES) if self.start else None
-
-    @property
     def following(self) -> int | None:
         return self.stop if self.stop < self.size else None
 
@@ -39,31 +35,31 @@ class Match:
     text: str
 
 
-def read_page(file: io.FileIO, start: int | None) -> TextPage:
-    """The page that holds byte `start`; the last page for None."""
+def read_page(file: io.FileIO, start: int) -> TextPage:
+    """The page that holds byte `start`."""
     size = os.fstat(file.fileno()).st_size
-    begin = max(0, size - PAGE_BYTES) if start is None else min(max(start, 0), size)
-    if begin and start is not None:
+    begin = min(max(start, 0), size)
+    if begin:
         begin = _line_start(file, begin)
     file.seek(begin)
     data = file.read(PAGE_BYTES) or b""
-    if begin and start is None:
-        skipped = data.find(b"\n") + 1 or _continued(data)
-        begin, data = begin + skipped, data[skipped:]
     if begin + len(data) < size:
         cut = data.rfind(b"\n") + 1
         data = data[:cut] if cut else _whole_characters(data)
     return TextPage(data.decode(errors="replace"), begin, begin + len(data), size)
 
 
-def tail(file: io.FileIO, limit: int) -> str:
-    """The last lines, at most `limit` bytes of them."""
+def read_page_before(file: io.FileIO, stop: int | None) -> TextPage:
+    """The page that ends at byte `stop`, so that who pages back misses no line; the last page for None."""
     size = os.fstat(file.fileno()).st_size
-    file.seek(max(0, size - limit))
-    data = file.read(limit) or b""
-    if size > limit:
-        data = data[data.find(b"\n") + 1 :]
-    return data.decode(errors="replace")
+    stop = size if stop is None else min(max(stop, 0), size)
+    data = _whole_lines_at_end(file, stop, PAGE_BYTES)
+    return TextPage(data.decode(errors="replace"), stop - len(data), stop, size)
+
+
+def tail(file: io.FileIO, limit: int) -> str:
+    """The last lines, at most `limit` bytes of them; of a last line that is longer, its end."""
+    return _whole_lines_at_end(file, os.fstat(file.fileno()).st_size, limit).decode(errors="replace")
 
 
 def search(file: io.FileIO, query: str, start: int = 0) -> tuple[list[Match], int | None]:
@@ -124,6 +120,16 @@ def _line_start(file: io.FileIO, begin: int) -> int:
         return 0
     file.seek(begin)
     return begin + _continued(file.read(4) or b"")
+
+
+def _whole_lines_at_end(file: io.FileIO, stop: int, limit: int) -> bytes:
+    """The lines that end at byte `stop`, at most `limit` bytes of them; of a last line that is longer, its end."""
+    begin = max(0, stop - limit)
+    file.seek(begin)
+    data = file.read(stop - begin) or b""
+    if not begin:
+        return data
+    return data[data.find(b"\n", 0, len(data) - 1) + 1 or _continued(data) :]
 
 
 def _continued(data: bytes) -> int:
