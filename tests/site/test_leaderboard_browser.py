@@ -5,6 +5,7 @@ Every page is checked for errors on the console and for requests that leave the 
 
 import contextlib
 import json
+import math
 import pathlib
 import re
 import shutil
@@ -301,6 +302,29 @@ def test_chart_shows_other_costs_other_days_and_the_best_under_a_budget(browser:
         assert "day=2026-01-01" in page.url
         budget.fill("1e19")
         assert "family/size_0" in page.locator(".best-under").inner_text()
+        assert problems == []
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        (3.0, 3.0000000000000004),
+        (-1e12, math.nextafter(-1e12, 0)),
+        (0.5, math.nextafter(0.5, 1)),
+        (-0.02, 0.31),
+        (0, 1e12),
+    ],
+)
+def test_ticks_of_any_range_are_few_and_come_to_an_end(browser: Any, address: str, low: float, high: float) -> None:
+    with opened(browser, address) as (page, problems):
+        page.goto("compare.html")
+        page.set_default_timeout(20_000)
+        ticks = page.evaluate(
+            "([low, high]) => marin.ticks({ low, high, isLog: false }, 'plain', 6).map(([value]) => value)", [low, high]
+        )
+        slack = 1e-9 * max(abs(low), abs(high))  # ten digits are written
+        assert len(ticks) <= 7 and all(low - slack <= value <= high + slack for value in ticks)
+        assert len(ticks) >= 3 or high - low < slack
         assert problems == []
 
 

@@ -7,9 +7,9 @@ const TIMES = [[1, "1 s"], [10, "10 s"], [30, "30 s"], [60, "1 min"], [120, "2 m
 const linearTicks = (low, high, most) => {
   const power = 10 ** Math.floor(Math.log10((high - low) / most));
   const step = [1, 2, 5, 10, 20].map((factor) => factor * power).find((size) => (high - low) / size <= most);
-  const ticks = [];
-  for (let k = Math.ceil(low / step); k * step <= high; k += 1) ticks.push(Number((k * step).toPrecision(10)));
-  return ticks;
+  const first = Math.ceil(low / step); // so large, where a stranger's figures differ in their last digit alone, that 1 more is the same
+  const ticks = Array.from({ length: most + 1 }, (_, k) => (first + k) * step).filter((value) => value <= high);
+  return [...new Set(ticks.map((value) => Number(value.toPrecision(10))))];
 };
 
 const scaleOf = (values, isLog, pixels, pad) => {
