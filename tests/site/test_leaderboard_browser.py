@@ -282,6 +282,30 @@ def test_chart_and_table_light_each_other_up_and_keys_walk_the_frontier(browser:
         assert problems == []
 
 
+def test_chart_under_a_finger_names_the_point_that_is_tapped_and_opens_it_at_the_second_tap(
+    browser: Any, address: str
+) -> None:
+    with opened(browser, address, 375, has_touch=True, is_mobile=True) as (page, problems):
+        page.goto(TRACK)
+        plot, tip = page.locator("#plot"), page.locator("#plot .tip")
+        plot.scroll_into_view_if_needed()
+        page.wait_for_function("marin.table.chart.drawn.length > 1")
+        points = page.evaluate(
+            "(({ drawn, px, py }) => drawn.map((index) => [px[index], py[index]]))(marin.table.chart)"
+        )
+        for x, y in (points[0], points[3]):
+            plot.tap(position={"x": x, "y": y})
+            tip.wait_for(state="visible")
+            assert page.locator("#board tr.lit th a").inner_text() == tip.locator("b").inner_text()
+        plot.tap(position={"x": 3, "y": 3})
+        tip.wait_for(state="hidden")
+        for _ in range(2):
+            assert page.url.endswith(TRACK)
+            plot.tap(position={"x": points[0][0], "y": points[0][1]})
+        page.wait_for_url("**/entries/*.html")
+        assert problems == []
+
+
 def test_chart_shows_other_costs_other_days_and_the_best_under_a_budget(browser: Any, address: str) -> None:
     with opened(browser, address) as (page, problems):
         page.goto(TRACK)

@@ -74,10 +74,16 @@ marin.Chart = class {
     figure.querySelector(".static").replaceWith(this.plot);
     figure.querySelector(".key.earlier")?.remove(); // here a slider shows the earlier days
     this.plot.addEventListener("pointermove", (event) => this.point(event));
-    this.plot.addEventListener("pointerleave", () => this.byKey || this.light(-1, true));
+    // A finger that is lifted has left the chart; what it tapped is shown on, and a second tap on it opens its entry.
+    let tapped = -1;
+    this.plot.addEventListener("pointerdown", () => { tapped = this.lit; });
+    this.plot.addEventListener("pointerleave", (event) => this.byKey || event.pointerType === "touch" || this.light(-1, true));
     this.plot.addEventListener("click", (event) => {
       const index = this.nearest(event);
-      if (index >= 0 && event.pointerType !== "touch") location.href = `${marin.root}entries/${rows.key[index]}.html`;
+      if (event.pointerType === "touch" && index !== tapped) {
+        this.byKey = false;
+        this.light(index, true);
+      } else if (index >= 0) location.href = `${marin.root}entries/${rows.key[index]}.html`;
     });
     this.plot.addEventListener("keydown", (event) => this.key(event));
     this.plot.addEventListener("blur", () => {
