@@ -13,9 +13,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from example_runs import run_info
 from leaderboard_pages import opened, serving
 
-from marin.site.leaderboard.build import build_site
+from marin.site.leaderboard import track_page
+from marin.site.leaderboard.build import build_site, write_site
+from marin.site.leaderboard.output import SiteWriter
+from marin.speedrun.board.leaderboard import build_board
+from marin.speedrun.board.rows import rows_of
 from marin.speedrun.importers.nanochat import LEADERBOARD
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
@@ -443,6 +448,37 @@ def test_entries_are_chosen_and_compared_up_to_eight(browser: Any, address: str)
         # Of entries that were scored on one text the best is marked; different tracks are said, and none is best.
         assert quality.locator(".best").count() == (1 if len(tracks) == 1 else 0)
         assert page.get_by_text("These entries are of different tracks").count() == (0 if len(tracks) == 1 else 1)
+        assert problems == []
+
+
+def test_what_was_chosen_and_which_page_is_shown_outlast_the_pages_of_a_table(
+    browser: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(track_page, "PAGE_SIZE", 2)
+    rows = []
+    for number in range(5):  # without a cost there is no chart to draw
+        figures = {"eval/paloma/c4_en/bpb": 1.0 + number, "training_time": None}
+        run = run_info(tokenized_dataset="fineweb-edu", **figures)
+        rows += rows_of(run, f"size_{number}", f"size_{number}/speedrun_results.json")
+    write_site(build_board(rows), SiteWriter(str(tmp_path)))
+    with serving(tmp_path) as base, opened(browser, base) as (page, problems):
+        basket, current = page.locator(".basket"), page.locator("#pages [aria-current]")
+        page.goto(TRACK)
+        page.get_by_label("Compare size_0").check()
+        for number, name in ((2, "size_2"), (3, "size_4")):
+            page.get_by_role("link", name=f"page {number}").click()
+            page.wait_for_url(f"**/fineweb-edu.page-{number}.html?pick=*")
+            page.get_by_label(f"Compare {name}").check()
+            assert basket.inner_text().startswith(f"{number} of up to 8 chosen")
+        page.locator("#board thead .c-quality button").click()
+        page.locator("#board thead .c-rank button").click()
+        for _ in range(2):
+            assert (current.inner_text(), _column(page, "rank")[1:]) == ("1", ["2"])
+            assert basket.inner_text().startswith("3 of up to 8 chosen")
+            page.reload()  # the address says what is shown, though it was built as page 3
+        page.get_by_role("button", name="page 2").click()
+        page.reload()
+        assert current.inner_text() == "2" and page.get_by_label("Compare size_2").is_checked()
         assert problems == []
 
 

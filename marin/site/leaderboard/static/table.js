@@ -27,6 +27,7 @@ class Table {
     this.places = new Map(rows.key.map((key, index) => [key, index]));
     this.chosen = (this.state.get("pick") ?? "").split(",").filter((key) => this.places.has(key)).slice(0, 8);
     this.built = [];
+    this.builtPage = Number(/\.page-(\d+)\.html$/.exec(location.pathname)?.[1] ?? 1);
     this.makeTools();
     this.makeHeads();
     this.makeChart();
@@ -55,14 +56,14 @@ class Table {
     const mask = this.lookup.matching(this.state);
     this.shown = this.lookup.sorted(this.columns.includes(column) ? column : "rank", direction === "down", mask);
     const isPlain = ["q", "sort", "size", "from", "to", "frontier", "page", ...FACETS.map(([facet]) => facet)].every((name) => !this.state.get(name));
-    this.page = Math.min(Math.max(1, Number(this.state.get("page")) || this.startPage(isPlain)), Math.max(1, Math.ceil(this.shown.length / this.pageSize)));
+    this.page = Math.min(Math.max(1, Number(this.state.get("page")) || (isPlain ? this.builtPage : 1)), Math.max(1, Math.ceil(this.shown.length / this.pageSize)));
     // At first the page already shows what it should, unless its address asks for something else.
     if (!(first && isPlain)) this.fill();
     else this.adopt();
     this.pager(isPlain && first);
     this.counted.textContent = `${this.shown.length === this.count ? "" : `${marin.whole(this.shown.length)} of `}${marin.whole(this.count)} ${this.count === 1 ? "entry" : "entries"}`;
     this.markHeads();
-    marin.writeState(this.state);
+    this.keep();
     if (mask !== this.mask) {
       this.mask = mask;
       this.chart?.show(mask);
@@ -71,17 +72,18 @@ class Table {
     this.table.dataset.took = (performance.now() - started).toFixed(1);
   }
 
-  startPage(isPlain) {
-    const match = isPlain && !this.touched && /\.page-(\d+)\.html$/.exec(location.pathname);
-    return match ? Number(match[1]) : 1;
-  }
-
   set(name, value, keepPage = false) {
-    this.touched = true;
     if (value) this.state.set(name, value);
     else this.state.delete(name);
-    if (!keepPage) this.state.delete("page");
+    if (!keepPage && this.builtPage > 1) this.state.set("page", "1"); // without it this address is that of another page
+    else if (!keepPage) this.state.delete("page");
     this.apply();
+  }
+
+  // Into the address, and into those of the other pages as they were built.
+  keep() {
+    marin.writeState(this.state);
+    for (const link of document.querySelectorAll("#pages a")) link.search = String(this.state);
   }
 
   // --- rows -------------------------------------------------------------------------------------------------------
@@ -295,7 +297,7 @@ class Table {
     this.chosen = box.checked ? [...rest, box.value] : rest;
     if (this.chosen.length) this.state.set("pick", this.chosen.join(","));
     else this.state.delete("pick");
-    marin.writeState(this.state);
+    this.keep();
     this.showBasket();
   }
 
@@ -305,7 +307,7 @@ class Table {
       this.chosen = [];
       this.state.delete("pick");
       for (const box of this.body.querySelectorAll(".pick input")) box.checked = false;
-      marin.writeState(this.state);
+      this.keep();
       this.showBasket();
       this.focus();
     };
@@ -344,14 +346,14 @@ class Table {
     budget.addEventListener("input", () => {
       if (budget.value.trim()) this.state.set("budget", budget.value.trim());
       else this.state.delete("budget");
-      marin.writeState(this.state);
+      this.keep();
       underBudget();
     });
     x.addEventListener("change", () => {
       chart.cost = marin.measures[x.value];
       if (x.value === figure.dataset.cost) this.state.delete("x");
       else this.state.set("x", x.value);
-      marin.writeState(this.state);
+      this.keep();
       underBudget();
     });
     const controls = make("div", { class: "controls" }, make("label", {}, "x axis", x));
@@ -372,7 +374,7 @@ class Table {
       };
       slider.addEventListener("input", () => {
         move();
-        marin.writeState(this.state);
+        this.keep();
       });
       controls.append(make("label", {}, "as of", slider, output));
       move();
