@@ -219,6 +219,41 @@ def test_a_conversation_goes_on_where_the_server_is_started_again_with_another_m
     page.close()
 
 
+@pytest.mark.parametrize("way", ["a message", "another answer"])
+def test_answers_of_a_former_model_are_told_to_another_without_their_tokens(browser, served, way):
+    page = browser.new_page()
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": [{"id": "former"}]}))
+    page.goto(served.url)
+    page.get_by_role("heading", name="former", exact=True).wait_for()
+    for told in ("one", "two"):
+        beyond = {
+            "index": 0,
+            "delta": {"content": f"answer {told}"},
+            "token_ids": [5_000_000],
+        }  # no token of the next model
+        answers_with(page, [{"choices": [beyond]}])
+        send(page, told)
+        page.get_by_text(f"answer {told}").wait_for()
+        page.get_by_role("button", name="Retry").wait_for()
+    page.unroute_all()
+    page.get_by_text("Settings").click()
+    page.get_by_label("Longest answer").fill("8")
+    if way == "a message":
+        send(page, "three")
+    else:
+        page.get_by_role("button", name="Retry").click()
+    page.get_by_role("alert").get_by_text(f"this server has '{NAME}'. Retry to ask that one.").wait_for()
+    if way == "another answer":  # the former one was put back, and is told with what follows it
+        send(page, "three")
+    else:
+        page.get_by_role("button", name="Retry").click()
+    page.locator(".message.assistant .body").nth(2).wait_for()
+    page.get_by_role("button", name="Retry").wait_for()
+    assert page.get_by_role("alert").inner_text() == ""
+    assert page.locator(".message.user .body").all_inner_texts() == ["one", "two", "three"]
+    page.close()
+
+
 def test_products_in_an_answer_keep_their_stars(browser, served):
     products = "7*8 is 56 and 3*4 is 12, 2 *3 * 4 is 24"
     with opened(browser, served) as (page, _):

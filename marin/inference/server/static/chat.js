@@ -259,7 +259,10 @@ async function answer(replaced = null) {
       const said = await response.json().catch(() => null); // a proxy's own page is no JSON
       const message = said?.error?.message ?? `The server answered with ${response.status}. Retry in a moment.`;
       const help = HELP[said?.error?.code];
-      if (said?.error?.code === "model_not_found") model = null; // the server was started again with another one
+      if (said?.error?.code === "model_not_found") { // the server was started again with another one, whose tokens are others
+        model = null;
+        for (const message of [...chat, replaced?.message]) delete message?.token_ids;
+      }
       const error = new Error(help ? `${message}. ${help}` : message);
       throw Object.assign(error, { isRefusal: response.status === 400 });
     }
