@@ -1,5 +1,6 @@
 """The data browser over a real server: experiments, steps, their states, provenance and curves."""
 
+import datetime
 import json
 import os
 import pathlib
@@ -100,6 +101,28 @@ def test_index_follows_what_happens_to_the_prefix(make_prefix: Callable[[], Any]
         time.sleep(1.1)
         assert "5 success" in words_of(open_page(client, "/"))
         assert "It is no readable experiment record" in words_of(open_page(client, "/"))
+
+
+def test_experiment_is_followed_before_its_first_step_and_between_two_of_them(
+    make_prefix: Callable[[], Any], serve: Callable[..., Any]
+) -> None:
+    prefix = make_prefix()
+    record = json.loads((prefix.path / "experiments" / "main-abc123.json").read_text())
+    now = datetime.datetime.now(datetime.UTC).isoformat()
+    begun = record | {"created_date": now, "steps": record["steps"][4:5]}  # of which nothing is there yet
+    (prefix.path / "experiments" / "begun-abc123.json").write_text(json.dumps(begun))
+    prefix.finish()
+    statuses = list(prefix.path.rglob(".executor_status"))
+    with serve(prefix.path) as client:
+        address = "/live/experiment/0/main-abc123.json"
+        page = open_page(client, address)
+        assert "running" not in words_of(page) and "1 not run" in words_of(page)
+        assert 'data-running="yes"' in page  # the last step, which reads what was finished a moment ago, may begin
+        assert 'data-running="yes"' in open_page(client, "/live/experiment/0/begun-abc123.json")
+        assert 'data-running="no"' in open_page(client, "/live/experiment/0/older-abc456.json")  # all of it is done
+        for status in statuses:
+            os.utime(status, (time.time() - 100, time.time() - 100))
+        assert 'data-running="no"' in open_page(client, address)  # nobody went on with it
 
 
 def test_step_whose_process_was_killed_is_interrupted_at_once(

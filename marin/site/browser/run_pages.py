@@ -12,10 +12,11 @@ from marin.execution.status import ERROR_NAME, INFO_NAME, LOG_NAME
 from marin.number_checks import is_whole
 from marin.site import wording
 from marin.site.browser import charts, graph, json_view, listing, metrics, records, rendering, roots, shown, text
-from marin.site.browser.records import Experiment, Records, Step
+from marin.site.browser.records import Experiment, Records, State, Step
 from marin.site.browser.rendering import number_of, page_within, text_of, with_query
 from marin.site.browser.roots import Place
 from marin.site.browser.site import Site, StepLink
+from marin.storage.lease import STALE_AFTER
 from marin.tracking.run_record import RUN_FILE
 
 _LOG_BYTES = 16_000
@@ -213,9 +214,20 @@ def _experiment_live(site: Site, index: Records, experiment: Experiment, request
         "pages": pages,
         "page_link": lambda number: with_query(roots.url_of(index.root, (experiment.file,), "experiment"), page=number),
         "counts": _counted([link.state.word for link in links]),
-        "is_live": any(link.state.is_live for link in links),
+        "is_live": _goes_on(experiment, [link.state for link in links]),
         "most_nodes": graph.MOST_NODES,
     }
+
+
+def _goes_on(experiment: Experiment, states: list[State]) -> bool:
+    """Whether the page should look again: a step is at work, or one may be about to begin.
+
+    Each has a process of its own, which takes seconds to start: before the first and between two of them none is at work.
+    """
+    if any(state.is_live for state in states):
+        return True
+    latest = max((since for since in (experiment.created, *(state.since for state in states)) if since), default=0.0)
+    return time.time() - latest < STALE_AFTER and any(state.word != "success" for state in states)
 
 
 def _step_live(index: Records, place: Place, found: Step) -> dict[str, Any]:
