@@ -101,6 +101,35 @@ def test_leaving_while_a_file_is_sent_is_asked_about(browser: Any, client: Clien
         assert "pool.jsonl: sending" in page.evaluate("document.querySelector('.reports').textContent")
 
 
+@pytest.mark.parametrize("is_last_refused", [False, True])
+def test_upload_that_ends_waits_for_those_that_are_still_on_their_way(
+    client: Client, browser: Any, tmp_path: pathlib.Path, is_last_refused: bool
+) -> None:
+    files = _files(tmp_path)
+    held: list[Any] = []
+    with _opened(browser, client) as (page, problems):
+        asked: list[str] = []
+        page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.accept()))
+        page.route("**/uploads?name=mixed.jsonl*", lambda route: held.append(route))
+        page.get_by_role("button", name="New dataset").click()
+        page.get_by_label("Upload files of the pool").set_input_files(files["mixed"])
+        page.get_by_label("Upload files of the pool").set_input_files(files["pool"])  # more for the same list
+        page.get_by_label("Upload examples", exact=True).set_input_files(files["examples"])
+        page.get_by_text("pool.jsonl: 40 documents").wait_for()
+        page.get_by_text(".jsonl: 25 documents").wait_for()
+        assert page.get_by_text("mixed.jsonl: sending").is_visible() and asked == []
+        (route,) = held
+        if is_last_refused:
+            route.fulfill(status=422, json={"problem": "it is odd"})
+            page.get_by_text("mixed.jsonl was refused: it is odd").wait_for()
+            assert page.get_by_text("pool.jsonl: 40 documents").is_visible()
+            page.get_by_role("button", name="Go on with what was taken in").first.click()
+        else:
+            route.continue_()
+        wait_for_count(page.locator(".choose .option input:checked"), 2 if is_last_refused else 3)
+        assert asked == [] and [text for text in problems if "422" not in text] == []
+
+
 def test_person_uploads_starts_watches_stops_resumes_looks_and_downloads(
     browser: Any, client: Client, tmp_path: pathlib.Path
 ) -> None:

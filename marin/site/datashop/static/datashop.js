@@ -2,7 +2,8 @@
 // Uploads, which are sent as they are with their progress shown; and buttons that say that they are at work. All else is forms.
 
 const token = document.body.dataset.token;
-let sending = 0;
+let sending = 0; // how often files were chosen that are still on their way
+let arrived = []; // what came of the files since nothing was on its way
 
 function counted(number, word) {
   return `${number.toLocaleString("en")} ${word}${number === 1 ? "" : "s"}`;
@@ -56,23 +57,31 @@ function showTaken(area) {
   if (form) form.requestSubmit(document.getElementById("save")); else location.reload();
 }
 
+function offerToGoOn(area, reports) {
+  if (reports.querySelector("button")) return;
+  const more = reports.appendChild(document.createElement("button"));
+  more.type = "button";
+  more.textContent = "Go on with what was taken in";
+  more.addEventListener("click", () => showTaken(area));
+}
+
 async function uploadAll(area, files) {
   const reports = area.querySelector(".reports");
-  let taken = 0;
-  reports.replaceChildren();
+  if (!reports.dataset.sending) reports.replaceChildren();
+  if (!sending) arrived = [];
+  const own = arrived;
+  reports.dataset.sending = "yes";
   sending += 1;
   for (const file of files) {
     const id = await send(file, area, reports.appendChild(document.createElement("p")));
-    if (id) { addToForm(area, id); taken += 1; }
+    if (id) addToForm(area, id);
+    own.push({ area, reports, isTaken: id !== null });
   }
   sending -= 1;
-  if (taken === files.length) { showTaken(area); return; }
-  if (taken) {
-    const more = reports.appendChild(document.createElement("button"));
-    more.type = "button";
-    more.textContent = "Go on with what was taken in";
-    more.addEventListener("click", () => showTaken(area));
-  }
+  if (sending) return; // loading the page again would break off what is still on its way
+  for (const one of own) delete one.reports.dataset.sending;
+  if (own.every((one) => one.isTaken)) { showTaken(area); return; }
+  for (const one of own) if (one.isTaken) offerToGoOn(one.area, one.reports);
 }
 
 function prepareUpload(area) {
