@@ -334,6 +334,38 @@ def test_chart_shows_other_costs_other_days_and_the_best_under_a_budget(browser:
         assert problems == []
 
 
+def test_chart_says_of_itself_what_it_shows(browser: Any, address: str) -> None:
+    from playwright.sync_api import expect
+
+    def says(text: str) -> re.Pattern[str]:
+        return re.compile(f"^{re.escape(text)}.* Left and right arrow keys")
+
+    with opened(browser, address) as (page, problems):
+        page.goto(TRACK)
+        plot = page.locator("#plot")
+        built = page.locator("#pareto").get_attribute("data-text")
+        expect(plot).to_have_attribute("aria-label", says(built))
+        page.get_by_label("Figure on the x axis").select_option(label="Training time")
+        expect(plot).to_have_attribute(
+            "aria-label", says("Scatter chart of training time against bits per byte for 10 ")
+        )
+        page.get_by_label("Search entries").fill("size_3")
+        one = "Scatter chart of training time against bits per byte for 1 entry. 1 on the Pareto frontier."
+        expect(plot).to_have_attribute("aria-label", says(one))
+        page.get_by_label("Search entries").fill("nobody")
+        none = "Scatter chart of training time against bits per byte for 0 entries. 0 on the Pareto frontier."
+        expect(plot).to_have_attribute("aria-label", says(none))
+        page.get_by_label("Search entries").fill("")
+        page.get_by_label("The frontier as it was on a day").focus()
+        page.keyboard.press("Home")
+        day = "Scatter chart of training time against bits per byte for 1 entry as of 2026-01-01."
+        expect(plot).to_have_attribute("aria-label", says(day))
+        page.keyboard.press("End")
+        page.get_by_label("Figure on the x axis").select_option(label="Hardware FLOPs")
+        expect(plot).to_have_attribute("aria-label", says(built))
+        assert problems == []
+
+
 @pytest.mark.parametrize(
     ("low", "high"),
     [

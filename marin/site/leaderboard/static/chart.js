@@ -69,7 +69,6 @@ marin.Chart = class {
     this.said = marin.make("span", { class: "hidden", role: "status" });
     this.plot = marin.make("div", {
       class: "plot", tabindex: "0", role: "application", "aria-roledescription": "chart", id: "plot",
-      "aria-label": `${figure.dataset.text} Left and right arrow keys go along the frontier, Enter opens an entry.`,
     }, this.under, this.canvas, this.svg, this.tip, this.said);
     figure.querySelector(".static").replaceWith(this.plot);
     figure.querySelector(".key.earlier")?.remove(); // here a slider shows the earlier days
@@ -190,7 +189,7 @@ marin.Chart = class {
   render() {
     this.svg.replaceChildren();
     this.drawn = [];
-    if (!this.arrange()) return;
+    if (!this.arrange()) return this.describe(0, 0);
     const { draw } = marin;
     const { box, height, tall, everything } = this;
     const width = this.plot.clientWidth;
@@ -264,9 +263,19 @@ marin.Chart = class {
     this.drawn = [...frontier, ...plain, ...held];
     this.isDrawn = new Uint8Array(this.isVisible.length);
     for (const index of this.drawn) this.isDrawn[index] = 1;
+    this.describe(this.drawn.length, frontier.length);
     this.ring = draw("circle", { class: "ring", r: radius + 4, cx: -99, cy: -99 });
     this.svg.append(this.ring);
     this.light(this.lit, false);
+  }
+
+  // What the chart says of itself: as it was built, or what is shown in its place.
+  describe(count, best) {
+    const { figure, cost, quality } = this;
+    const isAsBuilt = cost.key === figure.dataset.cost && this.day === null && !this.isVisible.includes(0);
+    const text = isAsBuilt ? figure.dataset.text
+      : `Scatter chart of ${cost.title.toLowerCase()} against ${quality.title.toLowerCase()} for ${count} ${count === 1 ? "entry" : "entries"}${this.day ? ` as of ${this.day}` : ""}. ${best} on the Pareto frontier.`;
+    this.plot.setAttribute("aria-label", `${text} Left and right arrow keys go along the frontier, Enter opens an entry.`);
   }
 
   // Names of the frontier below and left of their points where they have room, the ends first.
