@@ -259,6 +259,15 @@ def test_text_is_paged_by_bytes_at_line_ends_and_searched(tmp_path: pathlib.Path
         assert "text without an ending" in open_page(client, "/files/0/unnamed")
 
 
+def test_json_page_beyond_the_last_is_the_last(tmp_path: pathlib.Path, serve: Callable[..., Any]) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({f"key{number}": number for number in range(450)}))
+    with serve(tmp_path) as client:
+        for address, pages in (("/files/0/a.json?page=99", 3), ("/files/0/a.json?q=key&page=99", 5)):
+            page = words_of(open_page(client, address))
+            assert f"Page {pages} of {pages}" in page and "key449" in page and "No key or value" not in page
+        assert "No key or value has “none”" in words_of(open_page(client, "/files/0/a.json?q=none&page=2"))
+
+
 @pytest.mark.parametrize("ending", [b"", b"\n"])
 @pytest.mark.parametrize("length", [16_001, 65_536, 65_537, 200_000])
 def test_text_that_ends_with_a_very_long_line_shows_the_end_of_that_line(

@@ -147,11 +147,15 @@ def _json_view(place: Place, request: Request) -> tuple[str, dict[str, Any]]:
         return "json.html.j2", values | {"problem": f"It is not valid JSON: {error}.", "tree": ""}
     if query:
         matches, count = json_view.search(part, query, number)
-        shown_matches = [(match, with_query(place.url(), at=pointer + match.parent)) for match in matches]
         pages = -(-count // json_view.MATCHES) or 1
-        return "json.html.j2", values | {"matches": shown_matches, "count": count, "tree": "", "pages": pages}
+        if number > pages:  # the file had more when the address was made
+            number = pages
+            matches, count = json_view.search(part, query, number)
+        shown_matches = [(match, with_query(place.url(), at=pointer + match.parent)) for match in matches]
+        found = {"matches": shown_matches, "count": count, "tree": "", "number": number, "pages": pages}
+        return "json.html.j2", values | found
     tree, pages = json_view.tree(part, lambda inner: with_query(place.url(), at=inner), pointer, number)
-    return "json.html.j2", values | {"tree": tree, "pages": pages}
+    return "json.html.j2", values | {"tree": tree, "number": min(number, pages), "pages": pages}
 
 
 def _rows_view(place: Place, request: Request) -> tuple[str, dict[str, Any]]:
