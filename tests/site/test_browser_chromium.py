@@ -131,6 +131,32 @@ def test_person_watches_a_run_until_it_ends(
         assert problems == []
 
 
+def test_what_a_person_opened_scrolled_and_focused_stays_when_other_parts_come(
+    browser: Any, make_prefix: Callable[[], Any], serve: Callable[..., Any]
+) -> None:
+    prefix = make_prefix()
+    with serve(prefix.path) as client, _opened(browser, client.url) as (page, problems):
+        page.goto(f"/step/0/{prefix.run}")
+        speed = page.locator(".chart-figure", has_text="Tokens per second")
+        speed.get_by_text("Values").click()
+        log = page.get_by_role("region", name="The last lines of the log")
+        log.evaluate("log => { log.scrollTop = 200; }")
+        speed.locator("summary").focus()
+        attempt = prefix.path / prefix.run
+        (attempt / ".executor_error.txt").write_text("of an earlier attempt\n" * 100)
+        with open(attempt / "metrics.jsonl", "a") as stream:
+            stream.write('{"event": "evaluation", "step": 7, "val_bpb": 1.25}\n')
+        page.locator(".chart-figure", has_text="val_bpb, evaluated").wait_for(timeout=60_000)
+        assert page.locator(".charts details[open]").count() == 1
+        assert speed.locator("details[open]").count() == 1 and speed.locator("summary:focus").count() == 1
+        assert log.evaluate("log => log.scrollTop") == 200
+        page.get_by_role("region", name="The error's text").focus()
+        (attempt / ".executor_error.txt").unlink()
+        page.get_by_role("region", name="The error's text").wait_for(state="detached", timeout=60_000)
+        assert page.evaluate("document.activeElement.id") == "content"  # and no other control
+        assert problems == []
+
+
 def test_lines_of_each_script_begin_on_their_own_side(
     browser: Any, tmp_path: pathlib.Path, serve: Callable[..., Any]
 ) -> None:

@@ -37,23 +37,34 @@ function prepare(part) {
   part.querySelectorAll("[data-follow]").forEach((log) => { log.scrollTop = log.scrollHeight; });
 }
 
+// The controls in `holder` that are the same as one of another time, by where they lead or what they are called.
+const CONTROLS = "a, button, summary, [tabindex]";
+function twins(holder, control) {
+  const words = (one) => one.getAttribute("aria-label") ?? one.textContent.trim();
+  const called = (one) => `${one.localName} ${one.getAttribute("href") ?? one.parentElement?.dataset.key ?? words(one)}`;
+  const name = called(control);
+  return [...holder.querySelectorAll(CONTROLS)].filter((one) => called(one) === name);
+}
+
 // The new part is escaped markup from our own server. What a person opened, scrolled or focused stays as it was.
 function replace(holder, text) {
   const part = new DOMParser().parseFromString(text, "text/html").body.firstElementChild;
   if (!part) return;
   const opened = new Set([...holder.querySelectorAll("details[open][data-key]")].map((item) => item.dataset.key));
   part.querySelectorAll("details[data-key]").forEach((item) => { item.open = opened.has(item.dataset.key); });
-  const focused = holder.contains(document.activeElement) ? [...holder.querySelectorAll("a, button, summary, [tabindex]")].indexOf(document.activeElement) : -1;
-  const scrolls = [...holder.querySelectorAll(".output, .scroll")].map((item) => ({
+  const focused = holder.contains(document.activeElement) ? document.activeElement : null;
+  const place = focused ? twins(holder, focused).indexOf(focused) : -1;
+  const scrolls = new Map([...holder.querySelectorAll(".output, .scroll")].map((item) => [item.getAttribute("aria-label"), {
     top: item.scrollTop, left: item.scrollLeft, end: item.scrollHeight - item.scrollTop - item.clientHeight < 8,
-  }));
+  }]));
   holder.replaceChildren(part);
   prepare(part);
-  [...holder.querySelectorAll(".output, .scroll")].forEach((item, index) => {
-    const before = scrolls[index];
+  holder.querySelectorAll(".output, .scroll").forEach((item) => {
+    const before = scrolls.get(item.getAttribute("aria-label"));
     if (before && !(before.end && "follow" in item.dataset)) { item.scrollTop = before.top; item.scrollLeft = before.left; }
   });
-  if (focused >= 0) holder.querySelectorAll("a, button, summary, [tabindex]")[focused]?.focus({ preventScroll: true });
+  // Where it is gone, no other control takes its place: who presses Stop must not press Resume.
+  if (focused) (twins(holder, focused)[place] ?? document.getElementById("content")).focus({ preventScroll: true });
 }
 
 async function follow(holder) {
