@@ -86,7 +86,7 @@ def test_arrays_that_lie_on_this_machine_alone_are_made_and_read_here(monkeypatc
     monkeypatch.setenv(ray_workers.VARIABLE, "ray")
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     monkeypatch.setattr(ray_workers, "run_on_cluster", leaves)
-    with Scratch("memory://scratch/out", "pass", source, "a") as scratch:
+    with Scratch("memory://arrays/out", "pass", source, "a") as scratch:
         scratch.compute(lambda shard, index: {"index": np.array([index])}, num_workers=2)
         assert [scratch.read(index, "index").tolist() for index in range(3)] == [[0], [1], [2]]
     with (
