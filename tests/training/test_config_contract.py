@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from trained_run import MODEL, VOCAB
 
 from marin.errors import ConfigError, HardwareError
 from marin.models import LlamaConfig
@@ -30,16 +31,7 @@ from marin.training import SimpleTrainConfig, TrainLmConfig, WatchConfig
 from marin.training.loop import train_lm
 from marin.training.run_paths import recorded_path
 
-ROWS, LENGTH, STEPS, VOCAB = 8, 32, 6, 300
-MODEL = LlamaConfig(
-    seq_len=LENGTH,
-    hidden_dim=16,
-    intermediate_dim=24,
-    num_layers=1,
-    num_heads=2,
-    num_kv_heads=1,
-    gradient_checkpointing=False,
-)
+ROWS, LENGTH, STEPS = 8, MODEL.seq_len, 6
 RATE = 0.01
 NO_WATCH = WatchConfig(watch_targets=[])
 

@@ -3,13 +3,13 @@
 import dataclasses
 import gc
 import weakref
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from on_llama import OnLlama
 from trained_run import MODEL
 
 from marin.models import LlamaConfig
@@ -44,20 +44,10 @@ def test_training_says_by_what_its_step_calls_out_of_itself(make_config):
     assert found == [[], ["pure_callback"]]
 
 
-class PrintsWhatItReads(eqx.Module):
-    llama: Any
-
+class PrintsWhatItReads(OnLlama):
     def activations(self, tokens_BT, segment_ids_BT):
         jax.debug.print("{}", tokens_BT[0, 0])
         return self.llama.activations(tokens_BT, segment_ids_BT)
-
-    @property
-    def lm_head_DV(self):
-        return self.llama.lm_head_DV
-
-    @property
-    def logit_softcap(self):
-        return None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from on_llama import OnLlama
 
 from marin.models import LlamaConfig
 from marin.nn import AttentionBackend, Precision, attention
@@ -282,18 +283,8 @@ def test_count_shows_a_formula_that_leaves_something_out():
     assert flattering.flops_per_token(100, 128) < 0.6 * forward_flops(flattering, 100, "all").flops
 
 
-class _TwoPasses(eqx.Module):
+class _TwoPasses(OnLlama):
     """Reads the text twice when it is scored, and once in training."""
-
-    llama: object
-
-    @property
-    def lm_head_DV(self):
-        return self.llama.lm_head_DV
-
-    @property
-    def logit_softcap(self):
-        return None
 
     def training_activations(self, tokens_BT, segment_ids_BT):
         return self.llama.activations(tokens_BT, segment_ids_BT), {}
