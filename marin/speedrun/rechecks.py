@@ -25,6 +25,7 @@ from typing import Any
 
 from marin.errors import CheckpointError, ConfigError, ResultsError
 from marin.speedrun import sandbox, scoring_apart, strict_json, submitting
+from marin.speedrun.arithmetic.scoring_cost import MORE_FLOPS
 from marin.speedrun.evaluation_record import EVALUATION_FILE
 from marin.speedrun.git import git_output
 from marin.speedrun.results import RunInfo, Validity
@@ -42,7 +43,6 @@ _MOST_NAMED = 5
 _SAME = 1e-4  # of a score, relative: one program in two processes
 # Times what a process of the run says that its program holds: it is packed otherwise where it was written down.
 _AS_HELD = 2
-_MORE_FLOPS = 1.1
 # Times a forward pass, what training takes at the least: three, less what a model may leave out in training alone, such as layers.
 _OF_FORWARD = 2
 
@@ -292,7 +292,7 @@ def _hold(found: scoring_apart.Found, claim: RunInfo) -> None:
             " evaluation set"
         )
     flops, stated_flops = found.flops_per_token, evaluation and evaluation.flops_per_token
-    if stated_flops and flops > _MORE_FLOPS * stated_flops:
+    if stated_flops and flops > MORE_FLOPS * stated_flops:
         print(
             f"warning: by the shapes of its products the run's program takes {flops:.4g} FLOPs a token, its results say {stated_flops:.4g}: read"
             " what it computes when it is scored (experts by `ragged_dot` are all computed on a CPU)",

@@ -17,7 +17,7 @@ _OPTIMIZERS = (
 _ORDER = {name.lower(): place for place, name in enumerate(_OPTIMIZERS)}
 _OPTIMIZER_NAMES = re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, _ORDER))})(?![a-z])")
 _LONGEST_NAME = 64
-# The classes of `marin.optim`, without "Config", where the field's name is another.
+# What the classes of `marin.optim` are called here, by their names without "Config".
 _CLASSES = {"Adam": "AdamW", "GptMuon": "Muon", "Mars": "MARS", "Soap": "SOAP", "Adopt": "ADOPT", "Ademamix": "AdEMAMix"} | {
     name: name for name in ("AdamH", "MuonH", "Muon", "NorMuon", "Lion", "Scion", "Sophia")
 }  # fmt: skip

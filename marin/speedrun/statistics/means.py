@@ -106,9 +106,15 @@ def deviation(sample: Sample, noise: Noise | None) -> tuple[float, float] | None
 
 def too_far(sample: Sample, noise: Noise | None) -> bool:
     """Whether runs lie further apart than a noise model lets them, so that it is not theirs."""
+    probability = _of_lying_as_close(sample, noise)
+    return probability is not None and probability > 1 - _NOT_OF_THE_MODEL
+
+
+def _of_lying_as_close(sample: Sample, noise: Noise | None) -> float | None:
+    """The probability that runs of the noise model lie at most as far apart as these; None where one of the two does not say."""
     if noise is None or sample.sd is None or sample.n < 2 or noise.sd <= 0 or noise.df <= 0:
-        return False
-    return f_cdf((sample.sd / noise.sd) ** 2, sample.n - 1, noise.df) > 1 - _NOT_OF_THE_MODEL
+        return None
+    return f_cdf((sample.sd / noise.sd) ** 2, sample.n - 1, noise.df)
 
 
 def spread_of(
@@ -151,8 +157,8 @@ def beats(candidate: Sample, record: Sample, *, higher_is_better: bool, noise: N
     difference = candidate.mean - record.mean if higher_is_better else record.mean - candidate.mean
     of_its_own = [sample for sample in (candidate, record) if too_far(sample, noise)]
     if of_its_own:
-        (first, *more), source = of_its_own, "the runs of the other"
-        noise = None if more or first.sd is None else Noise(first.sd, first.n, source)
+        first, *more = of_its_own
+        noise = None if more or first.sd is None else Noise(first.sd, first.n, "the runs of the other")
     ours, theirs = (deviation(one, None if one in of_its_own else noise) for one in (candidate, record))
     if ours is None or theirs is None:
         return Test(difference, None, None, None, _why_untestable(candidate if ours is None else record))
@@ -185,10 +191,8 @@ def too_close(sample: Sample, noise: Noise | None) -> float | None:
 
     Copies, rounded figures, or a choice among more runs lie closer than runs with different seeds do.
     """
-    if noise is None or sample.sd is None or sample.n < 2 or noise.sd <= 0 or noise.df <= 0:
-        return None
-    probability = f_cdf((sample.sd / noise.sd) ** 2, sample.n - 1, noise.df)
-    return probability if probability < SUSPICIOUSLY_CLOSE else None
+    probability = _of_lying_as_close(sample, noise)
+    return probability if probability is not None and probability < SUSPICIOUSLY_CLOSE else None
 
 
 def missing_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
