@@ -222,7 +222,7 @@ def _show_places(placed: "list[Placed]") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from marin.speedrun.pull_request import entry_cells, one_line, statistics_of, why_unranked
+    from marin.speedrun.pull_request import entry_cells, gain_in, one_line, statistics_of, why_unranked
 
     console = Console(highlight=False)
     for item in placed:
@@ -245,6 +245,8 @@ def _show_places(placed: "list[Placed]") -> None:
         console.print(table)
         if reason := why_unranked(item):
             console.print(Text(f"without a rank: {reason}"))
+        if gain := gain_in(item):
+            console.print(Text(f"gain: {gain}"))
         for line in statistics_of(item):
             console.print(Text(f"statistics: {line}"))
 

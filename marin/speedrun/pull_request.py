@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 
 from marin.speedrun.board.entries import Entry
+from marin.speedrun.board.gain import gain_of, gain_text, rivals_of
 from marin.speedrun.results import RunInfo
 from marin.speedrun.run_info_text import run_info_text
 from marin.speedrun.submitting import Placed
@@ -84,13 +85,22 @@ def neighbours_table(item: Placed) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     reason = why_unranked(item)
     refusal = f"\n\nWithout a rank: {markdown_text(reason)}." if reason else ""
+    gain = gain_in(item)
+    gained = "" if gain is None else f"\n\n{markdown_text(gain)}"
     said = "".join(f"\n- {markdown_text(line)}" for line in statistics_of(item))
-    return "\n".join(lines) + refusal + (f"\n\nStatistics:\n{said}" if said else "")
+    return "\n".join(lines) + gained + refusal + (f"\n\nStatistics:\n{said}" if said else "")
 
 
 def statistics_of(item: Placed) -> list[str]:
     """What the track's test says of the entry's runs, beside the others on the board."""
     return [one_line(finding.message) for finding in item.entry.verdict["statistics"].findings]
+
+
+def gain_in(item: Placed) -> str | None:
+    """How much cheaper the entry is than what else is as good; None where that cannot be said."""
+    track, entries = item.board.track, item.board.entries
+    gain = gain_of(track, rivals_of(track, entries), item.entry)
+    return None if gain is None else one_line(gain_text(track, item.entry, gain))
 
 
 def why_unranked(item: Placed) -> str | None:

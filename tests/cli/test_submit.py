@@ -77,6 +77,7 @@ def test_submit_gathers_checks_places_and_writes_the_pull_request(place: Place, 
         assert part in body
     assert f"{info.evaluation.bits_per_byte:.4f}" in body and f"{info.training_hardware_flops:.3e}" in body
     assert "**" in body  # the own row among its neighbours
+    assert "gain: No other entry is as good" in out and "No other entry is as good, at any cost" in body
 
 
 def test_cost_is_seconds_where_the_track_counts_time_and_flops_elsewhere():

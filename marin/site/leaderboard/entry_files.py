@@ -12,6 +12,7 @@ from marin.site.leaderboard.output import SiteWriter, digest, digest_of
 from marin.site.leaderboard.summary import EntrySummary
 from marin.site.leaderboard.track_view import TrackView
 from marin.speedrun.board.entries import Entry
+from marin.speedrun.board.gain import gain_of, gain_text, rivals_of
 from marin.speedrun.importers.results_tree import module_of
 from marin.speedrun.verdict import Verdict
 
@@ -45,6 +46,7 @@ class EntryFiles:
             key: settings_of(entry) for key, entry in self.by_key.items()
         }
         self._parents = find_parents(self.by_key.values(), self._settings)
+        self._rivals = {view.board.track.key: rivals_of(view.board.track, view.board.entries) for view in views}
         self._verdict_digests: dict[int, str] = {}  # many entries share a verdict
 
     def write(self, key: str) -> None:
@@ -74,12 +76,13 @@ class EntryFiles:
                 view.entries[view.places[entry.key]],
                 measures_of(view.board.track),
                 _of(view, entry.key).verdict["statistics"],
+                self._gain(view, entry.key),
             )
             for view in homes
         ]
         shown = [
             [(one["key"], one["rank"], one["values"][metric], one["values"][cost]) for one in neighbours],
-            [(one.track["key"], one.entry["rank"], one.entry["on_frontier"]) for one in standings],
+            [(one.track["key"], one.entry["rank"], one.entry["on_frontier"], one.gain) for one in standings],
             None if parent is None else [parent.entry.key, parent.is_stated, sorted(self._settings[parent.entry.key].items())],
             entry.evidence, module,
         ]  # fmt: skip
@@ -88,6 +91,12 @@ class EntryFiles:
         if not self._writer.is_fresh(path, inputs):
             context = EntryContext(standings, neighbours, parent, self._settings, found, module)
             self._writer.write(path, self._render("entry.html.j2", path, **page_values(entry, context)), inputs)
+
+    def _gain(self, view: TrackView, key: str) -> str | None:
+        """What an entry on the frontier gains: of the others the neighbours say enough, and they are many to write again."""
+        track, entry = view.board.track, _of(view, key)
+        gain = gain_of(track, self._rivals[track.key], entry) if entry.on_frontier else None
+        return None if gain is None else gain_text(track, entry, gain)
 
     def _verdict_digest(self, verdict: Verdict) -> str:
         found = self._verdict_digests.get(id(verdict))

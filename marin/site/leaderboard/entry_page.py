@@ -52,6 +52,8 @@ class Standing:
     """The figures as the track's page writes them."""
     statistics: RungVerdict
     """What the track's test says, beside its other entries."""
+    gain: str | None = None
+    """How much cheaper it is than what else is as good, where that is said."""
 
 
 @dataclasses.dataclass(frozen=True)
