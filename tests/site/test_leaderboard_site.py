@@ -215,7 +215,8 @@ def test_page_of_an_entry_says_what_the_test_of_each_of_its_tracks_says(tmp_path
         }
         run = run_info(description=name, run_completion_timestamp=f"2026-01-0{day} 00:00:00 UTC", **stated, **more)
         rows += rows_of(run, name, f"{name}/speedrun_results.json")
-    build.write_site(build_board(rows), SiteWriter(str(tmp_path)))
+    contest = [track for track in TRACKS if track.key in ("fineweb-edu", "single-gpu")]
+    build.write_site(build_board(rows, tracks=contest), SiteWriter(str(tmp_path)))
     (page,) = (tmp_path / "entries").glob("luckier-*.html")
     words = words_of(page)
     assert "statistics on FineWeb-Edu passed" in words
