@@ -1,8 +1,8 @@
 """Which files a source consists of, what they are called, and proof that one did not change while it was read.
 
 A path names a file, a folder (every file below it with a known ending, in order of its path; hidden files and folders
-are not looked at), or a pattern with `*`, `**`, `?` or `[...]`. It may be a URL of any store that fsspec knows; http
-URLs name single files.
+are not looked at), or a pattern with `*`, `**`, `?` or `[...]`. Links to files and folders are followed. It may be a URL
+of any store that fsspec knows; http URLs name single files.
 
 A file's name in document ids is its path below the folder, or below the part of the pattern before its first special
 character; for a single file it is the last part of its path. So ids do not depend on where a corpus lies.
@@ -10,7 +10,9 @@ character; for a single file it is the last part of its path. So ids do not depe
 
 import contextlib
 import dataclasses
+import os
 import posixpath
+import re
 import urllib.parse
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
@@ -33,7 +35,7 @@ FORMATS = {
     ".warc": "warc",
 }
 KNOWN_ENDINGS = f"{', '.join(FORMATS)}, each also with {' or '.join(compression.SUFFIXES)}"
-_SPECIAL = "*?["
+_SPECIAL = r"[*?\[]"
 # What stores call the things that change when a file does.
 _STAMP_FIELDS = (
     *("size", "mtime", "ino", "created", "LastModified", "last_modified", "Last-Modified", "updated", "generation"),
@@ -207,15 +209,16 @@ def _expand(path: str) -> Iterator[tuple[str, str]]:
                         f"{path} is a document set already: give it to the next stage as it is, or name "
                         f"{files.join(path, 'documents')} to import its documents under new settings"
                     )
-                root, matches = bare, filesystem.find(bare)
+                root, matches = bare, list(local_files(bare)) if files.is_local(path) else filesystem.find(bare)
             elif filesystem.isfile(bare):
                 root, matches = posixpath.dirname(bare), [bare]
-            elif any(character in path for character in _SPECIAL):
-                special = min(bare.index(character) for character in _SPECIAL if character in bare)
-                root = posixpath.dirname(bare[:special])
-                found = filesystem.glob(bare, detail=True)
-                links = [each for each, info in found.items() if info.get("islink") and filesystem.isfile(each)]
-                matches = [each for each, info in found.items() if info["type"] == "file"] + links
+            elif re.search(_SPECIAL, path):
+                root = _folder_before_pattern(bare)
+                if files.is_local(path):
+                    matches = list(local_files(bare))
+                else:
+                    found = filesystem.glob(bare, detail=True)
+                    matches = [each for each, info in found.items() if info["type"] == "file"]
             else:
                 raise DataError(f"{path} is no file and no folder: check the path, or run the step that makes it")
     except StorageError as error:
@@ -224,3 +227,43 @@ def _expand(path: str) -> Iterator[tuple[str, str]]:
         name = posixpath.relpath(match, root) if root else match
         if matches == [bare] or not any(part.startswith(".") for part in name.split("/")):
             yield (match if files.is_local(path) else str(filesystem.unstrip_protocol(match))), name
+
+
+def local_files(path: str) -> Iterator[str]:
+    """The files below a folder of this machine, or those that fit a pattern, in no order; hidden ones are left out.
+
+    Raises:
+        OSError: a folder cannot be listed.
+    """
+    if os.path.isdir(path):
+        yield from _files_below(path, None, frozenset())
+        return
+    from fsspec.utils import glob_translate
+
+    fits, folder = re.compile(glob_translate(path)), _folder_before_pattern(path)
+    if os.path.isdir(folder):
+        depth = None if "**" in path else path.removeprefix(folder).strip("/").count("/")
+        yield from filter(fits.match, _files_below(folder, depth, frozenset()))
+
+
+def _files_below(folder: str, depth: int | None, above: frozenset[str]) -> Iterator[str]:
+    """Args:
+    depth: of folders to go down; None for all.
+    above: the folders that lead here, without links: a link to one of them would have no end.
+    """
+    real = os.path.realpath(folder)
+    if real in above:
+        return
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            is_folder = os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()  # a link may be broken
+            if not is_folder:
+                yield entry.path
+            elif depth != 0:
+                yield from _files_below(entry.path, None if depth is None else depth - 1, above | {real})
+
+
+def _folder_before_pattern(path: str) -> str:
+    return posixpath.dirname(re.split(_SPECIAL, path, maxsplit=1)[0])

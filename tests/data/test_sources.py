@@ -176,6 +176,31 @@ def test_import_of_a_pattern_names_files_from_where_it_begins(tmp_path, pattern,
     assert [file.name for file in find_inputs([f"{tmp_path}/{pattern}"]).files] == names
 
 
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("corpus", ["linked/a.txt", "linked/below/b.txt", "one.txt"]),
+        ("corpus/*/*.txt", ["linked/a.txt"]),
+        ("corpus/**/*.txt", ["linked/a.txt", "linked/below/b.txt", "one.txt"]),
+        ("corpus/*.txt", ["one.txt"]),
+    ],
+)
+def test_import_of_a_folder_of_links_reads_what_they_lead_to_and_no_circle(tmp_path, pattern, names):
+    write(tmp_path / "elsewhere" / "a.txt", b"text")
+    write(tmp_path / "elsewhere" / "below" / "b.txt", b"text")
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "corpus" / "one.txt").symlink_to(tmp_path / "elsewhere" / "a.txt")
+    (tmp_path / "elsewhere" / "below" / "circle").symlink_to(tmp_path / "corpus")
+    found = find_inputs([f"{tmp_path}/{pattern}"])
+    assert [file.name for file in found.files] == names
+    assert not found.unknown
+    (tmp_path / "corpus" / "broken.txt").symlink_to(tmp_path / "corpus" / "broken.txt")
+    if pattern == "corpus":
+        with pytest.raises(DataError, match=r"broken\.txt cannot be looked up"):
+            imported([tmp_path / "corpus"])
+
+
 def test_import_of_two_files_that_would_have_one_name_is_refused(tmp_path):
     for folder in "ab":
         write(tmp_path / folder / "x.txt", b"text")

@@ -185,9 +185,8 @@ def test_paths_patterns_and_links_that_stay_below_a_folder_may_be_read(
         checked = check(_wish(files, pool_path=f"{tmp_path}/{asked}"), uploads, [str(tmp_path)])
         assert checked.problems == {}, asked
     folders_alone = check(_wish(files, pool_path=f"{tmp_path}/*"), uploads, [str(tmp_path)])
-    assert (
-        "no file here that can be read" in folders_alone.problems["pool_path"]
-    )  # a run looks into no folder that matches
+    # A run looks into no folder that matches.
+    assert "no file at this path" in folders_alone.problems["pool_path"]
 
 
 NASTY = "Quotes ' \" \"\"\" '''\\ and \\n {example}\nlines\t\u2028 {0} %s \x1b[31m</textarea><script>"

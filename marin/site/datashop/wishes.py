@@ -20,7 +20,6 @@ from marin.datashop.grading import scale_of
 from marin.datashop.labels import EXAMPLES_SCALE
 from marin.errors import ConfigError
 from marin.site.datashop.uploads import Uploads
-from marin.storage import files
 
 WAYS = {"examples": "Example documents", "prompt": "A prompt", "corpus": "A target corpus"}
 PROCESSORS = {"finalscore0-5": "“Final Score: 0” to “5”", "medu": "Great, Good, Okay, Poor, Useless"}
@@ -370,7 +369,7 @@ def _path_problem(path: str, folders: Sequence[str]) -> str:
     if outside is not None:
         return f"{outside[:200]} is a link out of {' and '.join(folders)}, which this page may not follow: {_NAME_A_FOLDER}"
     if not matches:
-        return "This folder is empty." if is_there else "There is nothing at this path."
+        return "This folder is empty." if is_there else "There is no file at this path."
     if not any(inputs.format_of(match)[0] for match in matches):
         return f"There is no file here that can be read: use {inputs.KNOWN_ENDINGS}."
     return ""
@@ -394,7 +393,4 @@ def _first_outside(matches: Sequence[str], folders: Sequence[str]) -> str | None
 
 def _matches(path: str) -> list[str]:
     """What `marin.data.inputs` finds there: the file, the files of the folder, or what fits the pattern."""
-    store = files.filesystem_of(path)
-    if os.path.isdir(path):
-        return [str(match) for match in store.find(path)]
-    return [path] if os.path.exists(path) else [str(match) for match in store.glob(path)]
+    return [path] if os.path.isfile(path) else list(inputs.local_files(path))
