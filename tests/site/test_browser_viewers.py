@@ -111,7 +111,26 @@ def test_rows_are_paged_searched_and_folded(client: Any, name: str) -> None:
     for row in ("1,000", "1,000,000,000"):
         beyond = open_page(client, f"{CORPUS}/{name}?row={row.replace(',', '')}")
         assert f"There is no row {row}: the file has 60." in words_of(beyond)
-        assert re.search(r'\?row=11" rel="prev"', beyond)  # the last page, not one as far beyond the end
+        (last,) = re.findall(r'href="([^"]+)" rel="prev"', beyond)  # not one as far beyond the end
+        assert "Rows 11 to 60 of 60" in words_of(open_page(client, last))
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_paging_back_through_long_rows_misses_none(
+    tmp_path: pathlib.Path, serve: Callable[..., Any], ending: str
+) -> None:
+    lines = [json.dumps({"n": number, "noise": "x" * (300_000 if number > 30 else 100)}) for number in range(1, 61)]
+    data = ("\n".join(lines) + "\n").encode()
+    (tmp_path / f"long.jsonl{ending}").write_bytes(gzip.compress(data, 1) if ending else data)
+    with serve(tmp_path) as client:
+        address, seen = f"/files/0/long.jsonl{ending}?row=61", []
+        while address:
+            page = open_page(client, address)
+            numbers = [int(number) for number in re.findall(r'<span class="row-number">(\d+)', page)]
+            assert len(numbers) <= 50 and len(page) < 20_000_000
+            seen = numbers + seen
+            address = next((html.unescape(link) for link in re.findall(r'href="([^"]+)" rel="prev"', page)), "")
+        assert seen == list(range(1, 61))
 
 
 def test_rows_of_a_large_plain_file_are_reached_again_at_once(

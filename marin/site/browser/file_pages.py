@@ -160,8 +160,12 @@ def _json_view(place: Place, request: Request) -> tuple[str, dict[str, Any]]:
 
 def _rows_view(place: Place, request: Request) -> tuple[str, dict[str, Any]]:
     query, first = text_of(request, "q"), max(1, number_of(request, "row", 1))
+    before = number_of(request, "before", 0)
     with roots.open_file(place) as file:
-        found = rows.read_rows(file, place.name, first, query)
+        if before > 1 and not query:
+            found = rows.read_rows_before(file, place.name, before)
+        else:
+            found = rows.read_rows(file, place.name, first, query)
     lines = [
         (
             row,
@@ -170,7 +174,7 @@ def _rows_view(place: Place, request: Request) -> tuple[str, dict[str, Any]]:
         )
         for row in found.rows
     ]
-    return "rows.html.j2", {"q": query, "found": found, "lines": lines, "page_size": rows.PAGE}
+    return "rows.html.j2", {"q": query, "found": found, "lines": lines}
 
 
 def _table_view(place: Place, request: Request) -> tuple[str, dict[str, Any]]:

@@ -78,17 +78,47 @@ def read_rows(file: io.FileIO, name: str, first: int = 1, query: str = "") -> Ro
                 return RowPage(tuple(rows), first, number, None)
             rows.append(_parse(number, line, length))
             kept += len(line)
-    except _TooFar as error:
-        problem = str(error)
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError, ValueError) as error:
-        problem = f"The file is damaged or cut off after row {limit.rows_passed}: {str(error) or type(error).__name__}."
+    except _UNREADABLE as error:
+        problem = _problem(error, limit)
     finally:
         lines.close()
     return RowPage(tuple(rows), first, None, None if problem else limit.rows_passed, problem)
 
 
+def read_rows_before(file: io.FileIO, name: str, stop: int) -> RowPage:
+    """The rows that end before number `stop`, as many as a page has, so that who pages back misses none of any length."""
+    rows: collections.deque[Row] = collections.deque()
+    kept, following, problem = 0, None, ""
+    limit = _Limit()
+    lines = _lines(file, name, max(1, stop - PAGE), limit)
+    try:
+        for number, line, length in lines:
+            if number >= stop:
+                following = stop
+                break
+            rows.append(_parse(number, line, length))
+            kept += len(line)
+            while kept > _PAGE_BYTES and len(rows) > 1:
+                kept -= min(rows.popleft().length, _ROW_BYTES)
+    except _UNREADABLE as error:
+        problem = _problem(error, limit)
+    finally:
+        lines.close()
+    first = rows[0].number if rows else max(1, stop - PAGE)
+    return RowPage(tuple(rows), first, following, None if following or problem else limit.rows_passed, problem)
+
+
 class _TooFar(Exception):
     """The rows before the page take longer than a request may."""
+
+
+_UNREADABLE = (_TooFar, OSError, EOFError, zlib.error, zstandard.ZstdError, ValueError)
+
+
+def _problem(error: Exception, limit: "_Limit") -> str:
+    if isinstance(error, _TooFar):
+        return str(error)
+    return f"The file is damaged or cut off after row {limit.rows_passed}: {str(error) or type(error).__name__}."
 
 
 class _Limit:
