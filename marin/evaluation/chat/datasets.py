@@ -1,19 +1,20 @@
 """Local copies of the public data sets, row by row, and fetching them.
 
-    TASK_DATA/{repository}/{subset}/{split}/*.parquet      as on the Hugging Face hub, or .jsonl, at any depth below
+    TASK_DATA/{repository}/{subset}/{split}/*.parquet      as on the Hugging Face hub, or .jsonl (also .gz and .zst), at any depth below
 
 Rows are checked field by field; one that is not as the data set's card says ends the reading with its file and number.
 """
 
 import dataclasses
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from marin.data.compression import BlockStream, decompressed
+from marin.data.inputs import format_of
 from marin.errors import DataError
-
-_SUFFIXES = (".parquet", ".jsonl", ".json")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +75,7 @@ def data_files(place: Path) -> list[Path]:
     """The data files of a folder in the order of their paths, or the file itself."""
     if place.is_file():
         return [place]
-    return sorted(path for path in place.rglob("*") if path.suffix in _SUFFIXES and not path.name.startswith("."))
+    return sorted(path for path in place.rglob("*") if _is_data(path.name) and not path.name.startswith("."))
 
 
 def read_rows(place: Path, expected: str = "", advice: str = PlacedRow.advice) -> Iterator[PlacedRow]:
@@ -90,7 +91,7 @@ def read_rows(place: Path, expected: str = "", advice: str = PlacedRow.advice) -
         raise DataError(f"{place} holds no .parquet or .jsonl files{': ' + expected if expected else ''}")
     empty = True
     for path in found:
-        for number, fields in _parquet(path) if path.suffix == ".parquet" else _json_lines(path):
+        for number, fields in _parquet(path) if format_of(path.name) == ("parquet", "") else _json_lines(path):
             empty = False
             yield PlacedRow(fields, f"{path}:{number}", advice)
     if empty:
@@ -136,6 +137,11 @@ def download(source: Source, task_data: Path) -> None:
         )
 
 
+def _is_data(name: str) -> bool:
+    kind, packing = format_of(name)
+    return kind in ("jsonl", "json") or (kind == "parquet" and not packing)
+
+
 def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -149,8 +155,9 @@ def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
+    with path.open("rb") as stream:
+        blocks = decompressed(stream, format_of(path.name)[1], lambda: str(path))
+        for number, line in enumerate(io.BufferedReader(BlockStream(blocks)), start=1):
             if line.isspace():
                 continue
             try:

@@ -1,11 +1,13 @@
 """The public tasks' rows as questions and conversations, from local files as the hub has them."""
 
+import gzip
 import json
 import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from marin.data import hub
 from marin.data.conversation import render
@@ -58,6 +60,20 @@ def test_public_tasks_are_read_from_parquet_and_json_lines(tmp_path, file):
     assert arc.grade is None and gsm.grade(gsm.questions[0], "#### 1048")
     assert code.questions[0].extra["entry_point"] == "f"
     assert len(mmlu.first(2).questions) == 2 and len(mmlu.first(-1).questions) == 3
+
+
+@pytest.mark.parametrize(("pack", "ending"), [(gzip.compress, ".gz"), (zstandard.compress, ".zst")])
+def test_packed_json_lines_are_rows_of_a_folder_and_by_themselves(tmp_path, pack, ending):
+    lines = "".join(json.dumps({"n": number, "text": "é" * 100}) + "\n" for number in range(3000)).encode()
+    (tmp_path / f"a.jsonl{ending}").write_bytes(pack(lines))
+    (tmp_path / "b.parquet.gz").write_bytes(b"is no data file")
+    for place in (tmp_path, tmp_path / f"a.jsonl{ending}"):
+        rows = list(read_rows(place))
+        assert [row.fields["n"] for row in rows] == list(range(3000))
+        assert rows[-1].where == f"{tmp_path / f'a.jsonl{ending}'}:3000"
+    (tmp_path / f"a.jsonl{ending}").write_bytes(pack(lines)[:-9])
+    with pytest.raises(DataError, match=f"a.jsonl{ending}: the file is cut short"):
+        list(read_rows(tmp_path))
 
 
 def test_gsm8k_calculations_are_calls_of_the_calculator(chat_tokenizer):
