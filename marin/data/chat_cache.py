@@ -28,8 +28,7 @@ _NUM_EXAMPLES = 10
 @dataclass(frozen=True)
 class TokenizeChatConfig:
     """Args:
-    paths: `.jsonl`, `.json`, and for prompts also `.parquet` and `.arrow` files, folders or patterns; see
-        `marin.data.inputs`.
+    paths: `.jsonl`, `.json`, `.parquet` and `.arrow` files, folders or patterns; see `marin.data.inputs`.
     tokenizer: a `tokenizer.json`, or a directory with one.
     on_bad_row: "refuse" ends at the first row that is no chat, "skip" drops and counts it.
     """
@@ -148,8 +147,8 @@ def _rows(file: InputFile, stream: Any, format: ChatFormat | PromptFormat) -> It
         return json_line_rows(file, stream)
     if file.format == "json":
         return json_rows(file, stream)
-    if file.format in ("parquet", "arrow") and isinstance(format, PromptFormat):
-        return column_rows(file, stream, needed=format.fields, optional=[])
+    if file.format in ("parquet", "arrow"):
+        return column_rows(file, stream, nested=format.fields)
     raise DataError(
-        f"{file.path} is of the format {file.format}, from which {type(format).__name__} reads no rows: give .jsonl or .json files"
+        f"{file.path} is of the format {file.format}, which has no conversations: give .jsonl, .json, .parquet or .arrow files"
     )

@@ -22,13 +22,20 @@ _ARROW_MAGIC = b"ARROW1"
 
 
 def column_rows(
-    file: InputFile, stream: BinaryIO, *, needed: Sequence[str], optional: Sequence[str]
+    file: InputFile,
+    stream: BinaryIO,
+    *,
+    needed: Sequence[str] = (),
+    optional: Sequence[str] = (),
+    nested: Sequence[str] = (),
 ) -> Iterator[Row | BadRow]:
-    """The rows with the columns `needed`, and those of `optional` that are there.
+    """The rows with the columns `needed` and `nested`, and those of `optional` that are there.
 
+    Args:
+        nested: may hold anything, such as lists of objects.
     Raises:
-        DataError: a needed column is absent or holds something else than strings or whole numbers, or the file is
-            damaged.
+        DataError: a needed or nested column is absent, a needed one holds something else than strings or whole numbers,
+            or the file is damaged.
     """
     import pyarrow as pa
 
@@ -36,7 +43,7 @@ def column_rows(
     with _seekable(file, stream) as source:
         try:
             schema, batches = _open(file, source)
-            columns = _choose(file, schema, needed, optional)
+            columns = _choose(file, schema, needed, optional, nested)
             for batch in batches(columns):
                 chosen = batch.select(columns)
                 _validate(chosen)
@@ -68,13 +75,13 @@ def _open(file: InputFile, source: BinaryIO) -> tuple[Any, Any]:
     return (streamed := pa.ipc.open_stream(source)).schema, lambda columns: streamed
 
 
-def _choose(file: InputFile, schema: Any, needed: Sequence[str], optional: Sequence[str]) -> list[str]:
-    absent = [name for name in needed if name not in schema.names]
+def _choose(
+    file: InputFile, schema: Any, needed: Sequence[str], optional: Sequence[str], nested: Sequence[str]
+) -> list[str]:
+    absent = [name for name in (*needed, *nested) if name not in schema.names]
     if absent:
-        raise DataError(
-            f"{file.path} has no column `{absent[0]}`: name one of {', '.join(schema.names)} as `text_key` or `id_key`"
-        )
-    repeated = [name for name in needed if schema.names.count(name) > 1]
+        raise DataError(f"{file.path} has no column `{absent[0]}`: name one of {', '.join(schema.names)} in its place")
+    repeated = [name for name in (*needed, *nested) if schema.names.count(name) > 1]
     if repeated:
         raise DataError(f"{file.path} has several columns `{repeated[0]}`: rename all but one, or name another column")
     for name in needed:
@@ -83,7 +90,7 @@ def _choose(file: InputFile, schema: Any, needed: Sequence[str], optional: Seque
                 f"{file.path}: column `{name}` holds {schema.field(name).type}, expected strings: name another column"
             )
     extra = [name for name in optional if schema.names.count(name) == 1 and _is_readable(schema.field(name).type)]
-    return list(dict.fromkeys([*needed, *extra]))
+    return list(dict.fromkeys([*needed, *nested, *extra]))
 
 
 def _is_readable(kind: Any) -> bool:

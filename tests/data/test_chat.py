@@ -1,10 +1,13 @@
 """Conversations as tokens and a loss mask, from files to batches."""
 
+import dataclasses
 import gzip
 import itertools
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -209,6 +212,26 @@ def test_tokenize_chat_writes_a_cache_whose_batches_learn_the_answers_only(token
     assert batch.weight_BT.sum() == report["learned_tokens"] + 700
     ends = loaded.special_tokens["<|assistant_end|>"]
     assert np.count_nonzero((batch.targets_BT == ends) & (batch.weight_BT == 1)) == 700
+
+
+@pytest.mark.parametrize("format", [ChatFormat(TURNS), PromptFormat()])
+def test_tokenize_chat_of_parquet_gives_what_json_lines_give(tokenizer, tmp_path, format):
+    rows = [
+        chat(("user", f"What is {i}?"), ("assistant", "é" * i)) | {"prompt": str(i), "response": "b"} for i in (1, 2)
+    ]
+    rows.append({"messages": None, "prompt": None, "response": None})
+    write_rows(tmp_path / "chats.jsonl.gz", rows)
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "chats.parquet")
+    caches = []
+    for name in ("chats.jsonl.gz", "chats.parquet"):
+        config = TokenizeChatConfig([str(tmp_path / name)], tokenizer, format, output_path=str(tmp_path / name[-3:]))
+        with pytest.raises(DataError, match=f"{name}:3: .* holds null"):
+            tokenize_chat(config)
+        tokenize_chat(dataclasses.replace(config, on_bad_row="skip"))
+        caches.append(TokenCache.open(config.output_path))
+    assert caches[0].digest == caches[1].digest and caches[0].num_documents == 2
+    with pytest.raises(DataError, match=r"chats\.parquet has no column `dialog`: name one of messages, prompt"):
+        tokenize_chat(dataclasses.replace(config, format=ChatFormat(messages_key="dialog")))
 
 
 def test_tokenize_chat_refuses_a_bad_row_with_its_place_or_counts_it(tokenizer, tmp_path):
