@@ -184,6 +184,27 @@ def test_training_reads_no_more_than_max_bytes_spread_over_a_document_set(docume
     assert [document.id for document in sample(documents, 5_000)] == whole[: len(list(sample(documents, 5_000)))]
 
 
+@pytest.mark.parametrize("kind", ["set", "file"])
+def test_document_that_does_not_fit_is_passed_over_and_does_not_end_the_sample(tmp_path, kind):
+    path = str(tmp_path / ("set" if kind == "set" else "documents.jsonl.zst"))
+
+    def sampled(sizes):
+        texts = [Document(str(number), "é" * (size // 2), "test") for number, size in enumerate(sizes)]
+        if kind == "set":
+            write_shards(path, texts, stage="test", settings={}, shard_bytes=2_000)
+        else:
+            write_documents(path, texts)
+        return [int(document.id) for document in sample(path, 1_000)]
+
+    if kind == "set":
+        assert sampled([100] * 3 + [2_000] + [100] * 17) == [7, 11, 15, 19]
+    else:
+        assert sampled([100, 2_000, 300, 700, 100]) == [0, 2, 4]
+        assert sampled([950, 100, 50]) == [0]  # nine tenths are there: no more is read
+    with pytest.raises(DataError, match="no document fits into the 1,000 bytes"):
+        sampled([1_002])
+
+
 def test_training_on_too_little_text_is_refused_and_writes_nothing(documents, tmp_path):
     with pytest.raises(DataError, match="smaller vocabulary or more documents"):
         train_tokenizer(TrainTokenizerConfig(documents, 60_000, str(tmp_path)))

@@ -111,10 +111,6 @@ def _count(documents: str, max_bytes: int, counters: dict[str, CountTokens]) -> 
             counts["bytes"] += sum(map(text_bytes, texts))
             for name, counter in counters.items():
                 counts[name] += counter(texts)
-    if not totals:
-        raise DataError(
-            f"{documents}: its first document has more than `max_bytes` ({max_bytes:,}): use a larger limit"
-        )
     by_size = dict(sorted(totals.items(), key=lambda item: (-item[1]["bytes"], item[0])))
     together = {key: sum(counts[key] for counts in totals.values()) for key in next(iter(totals.values()))}
     return {**by_size, _ALL: together}

@@ -146,18 +146,32 @@ def write_tokenizer(config: TokenizerSettings, documents: Iterator[Document], wh
 
 
 def sample(documents: str, max_bytes: int) -> Iterator[Document]:
-    """At most `max_bytes` of text: evenly spread documents of a document set, or the first ones of a file."""
+    """At most `max_bytes` of text: evenly spread documents of a document set, or the first ones of a file.
+
+    A document that does not fit is passed over, until nine tenths are taken.
+
+    Raises:
+        DataError: no document fits.
+    """
     share = 1.0
     if is_set_path(documents):
         share = min(1.0, max_bytes / max(DocumentSet.open(documents).num_bytes, 1))
-    size = 0
+    size = num_taken = 0
     for index, document in enumerate(read_documents(documents)):
         if int((index + 1) * share) == int(index * share):
             continue
-        size += text_bytes(document.text)
-        if size > max_bytes:
-            return
+        room = text_bytes(document.text)
+        if size + room > max_bytes:
+            if size >= 0.9 * max_bytes:
+                return
+            continue
+        size, num_taken = size + room, num_taken + 1
         yield document
+    if not num_taken:
+        raise DataError(
+            f"{documents}: no document fits into the {max_bytes:,} bytes of text that are read (`max_bytes`): part its text into"
+            " shorter documents, or raise that limit"
+        )
 
 
 def check_settings(config: TokenizerSettings) -> None:
