@@ -74,6 +74,16 @@ def test_field_with_the_text_is_found(tmp_path: pathlib.Path, rows: list[Any], f
     assert summary["text_field"] == field and documents[0].text == rows[0][field]
 
 
+def test_parquet_without_a_usual_column_is_read_by_the_longest_texts_as_json_lines_are(tmp_path: pathlib.Path) -> None:
+    rows = [{"url": "a.org", "about": None, "story": "A longer text."}, {"url": "b.org", "about": "x", "story": "Two"}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    for name, content in (("a.parquet", (tmp_path / "a.parquet").read_bytes()), ("a.jsonl", _lines(*rows))):
+        (tmp_path / name[2:]).mkdir()
+        summary, documents = _take(tmp_path / name[2:], name, content)
+        assert summary["text_field"] == "story"
+        assert [document.text for document in documents] == ["A longer text.", "Two"]
+
+
 def test_parquet_is_read_by_its_likely_or_its_named_column(tmp_path: pathlib.Path) -> None:
     table = pa.table({"n": [1, 2], "title": ["t", "u"], "body": ["one", "two"], "id": ["x", None]})
     pq.write_table(table, tmp_path / "a.parquet")

@@ -36,6 +36,7 @@ SPLITS = {"blank": "documents parted by empty lines", "lines": "a document on ea
 """What a text file may hold."""
 
 _USUAL_FIELDS = ("text", "content", "body", "document", "markdown", "raw_content")
+_LOOKED_AT = 100  # rows, to find the field with the texts
 _EXCERPT = 400
 
 
@@ -184,7 +185,7 @@ def _fields(file: InputFile, wanted: str) -> tuple[str, Iterator[Row | BadRow]]:
     if wanted:
         return wanted, rows()
     all_rows = rows()
-    seen = list(itertools.islice(all_rows, 100))
+    seen = list(itertools.islice(all_rows, _LOOKED_AT))
     return _likely([row.fields for row in seen if isinstance(row, Row)]), itertools.chain(seen, all_rows)
 
 
@@ -215,8 +216,11 @@ def _columns(file: InputFile, wanted: str) -> tuple[str, Iterator[Row | BadRow]]
         raise DataError(f"it is no Parquet file ({first_line(error)})") from None
     _check_size(sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)))
     strings = [item.name for item in schema if pa.types.is_string(item.type) or pa.types.is_large_string(item.type)]
-    usual = [name for name in _USUAL_FIELDS if name in strings]
-    field = wanted or (usual or strings or ["text"])[0]
+    field = wanted
+    if not wanted:
+        with open(file.path, "rb") as stream:
+            first = itertools.islice(column_rows(file, stream, optional=strings), _LOOKED_AT)
+            field = _likely([row.fields for row in first if isinstance(row, Row)])
     if field not in schema.names:
         raise DataError(f"it has no column {field!r}: its columns are {', '.join(schema.names[:20]) or 'none'}")
 
