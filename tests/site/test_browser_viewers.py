@@ -133,6 +133,29 @@ def test_paging_back_through_long_rows_misses_none(
         assert seen == list(range(1, 61))
 
 
+@pytest.mark.parametrize("name", ["c4.json", "c4.json.gz"])
+def test_json_lines_that_are_called_json_are_shown_as_rows(
+    tmp_path: pathlib.Path, serve: Callable[..., Any], name: str
+) -> None:
+    data = "".join(json.dumps({"text": f"Document {n} is here."}) + "\n" for n in range(1, 61)).encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    with serve(tmp_path) as client:
+        first = open_page(client, f"/files/0/{name}")
+        assert "Rows 1 to 50" in words_of(first) and "Document 50 is here" in words_of(first)
+        (following,) = re.findall(r'href="([^"]+)" rel="next"', first)
+        assert "Rows 51 to 60 of 60" in words_of(open_page(client, html.unescape(following)))
+        assert "1 row found" in words_of(open_page(client, f"/files/0/{name}?q=document+7+"))
+
+
+def test_byte_order_mark_before_json_lines_is_no_part_of_the_first_row(
+    tmp_path: pathlib.Path, serve: Callable[..., Any]
+) -> None:
+    (tmp_path / "windows.jsonl").write_bytes(b'\xef\xbb\xbf{"a": 1}\r\n{"a": 2}\r\n')
+    with serve(tmp_path) as client:
+        shown = words_of(open_page(client, "/files/0/windows.jsonl"))
+    assert "a: 1" in shown and "a: 2" in shown and "not JSON" not in shown
+
+
 def test_rows_of_a_large_plain_file_are_reached_again_at_once(
     tmp_path: pathlib.Path, serve: Callable[..., Any]
 ) -> None:

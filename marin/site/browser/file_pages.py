@@ -19,6 +19,7 @@ from marin.web.guard import FILE_POLICY
 
 _BLOCK = 1 << 18
 _SNIFFED = 8192
+_FIRST_LINE = 1_000_000
 _MOST_READERS = 20
 
 
@@ -122,6 +123,8 @@ def _experiment_address(site: Site, place: Place) -> str | None:
 
 
 def _json_view(place: Place, request: Request) -> tuple[str, dict[str, Any]]:
+    if _is_json_lines(place):
+        return _rows_view(place, request)
     query, pointer, number = (
         text_of(request, "q"),
         request.query_params.get("at", ""),
@@ -156,6 +159,15 @@ def _json_view(place: Place, request: Request) -> tuple[str, dict[str, Any]]:
         return "json.html.j2", values | found
     tree, pages = json_view.tree(part, lambda inner: with_query(place.url(), at=inner), pointer, number)
     return "json.html.j2", values | {"tree": tree, "number": min(number, pages), "pages": pages}
+
+
+def _is_json_lines(place: Place) -> bool:
+    """Whether a file that is called JSON holds an object on each line, as those of many data sets do."""
+    first, _, rest = (roots.read_start(place, _FIRST_LINE) or b"").partition(b"\n")
+    try:
+        return bool(rest.strip()) and isinstance(json.loads(first), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _rows_view(place: Place, request: Request) -> tuple[str, dict[str, Any]]:

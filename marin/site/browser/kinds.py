@@ -32,7 +32,7 @@ def kind_of(name: str) -> Kind:
     bare = lower
     for ending in _PACKED:
         bare = bare.removesuffix(ending)
-    if bare.endswith((".jsonl", ".ndjson")):
+    if bare.endswith((".jsonl", ".ndjson", ".json")):  # what is packed as .json, such as C4, has an object on each line
         packing = "" if bare == lower else ", gzip" if lower.endswith(".gz") else ", zstd"
         return Kind("rows", f"JSON lines{packing}")
     if lower.endswith((".parquet", ".pq")):

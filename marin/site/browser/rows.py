@@ -197,6 +197,8 @@ def _holds(line: bytes, query: str) -> bool:
 
 def _parse(number: int, line: bytes, length: int) -> Row:
     text = line.decode(errors="replace")
+    if number == 1:
+        text = text.removeprefix("\ufeff")  # a byte order mark is no part of the row
     if length > len(line) + 2:
         return Row(
             number, text, None, f"The row has {length:,} bytes: only its first {len(line):,} are shown.", length, "cut"
