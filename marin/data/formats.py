@@ -13,7 +13,7 @@ import codecs
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any, BinaryIO, Literal, get_args
 
 from marin.data.compression import decompressed
@@ -87,7 +87,7 @@ def json_line_rows(file: InputFile, stream: BinaryIO) -> Iterator[Row | BadRow]:
             yield _json_row(number, line)
 
 
-def rows_of_json_lines(path: str) -> Iterator[Row | BadRow]:
+def rows_of_json_lines(path: str) -> Generator[Row | BadRow, None, None]:
     """The rows of the JSON lines at `path`, packed as its name says.
 
     Raises:

@@ -1,6 +1,8 @@
 """What a person fills in: which mistakes are found, and that the config file says just what was meant."""
 
 import asyncio
+import dataclasses
+import gzip
 import pathlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,7 +12,10 @@ from datashop_pages import rows
 
 from marin.cli.datashop import steps_of
 from marin.data.corpora.python_docs import python_docs_step
+from marin.data.shards import DocumentSet
 from marin.datashop.config import DatashopRunnerConfig
+from marin.datashop.pipeline import datashop_steps
+from marin.datashop.sampling import make_pool
 from marin.site.datashop import wishes
 from marin.site.datashop.uploads import Upload, Uploads
 from marin.site.datashop.wishes import Wish, check, config_text
@@ -63,6 +68,8 @@ PROMPTED = {"way": "prompt", "model": "m", "endpoint": "http://127.0.0.1:1/v1"}
         ({"pool_path": "{data}/none.jsonl"}, "pool_path"),
         ({"pool_path": "{data}/none*.jsonl"}, "pool_path"),
         ({"pool_path": "{data}/table.csv"}, "pool_path"),
+        ({"pool_path": "{data}/content.jsonl"}, "pool_path"),
+        ({"pool_path": "{data}/cut.jsonl.gz"}, "pool_path"),
         ({"pool_path": "{data}/empty"}, "pool_path"),
         ({"pool_path": "{data}/a**.jsonl"}, "pool_path"),
         ({"pool_path": "data/a.jsonl"}, "pool_path"),
@@ -118,6 +125,8 @@ def test_each_mistake_is_told_at_its_field(
     (data / "folder").mkdir()
     (data / "empty").mkdir()
     (data / "table.csv").write_text("a,b")
+    (data / "content.jsonl").write_text('{"content": "a"}\n{"text": null}\n')
+    (data / "cut.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n')[:-4])
     (tmp_path / "data-of-others").mkdir()
     (tmp_path / "data-of-others" / "secret.txt").write_text("secret")
     (data / "link").symlink_to(tmp_path)
@@ -128,6 +137,17 @@ def test_each_mistake_is_told_at_its_field(
     }
     checked = check(_wish(files, **filled), uploads, [str(data)])
     assert list(checked.problems) == [field] and len(checked.problems[field]) > 15
+
+
+def test_rows_of_a_path_without_a_text_are_left_out_as_those_of_uploads(
+    uploads: Uploads, files: dict[str, Upload], tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "some.jsonl").write_bytes(b'{"text": "a"}\n{"text": null}\nnot \xff JSON\n{"text": "b"}\n')
+    checked = check(_wish(files, pool=(), pool_path=f"{tmp_path}/some.jsonl"), uploads, [str(tmp_path)])
+    assert checked.problems == {}
+    pool = datashop_steps(DatashopRunnerConfig(**checked.settings))["pool"]
+    make_pool(dataclasses.replace(pool.config, output_path=str(tmp_path / "out")))
+    assert [document.text for document in DocumentSet.open(str(tmp_path / "out")).documents()] == ["a", "b"]
 
 
 def test_two_budgets_of_nothing_are_two_mistakes(uploads: Uploads, files: dict[str, Upload]) -> None:
@@ -170,7 +190,7 @@ def test_paths_patterns_and_links_that_stay_below_a_folder_may_be_read(
 ) -> None:
     for name in ("a/one.jsonl", "b/two.jsonl", "b/[odd]*.jsonl"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("{}")
+        (tmp_path / name).write_text('{"text": "a"}')
     (tmp_path / "a" / "link.jsonl").symlink_to(tmp_path / "b" / "two.jsonl")
     for asked in (
         "",
@@ -213,7 +233,7 @@ NASTY = "Quotes ' \" \"\"\" '''\\ and \\n {example}\nlines\t\u2028 {0} %s \x1b[3
 def test_config_file_says_what_the_form_says(
     uploads: Uploads, files: dict[str, Upload], tmp_path: pathlib.Path, changes: Any
 ) -> None:
-    (tmp_path / 'it\'s "odd"\\.jsonl').write_text("{}")
+    (tmp_path / 'it\'s "odd"\\.jsonl').write_text('{"text": "a"}')
     filled = {
         name: value.replace("{data}", str(tmp_path)) if name == "pool_path" else value
         for name, value in changes.items()

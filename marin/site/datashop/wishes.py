@@ -12,13 +12,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from marin.data import inputs
 from marin.datashop.annotate_config import EXAMPLE
 from marin.datashop.ask_config import check_endpoint
 from marin.datashop.config import DatashopRunnerConfig
 from marin.datashop.grading import scale_of
 from marin.datashop.labels import EXAMPLES_SCALE
 from marin.errors import ConfigError
+from marin.site.datashop.paths import path_problem
 from marin.site.datashop.uploads import Uploads
 
 WAYS = {"examples": "Example documents", "prompt": "A prompt", "corpus": "A target corpus"}
@@ -40,9 +40,7 @@ Extract:
 Give your reason in one sentence, then end with "Final Score: " and the number.
 """
 _NAME = re.compile(r"[a-z0-9]+([_-][a-z0-9]+)*")
-_NAME_A_FOLDER = "name another folder with --data DIR when you start `marin datashop`."
 _NUMBER = re.compile(r"[+-]?(\d{1,15}|[1-9]\d{0,2}([,_]\d{3}){1,4})(\.\d{0,15})?", re.ASCII)
-_REMOTE = ("gs://", "s3://", "hf://", "https://")
 _LONGEST_PROMPT = 50_000
 _FEW_EXAMPLES = 20
 
@@ -162,10 +160,11 @@ class _Checker:
         if BUILT_IN in self._wish.pool:
             paths.append(BUILT_IN)
         if self._wish.pool_path:
-            problem = _path_problem(self._wish.pool_path, self._folders)
+            problem = path_problem(self._wish.pool_path, self._folders)
             if problem:
                 self._problems["pool_path"] = problem
             paths.append(self._wish.pool_path)
+            self._settings["on_bad_row"] = "skip"  # as of uploads, rows without a text are left out and counted
         if not paths and "pool" not in self._problems:
             self._problems["pool"] = "Choose the documents to search: at least one file, or a path."
         self._settings["pretraining_data_path"] = tuple(paths)
@@ -345,52 +344,3 @@ def _comma_hint(text: str) -> str:
     if "," not in text or _NUMBER.fullmatch(text):
         return ""
     return " Write a point before decimals, as in 0.6; a comma may only part thousands, as in 1,500."
-
-
-def _path_problem(path: str, folders: Sequence[str]) -> str:
-    """Why these files may not be read; "" if they may."""
-    is_remote = path.startswith(_REMOTE) and path.partition("://")[2].strip("/") != ""
-    if "\0" in path or len(path) > 4000 or ("://" in path and not is_remote):
-        return f"Give a path on this machine, or a URL that begins with {', '.join(_REMOTE[:-1])} or {_REMOTE[-1]}."
-    if is_remote:
-        return ""
-    if not os.path.isabs(path) or ".." in path.split("/"):
-        return "Give the whole path, from / on and without `..`."
-    is_there = os.path.exists(path)
-    # A pattern may only begin below a folder that may be read: `/srv/data*/x` would also match beside /srv/data.
-    fixed = path if is_there else os.path.dirname(re.split(r"[*?\[]", path, maxsplit=1)[0])
-    if not _is_below(os.path.realpath(fixed), folders):
-        return f"This page may only read below {' and '.join(folders)}: {_NAME_A_FOLDER}"
-    try:
-        matches = _matches(path)
-        outside = _first_outside(matches, folders)
-    except (OSError, ValueError, re.error):
-        return "This path or pattern cannot be read: check what it matches."
-    if outside is not None:
-        return f"{outside[:200]} is a link out of {' and '.join(folders)}, which this page may not follow: {_NAME_A_FOLDER}"
-    if not matches:
-        return "This folder is empty." if is_there else "There is no file at this path."
-    if not any(inputs.format_of(match)[0] for match in matches):
-        return f"There is no file here that can be read: use {inputs.KNOWN_ENDINGS}."
-    return ""
-
-
-def _is_below(real: str, folders: Sequence[str]) -> bool:
-    return any(real == folder or real.startswith(folder.rstrip("/") + "/") for folder in folders)
-
-
-def _first_outside(matches: Sequence[str], folders: Sequence[str]) -> str | None:
-    """The first of the files that a run would read that lies outside, as links can lead anywhere."""
-    may_read: dict[str, bool] = {}
-    for match in matches:
-        above = os.path.dirname(match)
-        if above not in may_read:
-            may_read[above] = _is_below(os.path.realpath(above), folders)
-        if not may_read[above] or (os.path.islink(match) and not _is_below(os.path.realpath(match), folders)):
-            return match
-    return None
-
-
-def _matches(path: str) -> list[str]:
-    """What `marin.data.inputs` finds there: the file, the files of the folder, or what fits the pattern."""
-    return [path] if os.path.isfile(path) else list(inputs.local_files(path))
