@@ -24,6 +24,7 @@ OnBadRow = Literal["refuse", "skip"]
 """Whether the first row that cannot be read ends the work, or such rows are dropped and counted."""
 _MARK = codecs.BOM_UTF8
 _SHOWN = 80
+_LONGEST_TOKEN = 16  # characters of JSON that mean nothing until all are there, but for strings
 # `json.dumps` with these settings makes an encoder for each row.
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -82,7 +83,7 @@ def text_rows(file: InputFile, stream: BinaryIO) -> Iterator[Row | BadRow]:
 
 def json_line_rows(file: InputFile, stream: BinaryIO) -> Iterator[Row | BadRow]:
     """The rows of a file of JSON lines."""
-    for number, line in _lines(file, stream):
+    for number, line in _lines(_blocks(file, stream)):
         if not line.isspace():
             yield _json_row(number, line)
 
@@ -112,14 +113,20 @@ def json_rows(file: InputFile, stream: BinaryIO) -> Iterator[Row | BadRow]:
     Raises:
         DataError: an array, or an object over several lines, is no JSON: where its next row starts cannot be known.
     """
-    not_blank = ((number, line) for number, line in _lines(file, stream) if not line.isspace())
+    blocks = _blocks(file, stream)
+    start = b""
+    while not start.removeprefix(_MARK).strip() and (block := next(blocks, None)) is not None:
+        start += block
+    blocks = itertools.chain([start.removeprefix(_MARK)], blocks)
+    if start.removeprefix(_MARK).lstrip().startswith(b"["):
+        yield from _array_rows(file, blocks)
+        return
+    not_blank = ((number, line) for number, line in _lines(blocks) if not line.isspace())
     first = next(not_blank, None)
     if first is None:
         return
     lines = itertools.chain([first], not_blank)
-    if first[1].lstrip().startswith(b"["):
-        yield from _array_rows(file, lines)
-    elif isinstance(row := _json_row(*first), Row) or row.reason != "not_json":
+    if isinstance(row := _json_row(*first), Row) or row.reason != "not_json":
         yield from (_json_row(number, line) for number, line in lines)
     else:
         whole = _json_row(1, b"".join(line for _, line in lines))
@@ -131,11 +138,19 @@ def json_rows(file: InputFile, stream: BinaryIO) -> Iterator[Row | BadRow]:
         yield whole
 
 
-def _lines(file: InputFile, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+def _blocks(file: InputFile, stream: BinaryIO) -> Iterator[bytes]:
+    """The unpacked content, as it comes; a message about damage says near which line."""
+    number = 1
+    blocks = decompressed(stream, file.compression, lambda: f"{file.path}:{number}")
+    for block in blocks:
+        yield block
+        number += block.count(b"\n")
+
+
+def _lines(blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
     """Number and bytes of each line, a byte order mark left out; the last may have no end."""
     number = 1
     rest: list[bytes] = []
-    blocks = decompressed(stream, file.compression, lambda: f"{file.path}:{number}")
     for block in blocks:
         *complete, last = block.split(b"\n")
         for line in complete:
@@ -165,9 +180,9 @@ def _object_row(number: int, value: Any) -> Row | BadRow:
     return Row(number, value)
 
 
-def _array_rows(file: InputFile, lines: Iterator[tuple[int, bytes]]) -> Iterator[Row | BadRow]:
+def _array_rows(file: InputFile, blocks: Iterator[bytes]) -> Iterator[Row | BadRow]:
     """The elements of an array, whose text is read only as far as the next element reaches."""
-    text = _ArrayText(file.path, lines)
+    text = _ArrayText(file.path, blocks)
     text.take("[")
     if text.peek() == "]":
         text.take("]")
@@ -183,13 +198,14 @@ def _array_rows(file: InputFile, lines: Iterator[tuple[int, bytes]]) -> Iterator
 
 
 class _ArrayText:
-    """JSON text that grows line by line while it is parsed."""
+    """JSON text that grows block by block while it is parsed."""
 
-    def __init__(self, path: str, lines: Iterator[tuple[int, bytes]]):
-        self._path, self._lines = path, lines
+    def __init__(self, path: str, blocks: Iterator[bytes]):
+        self._path, self._blocks = path, blocks
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._parser = json.JSONDecoder()
-        self._text, self._position, self._line = "", 0, 1
+        self._text, self._position = "", 0
+        self._line = 1  # in which the text begins
 
     def peek(self) -> str:
         """The next character that is no space; "" at the end."""
@@ -214,7 +230,7 @@ class _ArrayText:
             try:
                 value, end = self._parser.raw_decode(self._text, self._position)
             except (ValueError, RecursionError) as error:
-                if not self._grow(len(self._text)):
+                if self._is_wrong_whatever_follows(error) or not self._grow(len(self._text)):
                     raise self.error(str(error)) from None
                 continue
             if end == len(self._text) and self._grow(1):
@@ -222,26 +238,38 @@ class _ArrayText:
             self._position = end
             return value
 
+    def _is_wrong_whatever_follows(self, error: Exception) -> bool:
+        """Whether a value is no JSON at a place from which all is there, so that no more need be read."""
+        if not isinstance(error, json.JSONDecodeError) or error.msg.startswith("Unterminated string"):
+            return False
+        return error.pos < len(self._text) - _LONGEST_TOKEN
+
     def error(self, problem: str) -> DataError:
+        is_end = self._position >= len(self._text)
+        before = self._text.rstrip() if is_end else self._text[: self._position]
+        return self._error_in_line(self._line + before.count("\n"), problem)
+
+    def _error_in_line(self, line: int, problem: str) -> DataError:
         return DataError(
-            f"{self._path}:{self._line}: the JSON array cannot be read ({problem}): mend the file, or leave it out of "
+            f"{self._path}:{line}: the JSON array cannot be read ({problem}): mend the file, or leave it out of "
             "`paths`; in JSON lines a bad row could be skipped"
         )
 
     def _grow(self, at_least: int) -> bool:
         """Drops what was parsed and reads on; False at the end of the file."""
-        pieces, size = [self._text[self._position :]], 0
-        while size < max(at_least, 1 << 16):
-            number, line = next(self._lines, (0, b""))
-            if not line:
-                break
-            self._line = number
+        pieces: list[str] = []
+        size = 0
+        while size < max(at_least, 1 << 16) and (block := next(self._blocks, None)) is not None:
             try:
-                pieces.append(self._decoder.decode(line))
+                pieces.append(self._decoder.decode(block))
             except UnicodeDecodeError as error:
-                raise self.error(_not_utf8(error, line)) from None
-            size += len(line)
-        self._text, self._position = "".join(pieces), 0
+                before = sum(text.count("\n") for text in (self._text, *pieces))
+                line = self._line + before + error.object[: error.start].count(b"\n")
+                raise self._error_in_line(line, _not_utf8(error, error.object)) from None
+            size += len(block)
+        if size:
+            self._line += self._text.count("\n", 0, self._position)
+            self._text, self._position = "".join([self._text[self._position :], *pieces]), 0
         return size > 0
 
 

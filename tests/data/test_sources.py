@@ -2,6 +2,7 @@ import gzip
 import json
 import os
 import random
+import tracemalloc
 
 import fsspec
 import pyarrow as pa
@@ -373,6 +374,8 @@ def test_import_in_which_every_row_is_dropped_is_refused_with_the_reasons(tmp_pa
     [
         (b'[{"text": "a"}, {"text": }]', r"a\.json:1: the JSON array cannot be read"),
         (b'[{"text": "a"},\n{"text": "b"}\n', r"a\.json:2: the JSON array cannot be read"),
+        (b'[{"text": "a"},\n{"text": "b" 5}' + b',\n{"text": "c"}' * 9000, r"a\.json:2: .*Expecting ',' delimiter"),
+        (b"[" + b'{"text": "a"},\n' * 9000 + b'{"text": "\xff"}]', r"a\.json:9001: the JSON array .*is not UTF-8"),
         (b'[{"text": "a"}] 5', r"more behind the array's end"),
         (b'{\n"text": "a",\n', r"neither JSON lines \(line 1:.*nor one JSON value"),
         (b"[" * 100_000, r"the JSON array cannot be read"),
@@ -393,6 +396,18 @@ def test_import_of_a_long_json_array_reads_each_element_whatever_its_length(tmp_
     rows = [{"id": str(i), "text": "x" * (1 + 37 * i * i % 150_000)} for i in range(200)]
     path = write(tmp_path / "a.json", json.dumps(rows).encode())
     assert [(d.id, d.text) for d in imported([path])] == [(row["id"], row["text"]) for row in rows]
+
+
+def test_import_of_a_json_array_on_one_line_holds_no_more_of_it_than_an_element(tmp_path):
+    row = json.dumps({"text": "é " * 5_000})
+    path = write(tmp_path / "a.json", f"[{', '.join([row] * 500)}]".encode())
+    tracemalloc.start()
+    try:
+        documents = imported_documents(ImportConfig([str(path)], "h"))
+        assert sum(document.text == "é " * 5_000 for document in documents) == 500
+        assert tracemalloc.get_traced_memory()[1] < 8_000_000  # of 17 MB
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("change", ["grown", "rewritten", "replaced", "removed"])
