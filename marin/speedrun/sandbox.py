@@ -2,8 +2,9 @@
 
 Inside there is no network, no other process to see or signal, every mounted file system is read-only but the scratch directory,
 and the usual places of keys and tokens in the home directory are empty. Sockets on which programs outside listen, such as those of D-Bus,
-Docker and an SSH agent, are covered, and there is no terminal: each would run what it is told outside. The environment holds nothing of the
-caller's but the path. What it does not do: other files that the user may read can be read, the processor, memory and disk are not limited, and a
+Docker and an SSH agent, are covered, and there is no terminal: each would run what it is told outside. Of devices there are those that only
+compute or give bytes, and control groups, by which processes outside could be stopped, are read-only too. The environment holds nothing of
+the caller's but the path. What it does not do: other files that the user may read can be read, the processor, memory and disk are not limited, and a
 fault of the kernel is a way out. Where namespaces are not to be had nothing runs.
 """
 
@@ -22,15 +23,20 @@ from marin.errors import ConfigError
 from marin.speedrun.verification.texts import printable
 
 ISOLATION = (
-    "no network; no other processes, sockets or terminal; every file system read-only but the scratch directory; keys and tokens in the home directory"
+    "no network; no other processes, sockets, terminals or disks; every file system read-only but the scratch directory; keys and tokens in the home directory"
     " hidden; an empty environment. Other files can be read, and processor, memory and disk are not limited."
 )
 _SECRET_PLACES = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config", ".netrc", ".git-credentials", ".kaggle", ".cache/huggingface",
     ".huggingface", ".pypirc", ".npmrc", ".local/share/keyrings",
 )  # fmt: skip
+# Accelerators among them. No terminal but that which a process was given (`tty`; here none), as keys could be read there, nor disks, which root,
+# as the user of many a rented machine is, could write.
+_DEVICES = (
+    "null", "zero", "full", "random", "urandom", "tty", "nvidia*", "dri", "kfd", "accel*", "vfio", "dxg",
+)  # fmt: skip
 _MOST_KEPT = 2**18  # bytes of what is printed
-# $1 scratch, $2 home, the rest is the command. Mounts that cannot be changed are kernel file systems.
+# $1 scratch, $2 home, the rest is the command. A mount that no path leads to, or that its user may not look into, needs no change.
 _ENTER = """
 set -e
 scratch="$1"; home="$2"; shift 2
@@ -44,14 +50,31 @@ done
 while read -r -d '' place; do
   if [ -S "$place" ]; then mount --bind "$empty/file" "$place"; fi
 done < "$scratch/SOCKETS"
+devices="$empty/devices"; mkdir "$devices"; mount -t tmpfs -o mode=755 tmpfs "$devices"
+for device in DEVICES; do
+  if [ -d "$device" ]; then mkdir "$devices/${device#/dev/}"
+  elif [ -e "$device" ]; then : > "$devices/${device#/dev/}"
+  else continue; fi
+  mount --rbind "$device" "$devices/${device#/dev/}"
+done
+ln -s /proc/self/fd "$devices/fd"
+mkdir "$devices/shm"; mount -t tmpfs tmpfs "$devices/shm"
+mount -n --move "$devices" /dev  # where mounts are written down nobody but root may write
+writable=()
 while read -r _ place _; do
   place="$(printf '%b' "$place")"
-  case "$place" in "$scratch"|/proc|/proc/*|/dev|/dev/*|/sys|/sys/*) ;; *) mount -o remount,bind,ro "$place" 2>/dev/null || true;; esac
+  case "$place" in "$scratch"|/proc|/proc/*|/dev|/dev/*) ;; *) mount -o remount,bind,ro "$place" 2>/dev/null || writable+=("$place");; esac
 done < /proc/self/mounts
-mount -t tmpfs tmpfs /dev/shm
+for place in "${writable[@]}"; do
+  if mountpoint -q "$place"; then echo "the sandbox is not closed: $place cannot be made read-only" >&2; exit 97; fi
+done
 if touch "$home/.marin-sandbox-check" 2>/dev/null; then rm -f "$home/.marin-sandbox-check"; echo "the sandbox is not closed" >&2; exit 97; fi
+for place in bus fs irq sys sysrq-trigger; do
+  if [ -e "/proc/$place" ]; then mount --bind "/proc/$place" "/proc/$place"; mount -o remount,bind,ro "/proc/$place"; fi
+done
 cd "$scratch"
-exec "$@"
+# Who has made mounts may take them away again: in namespaces of its own, inside these, the command finds them locked.
+exec unshare --user --map-root-user --mount -- "$@"
 """
 
 
@@ -99,7 +122,14 @@ def run(command: Sequence[str], scratch: pathlib.Path, environment: Mapping[str,
     with tempfile.NamedTemporaryFile(dir=scratch, prefix="sockets-") as sockets:
         sockets.write(b"".join(place + b"\0" for place in _sockets()))
         sockets.flush()
-        script = _ENTER.replace("PLACES", " ".join(_SECRET_PLACES)).replace("SOCKETS", pathlib.Path(sockets.name).name)
+        words = {
+            "PLACES": " ".join(_SECRET_PLACES),
+            "SOCKETS": pathlib.Path(sockets.name).name,
+            "DEVICES": " ".join(f"/dev/{name}" for name in _DEVICES),
+        }
+        script = _ENTER
+        for word, value in words.items():
+            script = script.replace(word, value)
         with subprocess.Popen(
             [*_unshare(), "bash", "-c", script, "sandbox", str(scratch), str(home), *command],
             env=given, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shlex
 import socket
 import subprocess
 import sys
@@ -89,6 +90,59 @@ def test_sandbox_has_no_terminal_that_it_could_type_into(scratch: pathlib.Path):
     command += "said = b''\ntry:\n    while part := os.read(end, 4096):\n        said += part\nexcept OSError:\n    pass\nprint(said.decode())"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, timeout=60, check=True)
     assert "Finished(status=1" in done.stdout and "No such device or address" in done.stdout, done.stdout + done.stderr
+
+
+def test_what_closes_the_sandbox_cannot_be_taken_away_inside(
+    scratch: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    """By who makes mounts anew, or looks beneath them, in namespaces of the code's own too."""
+    home, outside = tmp_path / "home", tmp_path / "outside"
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh" / "key").write_text("PRIVATE")
+    monkeypatch.setenv("HOME", str(home))
+    tries = f"""
+mkdir -p below
+for place in / {shlex.quote(str(tmp_path))} /proc/sys /sys; do mount -o remount,bind,rw "$place"; done
+umount {shlex.quote(str(home))}/.ssh; umount -l /dev
+cat {shlex.quote(str(home))}/.ssh/key
+touch {shlex.quote(str(outside))}
+mount --bind / below && cat below{shlex.quote(str(home))}/.ssh/key
+mount --rbind / below && mount -o remount,bind,rw below && touch below{shlex.quote(str(outside))}
+"""
+    command = ["bash", "-c", f"{tries}\nunshare --user --map-root-user --mount bash -c {shlex.quote(tries)}"]
+    done = sandbox.run(command, scratch, {}, 60.0)
+    assert not outside.exists() and "PRIVATE" not in done.out, done.out
+    assert "ermission denied" in done.out, done.out
+
+
+def test_sandbox_has_no_device_but_those_that_compute(scratch: pathlib.Path):
+    """Not the terminal that a person types into, a disk, nor what stops other processes or changes the kernel's settings."""
+    end, terminal = os.openpty()
+    try:
+        code = f"""
+import os, pathlib
+places = [{os.ttyname(terminal)!r}, *map(str, pathlib.Path("/dev").rglob("*")), "/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger"]
+groups = [str(place) for place in pathlib.Path("/sys/fs/cgroup").rglob("cgroup.procs")]
+for place in [*places, *groups[:200]]:
+    try:
+        os.close(os.open(place, os.O_WRONLY | os.O_NOCTTY))
+    except OSError:
+        continue
+    print(place)
+"""
+        done = _python(code, scratch)
+    finally:
+        os.close(end)
+        os.close(terminal)
+    opened = {
+        place
+        for place in done.out.split()
+        if not place.startswith(("/dev/nvidia", "/dev/dri", "/dev/accel", "/dev/vfio", "/dev/dxg"))
+    }
+    assert done.status == 0, done.out
+    assert opened - {"/dev/kfd", "/dev/fd", "/dev/stdin"} <= {
+        f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")
+    }
 
 
 def test_what_code_prints_does_not_steer_the_terminal_that_shows_it(scratch: pathlib.Path):
