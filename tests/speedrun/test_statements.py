@@ -208,6 +208,16 @@ def test_claimant_with_a_second_key_and_address_confirms_nothing_of_his_own(cont
     assert "signed by author@home.example.net, whose submission it is" in contest.why("re-run")
 
 
+def test_second_name_of_a_key_is_its_signers_too(contest: Contest) -> None:
+    """An account beside an address: the claimant's in one, and what the results call their author in the other."""
+    contest.allowed.write_text(contest.allowed.read_text().replace("judge@example.org", "judge@example.org,adaexample"))
+    contest.state("re-run", "judge", contest.measured())
+    assert "signed by judge@example.org, whose submission it is" in contest.why("re-run")
+    contest.allowed.write_text(contest.allowed.read_text().replace(",adaexample", ",author@example.org"))
+    contest.state("claim", "author", [], name="claim")
+    assert "signed by judge@example.org, whose submission it is" in contest.why("re-run")
+
+
 def test_more_statements_than_are_read_are_not_sound(contest: Contest) -> None:
     contest.state("re-run", "judge", contest.measured(0.9), "zoe")
     for number in range(64):

@@ -103,13 +103,19 @@ class _Statement(_Record):
 
 @dataclasses.dataclass(frozen=True)
 class Checked:
-    """A statement and what came of checking it: `signer` is None, with the reason in `problem`, where it does not count."""
+    """A statement and what came of checking it.
+
+    Args:
+        signer: who signed it; None, with the reason in `problem`, where it does not count.
+        signer_names: all that the file of allowed signers calls the key by which it was signed.
+    """
 
     name: str
     kind: Kind | None
     signer: str | None
     problem: str | None
     predicate: Predicate | None
+    signer_names: tuple[str, ...] = ()
     # About these logs, and a results file that was changed since: it can refute, and not confirm.
     of_older_results: bool = False
 
@@ -156,14 +162,13 @@ def envelope(statement: bytes, key: str | os.PathLike[str]) -> bytes:
 def check_statements(submission: Submission, allowed_signers: str | os.PathLike[str] | None) -> list[Checked]:
     """Every statement of a submission with what its signature is worth; one by its claimant does not count for more than a claim."""
     found = [_check(statement, submission, allowed_signers) for statement in submission.statements]
-    claimants = {item.signer for item in found if item.kind == "claim" and item.signer}
+    claimants = {name for item in found if item.kind == "claim" for name in item.signer_names}
     authors = {name for run in submission.runs for name in _names_of(run.author)}
     authors |= {name for claimant in claimants for name in _names_of_principal(claimant)}
     return [
         dataclasses.replace(item, signer=None, problem=f"signed by {item.signer}, whose submission it is")
         if item.kind != "claim"
-        and item.signer is not None
-        and (item.signer in claimants or any(_is_named(item.signer, author) for author in authors))
+        and any(name in claimants or _is_named(name, author) for name in item.signer_names for author in authors)
         else item
         for item in found
     ]
@@ -219,9 +224,9 @@ def _check(statement: Statement, submission: Submission, allowed: str | os.PathL
         if named.get(name) != digest:
             other = f"it is about another {name}" if name in named else f"it does not name {name}"
             return Checked(statement.name, kind, None, other, parsed.predicate)
-    signer, problem = _signer(message, signature, allowed)
+    names, problem = _signer_names(message, signature, allowed)
     predicate = _of_same_logs(parsed.predicate, named, stated) if older else parsed.predicate
-    return Checked(statement.name, kind, signer, problem, predicate, older)
+    return Checked(statement.name, kind, next(iter(names), None), problem, predicate, names, older)
 
 
 def _of_same_logs(predicate: Predicate, named: Mapping[str, str | None], stated: Mapping[str, int]) -> Predicate:
@@ -277,17 +282,19 @@ def _sign(message: bytes, key: pathlib.Path) -> bytes:
     return done.stdout
 
 
-def _signer(message: bytes, signature: bytes, allowed: str | os.PathLike[str] | None) -> tuple[str | None, str | None]:
-    """The principal whose signature it is, or None and the reason."""
+def _signer_names(
+    message: bytes, signature: bytes, allowed: str | os.PathLike[str] | None
+) -> tuple[tuple[str, ...], str | None]:
+    """The principals whose signature it is, one key's, or none and the reason."""
     try:
         with tempfile.TemporaryDirectory(prefix="marin-signature-") as folder:
             place = pathlib.Path(folder, "statement.sig")
             place.write_bytes(signature)
             novalidate = _ssh_keygen(["-Y", "check-novalidate", "-n", NAMESPACE, "-s", str(place)], message)
             if novalidate.returncode != 0:
-                return None, "its signature is not of these bytes"
+                return (), "its signature is not of these bytes"
             if allowed is None or not os.path.isfile(allowed):
-                return None, "signed, but there is no file of allowed signers to hold the key against"
+                return (), "signed, but there is no file of allowed signers to hold the key against"
             principals = _ssh_keygen(["-Y", "find-principals", "-s", str(place), "-f", os.fspath(allowed)], b"")
             names = principals.stdout.decode("utf-8", "replace").splitlines()
             if principals.returncode != 0 or not names:
@@ -296,15 +303,15 @@ def _signer(message: bytes, signature: bytes, allowed: str | os.PathLike[str] | 
                 # Of lines that do not count it says: FILE:1: key has expired: ...
                 said = [found for line in _lines(principals) if (found := re.match(r".*?:(\d+): (.*)", line))]
                 unread = f"; line {said[0][1]} of that file does not count: {said[0][2][:120]}" if said else ""
-                return None, f"signed by a key that is not among the allowed signers ({key}){unread}"
+                return (), f"signed by a key that is not among the allowed signers ({key}){unread}"
             verified = _ssh_keygen(
                 ["-Y", "verify", "-f", os.fspath(allowed), "-I", names[0], "-n", NAMESPACE, "-s", str(place)], message
             )
             if verified.returncode != 0:
-                return None, f"the signature of {names[0]} does not verify: {_last_line(verified)}"
-            return names[0], None
+                return (), f"the signature of {names[0]} does not verify: {_last_line(verified)}"
+            return tuple(names), None
     except (ConfigError, OSError) as error:
-        return None, str(error)
+        return (), str(error)
 
 
 def _ssh_keygen(arguments: list[str], message: bytes) -> "subprocess.CompletedProcess[bytes]":
