@@ -75,6 +75,22 @@ def test_logs_of_two_runs_of_even_steps_are_two_runs(usual: float, jitter: float
         assert not list(compare_curves(one, other, "other", same_author=False))
 
 
+@pytest.mark.parametrize("every", [2, 3, 5, 7, 10])
+@pytest.mark.parametrize("longer", [1.3, 3.0])
+def test_runs_of_an_optimizer_that_takes_longer_every_few_steps_are_two_runs(every: int, longer: float) -> None:
+    """As SOAP and Sophia do; the times of the one with noise over them are still a copy."""
+    first, second = (
+        dataclasses.replace(run, step_times=tuple(
+            round(time * (1 if step % every else longer), 6) for step, time in enumerate(run.step_times)
+        ))
+        for run in (_run(0), _run(1))
+    )  # fmt: skip
+    assert not list(compare_curves(second, first, "another", same_author=False))
+    forged = _kept(first, range(1, STEPS), noise=0.01)
+    (found,) = compare_curves(forged, first, "victim", same_author=False)
+    assert "go up and down with those of victim" in found.message
+
+
 def test_smooth_losses_that_run_a_little_behind_anothers_are_no_copy() -> None:
     ours, theirs = (
         dataclasses.replace(

@@ -4,7 +4,8 @@ Two runs never take the same times: a step's microseconds are noise of the machi
 if both had the same seed, config and machine, so that one of them adds nothing. A copy with noise laid over it keeps the ups and
 downs of the step times, or losses closer than two seeds come. Steps that were left out or moved hide nothing: a few step times in a
 row are found wherever they stand, and the ups and downs are held against each other from a few steps apart too; so are those of
-steps that were made one. One who invents times and losses anew is not found here.
+steps that were made one. Ups and downs that come back every few steps, as of an optimizer that changes its basis then, are of the
+program and no sign. One who invents times and losses anew is not found here.
 """
 
 import dataclasses
@@ -24,6 +25,9 @@ _LONG_STEP = 0.005  # seconds: from here on, steps of two runs seldom agree to t
 # Of the changes of step times. Between 8 hello worlds of 460 steps on one machine it is -0.12 to 0.17.
 _RANK_CORRELATION = 0.6
 _FEWEST_CHANGES = 50
+_LONGEST_BEAT, _LOOKED_AT_FOR_A_BEAT = 32, 2_000  # steps
+# Of what the correlation of a log with itself a beat later lacks to 1: a copy with noise lacks less, another run with that beat as much.
+_CLOSER_THAN_THE_BEAT = 0.7
 _IN_A_ROW = 4  # step times that are looked for together
 _DISTINCT = 0.9  # of these rows in either log; of less, two runs on an even device share many by chance
 _MOST_MOVED = 4  # steps that are left out at one end of a copy with noise
@@ -92,7 +96,7 @@ def compare_curves(mine: Curves, theirs: Curves, other: str, *, same_author: boo
             " the log was copied",
         )
         return
-    if count > _FEWEST_CHANGES and (same := _moved_correlation(mine.step_times, theirs.step_times)) > _RANK_CORRELATION:
+    if count > _FEWEST_CHANGES and (same := _copied_correlation(mine.step_times, theirs.step_times)) is not None:
         yield _error(
             "step_time",
             f"step times go up and down with those of {other} (rank correlation {same:.2f}): the log was copied and changed",
@@ -132,7 +136,7 @@ def _are_merged(mine: Sequence[float], theirs: Sequence[float], group: int) -> b
     sums = [math.fsum(many[start : start + group]) for start in range(0, len(many) - group + 1, group)]
     count = min(len(few), len(sums))
     equal = sum(abs(one - other) < _MICROSECOND for one, other in zip(few, sums, strict=False)) / count
-    return equal >= _SHARED or (count > _FEWEST_CHANGES and _moved_correlation(few, sums) > _RANK_CORRELATION)
+    return equal >= _SHARED or (count > _FEWEST_CHANGES and _copied_correlation(few, sums) is not None)
 
 
 def _changes(values: Sequence[float]) -> list[float]:
@@ -162,6 +166,24 @@ def _gap(one: Sequence[float], other: Sequence[float]) -> float:
         abs(a - b) / abs(b) for a, b in zip(one, other, strict=False) if b and math.isfinite(a) and math.isfinite(b)
     ]
     return statistics.median(gaps) if len(gaps) >= _FEWEST else math.inf
+
+
+def _copied_correlation(mine: Sequence[float], theirs: Sequence[float]) -> float | None:
+    """The rank correlation of the changes, where it is a copy's; None where it is not, or comes of a beat that both logs have."""
+    same = _moved_correlation(mine, theirs)
+    if same <= _RANK_CORRELATION or 1 - same >= _CLOSER_THAN_THE_BEAT * (
+        1 - min(_beat(tuple(mine)), _beat(tuple(theirs)))
+    ):
+        return None
+    return same
+
+
+@functools.lru_cache(maxsize=512)  # each of a submission's runs is held against all others
+def _beat(times: tuple[float, ...]) -> float:
+    """The highest rank correlation of a log's changes with its own of some steps later."""
+    changes = _changes(times)[:_LOOKED_AT_FOR_A_BEAT]
+    longest = min(_LONGEST_BEAT, len(changes) // 2)
+    return max((_rank_correlation(changes[:-later], changes[later:]) for later in range(2, longest + 1)), default=0.0)
 
 
 def _moved_correlation(mine: Sequence[float], theirs: Sequence[float]) -> float:
