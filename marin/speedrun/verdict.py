@@ -30,7 +30,7 @@ DOES_NOT_PROVE: dict[Rung, str] = {
     "log": "that the run took place: a whole log that fits can be made up, with its chain",
     "statistics": "that the runs took place, or that no others were left out",
     "re-evaluated": "that the checkpoint was trained as stated, or in the stated time",
-    "re-run": "that other hardware or data would give the same",
+    "re-run": "that it takes the stated time, or that other hardware or data would give the same",
 }
 
 

@@ -45,6 +45,19 @@ def test_one_run_is_held_to_a_percent_of_its_own_claim(of_track: RunInfo, factor
     assert judge(runs, 1, _found(BITS * factor, seeds=[0]), "re-run") is None
 
 
+def test_what_training_took_again_is_said_beside_what_is_claimed(of_track: RunInfo) -> None:
+    """A rerun that takes twice as long may have had other hardware; whoever ranks by time is to see it."""
+    (claim,) = _claims(of_track, BITS)
+    found = [item.model_copy(update={"training_time": 1200.0}) for item in _found(BITS, BITS, seeds=[10, 11])]
+    claim = claim.model_copy(update={"training_time": 600.0})
+    for measured in (found[:1], found):
+        again = judge([claim], 0, measured, "re-run")
+        assert again is not None and again.outcome != "differs"
+        assert again.words.endswith("training took 1,200 s, on whatever hardware, where 600 s are claimed")
+    scored = judge([claim], 0, found[:1], "re-evaluation")
+    assert scored is not None and "took" not in scored.words
+
+
 @pytest.mark.parametrize("kind", ["re-run", "re-evaluation"])
 def test_equal_figures_of_a_score_that_is_no_prediction_confirm_nothing(of_track: RunInfo, kind: Kind) -> None:
     (found,) = _found(BITS, seeds=[0])

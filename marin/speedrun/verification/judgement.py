@@ -98,7 +98,18 @@ def judge(runs: Sequence[RunInfo], number: int, measured: Sequence[Measured], ki
     if not found:
         return None
     worst = max(found, key=lambda item: _WORSE.index(item.outcome))
-    return Judgement(worst.outcome, "; ".join(item.words for item in found))
+    return Judgement(
+        worst.outcome, "; ".join([*(item.words for item in found), *_of_times(runs[number], speaking, kind)])
+    )
+
+
+def _of_times(claim: RunInfo, measured: Sequence[Measured], kind: Kind) -> list[str]:
+    """What a run took that was trained again: said, as nobody here knows on what, and by no outcome of a judgement."""
+    times = [item.training_time for item in measured if item.training_time is not None]
+    if kind != "re-run" or claim.training_time is None or not times:
+        return []
+    took = math.fsum(times) / len(times)
+    return [f"training took {took:,.4g} s, on whatever hardware, where {claim.training_time:,.4g} s are claimed"]
 
 
 def _judge_figure(
