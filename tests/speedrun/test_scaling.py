@@ -49,11 +49,12 @@ def test_the_fit_agrees_with_scipys_curve_fit(seed: int) -> None:
     assert (fit.a, fit.b, fit.c) == pytest.approx((a, b, c), rel=1e-4)
 
 
-def test_the_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
+@pytest.mark.parametrize("points", [5, 12])
+def test_the_intervals_hold_the_truth_about_as_often_as_they_say(points: int) -> None:
     truth = 0.4 * 100**-0.2 + 0.6
     held = 0
     for seed in range(60):
-        fit = fit_family("family", _curve(0.4, 0.2, 0.6, points=12, noise=2e-3, seed=seed), BUDGET)
+        fit = fit_family("family", _curve(0.4, 0.2, 0.6, points=points, noise=2e-3, seed=seed), BUDGET)
         assert fit.projection_interval is not None
         held += fit.projection_interval.low <= truth <= fit.projection_interval.high
     assert held / 60 > 0.85
