@@ -188,6 +188,7 @@ def test_account_that_the_authors_address_names_confirms_nothing_of_his_own(
         ("Ada Example, Judge (Example Lab)", "judge@example.org", False),
         ("Jane Udge", "judge+marin@example.org", False),
         ("Jane Udge", "judge@example.org", False),
+        ("The Judge 北京", "the.judge@example.org", False),
         ("Jane Fudge", "judge@example.org", True),
     ],
 )

@@ -195,7 +195,13 @@ def _names_of_principal(principal: str) -> list[str]:
 
 def _is_named(principal: str, author: str) -> bool:
     """Whether a signer's principal, a name or an address such as ada@example.org, is an author's name."""
-    return any(skeleton(name) == skeleton(author) for name in _names_of_principal(principal))
+    return any(_in_latin(name) == _in_latin(author) for name in _names_of_principal(principal))
+
+
+def _in_latin(name: str) -> str:
+    """What a name looks like to who passes over other letters: a word in these, beside his own name, makes nobody another signer."""
+    seen = skeleton(name)
+    return re.sub("[^a-z0-9]+", "", seen) or seen
 
 
 def _check(statement: Statement, submission: Submission, allowed: str | os.PathLike[str] | None) -> Checked:

@@ -32,6 +32,9 @@ _SCRIPTS = (
     "MATHEMATICAL",
     "FULLWIDTH",
 )
+# Of which a letter that is not listed below may look like a Latin one all the same.
+_LIKE_LATIN = ("LATIN", "CHEROKEE", "COPTIC", "LISU", "MATHEMATICAL", "FULLWIDTH")
+_NO_LATIN = re.compile(r"[^a-z0-9]+")
 # Letters and digits that look like a Latin letter in common fonts: the part of Unicode's confusables that names use.
 _LOOKS_LIKE = {
     **dict(zip("аесорхуіјѕһԁԛԝвкмнтгпьӏ", "aecopxyijshdqwbkmhtrnbl", strict=True)),
@@ -60,7 +63,17 @@ def skeleton(name: str) -> str:
         for c in plain
         if not unicodedata.combining(c) and unicodedata.category(c) not in ("Cf", "Cc")
     )
-    return re.sub(r"[^a-z0-9]+", "", seen.replace("rn", "m").replace("vv", "w")) or "".join(seen.split())
+    latin = _NO_LATIN.sub(
+        lambda found: "".join(filter(_looks_like_no_latin, found[0])), seen.replace("rn", "m").replace("vv", "w")
+    )
+    return latin or "".join(seen.split())
+
+
+def _looks_like_no_latin(character: str) -> bool:
+    """Whether a character is a letter that tells two names apart, as Chinese ones do beside a Latin word."""
+    if unicodedata.category(character) not in ("Lu", "Ll", "Lo"):
+        return False
+    return _script(character) not in _LIKE_LATIN and "FILLER" not in unicodedata.name(character, "")
 
 
 def printable(text: str) -> str:

@@ -14,7 +14,7 @@ from forgeries.register import Bases, Expected, expect, family, without_logs
 from marin.speedrun.verification import Context
 
 
-@family(12)
+@family(13)
 def look_alike_author(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
     directory = without_logs(bases.copy("seeds", to))
     name, words = (
@@ -22,6 +22,7 @@ def look_alike_author(bases: Bases, to: pathlib.Path, variant: int) -> Expected:
         ("Ada\u202eelpmaxE", "hides the character U+202E"), ("Ada Examp1e", "looks like the known author"), ("Ada-Example", "looks like the known author"),
         ("Ada Example.", "looks like the known author"), ("Áda Example", "looks like the known author"), ("\u2060Ada Example", "hides"),
         ("Ada Exаmple", "mixes"), ("Ada  Exam\u00adple", "hides the character U+00AD"),
+        ("Ada Example \u3164", "looks like the known author"),
     )[variant]  # fmt: skip
     edit_run(directory, lambda info: info["author"].update(name=name))
     return expect("parsed", words, context=Context(known=bases.known))

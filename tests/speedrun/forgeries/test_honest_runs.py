@@ -10,7 +10,7 @@ from forgeries.honest import Plan, honest_plans, write_submission
 
 from marin.speedrun.board.rows import rows_of
 from marin.speedrun.tracks import CPU_10_MINUTES
-from marin.speedrun.verification import verify_submission
+from marin.speedrun.verification import Context, known_runs_of, verify_submission
 
 CONTEST = pathlib.Path(__file__).parents[3] / "experiments" / "speedrun"
 PLANS = honest_plans(110)
@@ -130,6 +130,22 @@ def test_name_that_is_written_with_a_joiner_is_read(author: str, tmp_path: pathl
 def test_name_with_a_joiner_that_shapes_nothing_is_not_read(author: str, tmp_path: pathlib.Path) -> None:
     (problem,) = _wrong(write_submission(tmp_path / "hidden", [Plan(steps=12, author=author)], random.Random(5)))
     assert "hides the character U+200" in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("Team 北京", "Team 上海"),
+        ("张伟 (Wei Zhang)", "章维 (Wei Zhang)"),
+        ("Лидия Попова", "Юлия Попова"),
+        ("김 AI", "박 AI"),
+    ],
+)
+def test_authors_whose_names_share_latin_letters_alone_are_two(name: str, known: str, tmp_path: pathlib.Path) -> None:
+    directory = write_submission(tmp_path / "named", [Plan(steps=12, author=name)], random.Random(5))
+    other = write_submission(tmp_path / "known", [Plan(steps=13, author=known, hidden=128)], random.Random(6))
+    ((_, verdict),) = verify_submission(directory, Context(known=known_runs_of(other)))
+    assert verdict["parsed"].outcome == "passed", verdict["parsed"]
 
 
 @pytest.mark.parametrize(
