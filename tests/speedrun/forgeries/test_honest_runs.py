@@ -197,3 +197,21 @@ def test_seeds_of_one_author_on_one_order_of_batches_may_come_close(
     verdict = verify_submission(directory)[1][1]
     assert verdict["log"].outcome == outcome
     assert any("another seed" in finding.message for finding in verdict["log"].findings)
+
+
+def test_seeds_of_two_authors_on_one_order_of_batches_are_held_and_not_refused(tmp_path: pathlib.Path) -> None:
+    """The contest's data seed is one for all, and who changes little of another's experiment has losses next to his."""
+    first = write_submission(tmp_path / "first", [Plan(steps=60)], random.Random(4))
+    second = write_submission(tmp_path / "second", [Plan(steps=60, seed=1, author="Bo Other")], random.Random(5))
+    losses = [event["loss"] for event in log_events(first) if event["event"] == "step"]
+    rng = random.Random(9)
+
+    def close(events: list[dict[str, object]]) -> list[dict[str, object]]:
+        for event, loss in zip((event for event in events if event["event"] == "step"), losses, strict=True):
+            event["loss"] = loss * (1 + rng.gauss(0, 5e-4))
+        return events
+
+    edit_log(second, close, careful=True)
+    ((_, verdict),) = verify_submission(second, Context(known=known_runs_of(first, "first")))
+    assert (verdict["log"].outcome, verdict.counts, verdict.sound) == ("open", True, True)
+    assert any("or the losses were copied" in finding.message for finding in verdict["log"].findings)
