@@ -9,10 +9,12 @@ fault of the kernel is a way out. Where namespaces are not to be had nothing run
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import os
 import pathlib
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -157,10 +159,38 @@ def _last_of(pipe: Any) -> bytes:
 
 
 def _sockets() -> list[bytes]:
-    """Where programs of this machine listen in the file system: a socket is connected to also where all is read-only."""
+    """Where programs of this machine listen in the file system: a socket is connected to also where all is read-only.
+
+    The kernel says what a place was called when it was bound. One may be named otherwise in the same folder since, as SSH's for further
+    sessions is, or be named from where its process was.
+    """
     lines = pathlib.Path("/proc/net/unix").read_bytes().split(b"\n")[1:]
-    paths = {fields[7] for line in lines if len(fields := line.split(maxsplit=7)) == 8}
-    return sorted(path for path in paths if path.startswith(b"/"))
+    named = {
+        fields[7] for line in lines if len(fields := line.split(maxsplit=7)) == 8 and not fields[7].startswith(b"@")
+    }
+    inside = {os.path.join(start, name) for start in _working_directories() for name in named}
+    return sorted(inside | {place for folder in set(map(os.path.dirname, inside)) for place in _sockets_in(folder)})
+
+
+def _working_directories() -> set[bytes]:
+    """Those of the processes that this one may look at."""
+    found = {b"/"}
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            found.add(os.fsencode(os.readlink(process / "cwd")))
+    return found
+
+
+def _sockets_in(folder: bytes) -> list[bytes]:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        # Known of all without asking for each, as folders of temporary files may be long.
+        others = [
+            entry
+            for entry in entries
+            if not entry.is_file(follow_symlinks=False) and not entry.is_dir(follow_symlinks=False)
+        ]
+        return [entry.path for entry in others if stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)]
+    return []
 
 
 def _unshare() -> list[str]:

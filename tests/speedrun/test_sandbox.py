@@ -53,12 +53,20 @@ except OSError as error:
     assert done.status == 0, done.out
 
 
-def test_sandbox_reaches_no_socket_on_which_a_program_outside_listens(scratch: pathlib.Path, tmp_path: pathlib.Path):
-    """By those of D-Bus, Docker and an SSH agent code would be run, or something signed, outside."""
+@pytest.mark.parametrize("way", ["plain", "linked", "relative"])
+def test_sandbox_reaches_no_socket_on_which_a_program_outside_listens(
+    way: str, scratch: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    """By those of D-Bus, Docker and an SSH agent code would be run, or something signed, outside. SSH links what it shares to another name."""
     place = tmp_path / "a socket's place"
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(place))
+        bound = tmp_path / "bound" if way == "linked" else place
+        monkeypatch.chdir(tmp_path)
+        listening.bind(bound.name if way == "relative" else str(bound))
         listening.listen()
+        if way == "linked":
+            os.link(bound, place)
+            bound.unlink()
         code = f"""
 import socket, sys
 try:
