@@ -72,7 +72,9 @@ def _signs(info: RunInfo, curves: Curves | None, other: KnownRun, has_log: bool)
             yield _error("log", f"digests.{field}", f"the log is that of {other.source}: one run counts once")
     if curves is not None and other.curves is not None:
         yield from compare_curves(curves, other.curves, other.source, same_author=same_author)
-    if info.wandb_run_link and page_of(info.wandb_run_link) == page_of(other.info.wandb_run_link):
+    page = page_of(info.wandb_run_link)
+    # A page of an author's that is not one run's, as of a project or a report, may show several.
+    if page and page == page_of(other.info.wandb_run_link) and not (same_author and "/runs/" not in page):
         yield _error("arithmetic", "wandb_run_link", f"the run's page is that of {other.source}: one run counts once")
     time, their_time = info.training_time, other.info.training_time
     if time and time == their_time and significant_digits(time) >= _ALL_DIGITS:

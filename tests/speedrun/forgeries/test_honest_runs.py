@@ -2,6 +2,7 @@
 
 import pathlib
 import random
+import shutil
 from typing import Any
 
 import pytest
@@ -215,3 +216,23 @@ def test_seeds_of_two_authors_on_one_order_of_batches_are_held_and_not_refused(t
     ((_, verdict),) = verify_submission(second, Context(known=known_runs_of(first, "first")))
     assert (verdict["log"].outcome, verdict.counts, verdict.sound) == ("open", True, True)
     assert any("or the losses were copied" in finding.message for finding in verdict["log"].findings)
+
+
+@pytest.mark.parametrize(
+    ("page", "author", "counts"),
+    [
+        ("https://wandb.ai/ada/marin", "Ada Example", True),
+        ("https://wandb.ai/ada/marin/runs/1", "Ada Example", False),
+        ("https://wandb.ai/ada/marin", "Bo Other", False),
+    ],
+)
+def test_page_that_shows_several_runs_of_an_author_is_no_runs_own(
+    page: str, author: str, counts: bool, tmp_path: pathlib.Path
+) -> None:
+    first = write_submission(tmp_path / "first", [Plan(steps=12)], random.Random(4))
+    second = write_submission(tmp_path / "second", [Plan(steps=40, hidden=128, author=author)], random.Random(5))
+    for directory in (first, second):
+        shutil.rmtree(directory / "logs")
+        edit_run(directory, lambda info: info.update(wandb_run_link=page))
+    ((_, verdict),) = verify_submission(second, Context(known=known_runs_of(first, "first")))
+    assert verdict.counts is counts, verdict
