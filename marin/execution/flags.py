@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 from collections.abc import Sequence
 
 from marin.errors import ConfigError
@@ -12,6 +13,8 @@ from marin.flags import Parser, flag_of
 
 RUNNERS = ("local", "ray")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+# As a regular expression `[train]` and `['train']` are one character of these, which nearly every name has.
+_LIST_WITHOUT_QUOTES = re.compile(r"""\[([^\]]*(?:['",]|\w{3})[^\]]*)\]""")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,9 +107,17 @@ def _parse_count(text: str) -> int:
 
 
 def _parse_patterns(text: str) -> tuple[str, ...]:
+    if not text.strip():  # as of a variable that is not set: it would match every name
+        raise argparse.ArgumentTypeError("is blank: give a regular expression, or leave it out to run all steps")
     try:
         patterns = json.loads(text)
     except ValueError:
+        if meant := _LIST_WITHOUT_QUOTES.fullmatch(text):
+            names = [name.strip(" '\"") for name in meant[1].split(",")]
+            raise argparse.ArgumentTypeError(
+                f"{text} looks like a list, but not like JSON (a shell takes quotes away): write"
+                f" {shlex.quote(json.dumps(names, ensure_ascii=False))}"
+            ) from None
         return (text,)
     if isinstance(patterns, list) and all(isinstance(pattern, str) for pattern in patterns):
         return tuple(patterns)

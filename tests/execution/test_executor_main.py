@@ -203,6 +203,9 @@ def test_two_processes_on_one_prefix_run_each_step_once(experiment: Experiment) 
         (["--max_concurrent", "0"], "at least 1"),
         (["--max_concurrent", "two"], "'two' is no whole number"),
         (["--run_only", "["], "no regular expression"),
+        (["--run_only", ""], "is blank"),
+        (["--run_only", "[train]"], r"""write '\["train"\]'"""),  # as a regular expression it is nearly every name
+        (["--run_only", "['train/b', 'c']"], r"""write '\["train/b", "c"\]'"""),
         (["--prefix"], "expected one argument"),
     ],
 )
@@ -217,6 +220,7 @@ def test_flags_in_every_spelling_are_read() -> None:
         dry_run=True, force_run_failed=False, run_only=("a", "b")
     )
     assert parse_flags(["--run_only", "[ab]", "--max-concurrent=3"]).run_only == ("[ab]",)
+    assert parse_flags(["--run_only", "[0-9]"]).run_only == ("[0-9]",)
     assert parse_flags(["--executor_info_base_path", "x"]).executor_info_base_path == "x"
 
 
