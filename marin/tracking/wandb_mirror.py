@@ -17,6 +17,8 @@ from typing import Any
 DEFAULT_PROJECT = "marin"
 _LONGEST = 64
 _DIGEST = len("-01234567")
+# Seconds for what is not uploaded yet at the end of a run. By itself W&B tries for hours to reach a service that is gone.
+_LONGEST_FINISH = 300.0
 
 
 def has_login() -> bool:
@@ -116,9 +118,9 @@ def wandb_mirror(
             tags=list(tags),
             dir=directory,
             resume="allow",
-            # Offline W&B ends with a command to upload the run from `directory`, which is moved when the step is done.
-            settings={"quiet": True} if _is_offline() else None,
+            settings=_settings(wandb),
         )
+        written = pathlib.Path(run.dir).parent  # run.dir is `files` in it
     except Exception as error:  # no network, wrong key: training does not need W&B
         print(f"W&B did not start ({error}); training goes on without it")
         yield None
@@ -126,10 +128,21 @@ def wandb_mirror(
     try:
         yield WandbMirror(run)
     finally:
+        upload = f"`wandb sync wandb/{written.name}`, started in the run's directory, uploads this copy"
         try:
             run.finish()
             if _is_offline():
-                written = pathlib.Path(run.dir).parent  # run.dir is `files` in it
-                print(f"W&B: `wandb sync wandb/{written.name}`, started in the run's directory, uploads this copy")
+                print(f"W&B: {upload}")
         except Exception as error:  # the last upload failed: the run is done all the same
-            print(f"W&B did not finish ({error}); metrics.jsonl is complete")
+            print(f"W&B did not finish ({error}); metrics.jsonl is complete, and {upload}")
+
+
+def _settings(wandb: Any) -> dict[str, Any]:
+    if _is_offline():
+        # W&B ends with a command to upload the run from its directory, which is moved when the step is done.
+        return {"quiet": True}
+    if "finish_timeout" not in getattr(
+        wandb.Settings, "model_fields", {}
+    ):  # an older W&B refuses what it does not know
+        return {}
+    return {"finish_timeout": _LONGEST_FINISH, "finish_timeout_raises": True}

@@ -73,6 +73,7 @@ def stand_in(monkeypatch):
     fake = types.ModuleType("wandb")
     fake.__spec__ = types.SimpleNamespace()
     fake.run = _Run()
+    fake.Settings = types.SimpleNamespace(model_fields={"finish_timeout": None})
 
     def init(**options):
         fake.options = options
@@ -129,6 +130,24 @@ def test_wandb_that_fails_on_the_way_is_reported_once_and_training_goes_on(stand
         mirror.log(0, {})
         mirror.log(1, {})
     assert capsys.readouterr().out.count("gone") == 1
+
+
+def test_wandb_that_cannot_be_reached_at_the_end_holds_the_run_up_for_minutes_at_most(stand_in, monkeypatch, capsys):
+    """By itself it tries for hours, while the run's results are not written."""
+
+    def finish():
+        raise TimeoutError("Timed out finishing run.")
+
+    monkeypatch.setattr(stand_in.run, "finish", finish)
+    with wandb_mirror("run", {}, "dir"):
+        pass
+    settings = stand_in.options["settings"]
+    assert settings["finish_timeout_raises"] and 0 < settings["finish_timeout"] <= 600
+    assert "`wandb sync wandb/offline-run-1-x`" in capsys.readouterr().out
+    stand_in.Settings.model_fields.clear()  # an older W&B
+    with wandb_mirror("run", {}, "dir"):
+        pass
+    assert stand_in.options["settings"] == {}
 
 
 def test_wandb_that_does_not_start_is_no_reason_to_stop(stand_in, monkeypatch, capsys):

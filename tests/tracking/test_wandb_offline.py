@@ -68,3 +68,13 @@ def test_wandb_offline_writes_every_metric_without_network_or_login(tmp_path, pl
     assert [rows[step]["train/loss"] for step in range(3)] == [3.0, 2.0, 1.0]
     assert rows[2]["train/grads/histogram/w.values"] == [1, 3]
     assert rows[2]["train/grads/histogram/w.bins"] == [0, 1, 2]
+
+
+def test_the_installed_wandb_can_be_told_not_to_wait_for_hours_at_its_end(monkeypatch):
+    import wandb
+
+    from marin.tracking.wandb_mirror import _settings
+
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    settings = wandb.Settings(**_settings(wandb))
+    assert settings.finish_timeout > 0 and settings.finish_timeout_raises
