@@ -1,5 +1,7 @@
 """The copy for TensorBoard: written where it is asked for, read back event by event, never in the way of training."""
 
+import resource
+import signal
 import struct
 from pathlib import Path
 
@@ -87,6 +89,24 @@ def test_tensorboard_that_cannot_be_written_is_no_reason_to_stop(monkeypatch, tm
     with open_mirrors(tmp_path / "run-0123abcd", {"config": {}}) as mirrors:
         mirrors.log("train", 0, {"loss": 1.0})
     assert "training goes on" in capsys.readouterr().out
+
+
+def test_tensorboard_on_a_disk_that_fills_up_is_said_once_and_holds_nothing_up(monkeypatch, tmp_path, capsys):
+    """As `MARIN_TENSORBOARD=DIR` can name another disk than the run's, or one with a quota."""
+    monkeypatch.setattr(module, "_FLUSH_SECONDS", 0.0)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+        with open_mirrors(tmp_path / "run-0123abcd", {"config": {}}) as mirrors:
+            for step in range(500):
+                mirrors.log("train", step, {"loss": 1.0})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    said = capsys.readouterr()
+    assert said.out.count("TensorBoard") == 1 and "training goes on" in said.out
+    assert not said.err
 
 
 def test_tensorboard_skips_a_histogram_that_is_not_finite_and_stays(tmp_path):
