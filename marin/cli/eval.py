@@ -44,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.output is not None and not Path(args.output).absolute().parent.is_dir():
         raise ConfigError(f"`--output` is {args.output}, whose folder is not there: make it first")
+    if args.output is not None and Path(args.output).is_dir():
+        raise ConfigError(f"`--output` is {args.output}, which is a folder: name a file in it")
     wanted = [name.strip() for name in args.tasks.split(",") if name.strip()]
     if not wanted:
         raise ConfigError("`--tasks` is blank: name one task or more, such as piqa,arc_easy")
@@ -55,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
     from marin.evaluation.harness import HarnessModel
     from marin.evaluation.harness_tasks import evaluate_tasks, named_tasks
+    from marin.storage import files
     from marin.training.compile_cache import use_compile_cache
     from marin.training.run_model import load_any_model
 
@@ -75,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output is not None:
         content = {"model": loaded.name, "step": loaded.step, "limit": args.limit}
         content |= {key: value for key, value in results.items() if key in _KEPT}
-        Path(args.output).write_text(json.dumps(content, indent=2, default=str) + "\n")
+        with files.placed_by("--output"):
+            files.write_bytes(args.output, (json.dumps(content, indent=2, default=str) + "\n").encode())
         print(f"results in {args.output}")
     return 0

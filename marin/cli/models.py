@@ -80,7 +80,9 @@ def _publish(args: argparse.Namespace) -> int:
             f"{args.dir} lacks {', '.join([*missing, *([] if weights else ['*.safetensors'])])}: write it with `marin export RUN DIR`"
         )
     if args.run is not None:
-        files.write_bytes(str(args.dir / _CARD), card_text(read_model(args.run), args.name).encode())
+        card = card_text(read_model(args.run), args.name).encode()
+        with files.placed_by("DIR"):
+            files.write_bytes(str(args.dir / _CARD), card)
     elif _CARD not in there:
         raise ConfigError(f"{args.dir} has no card ({_CARD}): name the run with --run RUN, and it is written")
     names = sorted({*_NEEDED, _CARD, *weights} | {name for name in there if name.endswith((".json", ".jinja"))})

@@ -79,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
     # With the signature in it: another's statement of the same words stays beside this one.
     name = f"{args.kind}-{hashlib.sha256(signed).hexdigest()[:12]}.json"
     place = submission.directory / STATEMENTS / name
-    files.write_bytes(str(place), signed)
+    with files.placed_by("DIR"):
+        files.write_bytes(str(place), signed)
     print(f"signed: {place}; `marin verify {args.directory}` says what it counts for")
     return 0

@@ -98,7 +98,8 @@ def run(args: argparse.Namespace) -> int:
 
     if secret := secrets_in(text):
         raise ConfigError(f"the pull request's text would hold {', '.join(secret)}: take it out of the configs")
-    files.write_bytes(str(place), text.encode())
+    with files.placed_by("clone"):
+        files.write_bytes(str(place), text.encode())
     print(f"\ntitle: {title}\n\n{text}")
     print(f"written to {place.relative_to(root)}")
     if not any(item.entry.rank is not None for item in placed) and placed:
@@ -147,7 +148,8 @@ def _gather(args: argparse.Namespace, prefix: str, directory: pathlib.Path) -> "
     runs = submitting.signed_by(gathered.runs, _author(args), args.description)
     before, taken = submitting.gathered_names(directory), {run.name for run in runs}
     gone = missing_runs(_results_in(directory), [run.info for run in runs])
-    submitting.gather(runs, directory)
+    with files.placed_by("clone"):
+        submitting.gather(runs, directory)
     if replaced := sorted(before - taken):
         print(
             f"note: {', '.join(replaced)}, gathered here before, made room for {', '.join(sorted(taken))}; give --run for each of"

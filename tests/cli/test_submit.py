@@ -15,7 +15,7 @@ from forgeries.honest import Plan, write_submission
 from submission_place import Place
 
 from marin.cli.main import dispatch
-from marin.errors import ConfigError, ResultsError
+from marin.errors import ConfigError, ResultsError, StorageError
 from marin.execution.redaction import redact, secrets_in
 from marin.speedrun import signers, submitting
 from marin.speedrun.evaluation_record import EvaluationRecord
@@ -272,6 +272,13 @@ def test_submit_with_a_secret_in_the_experiment_is_not_ready(place: Place, capsy
     assert place.submit() == 1
     out = capsys.readouterr().out
     assert "main.py: a token that begins with 'hf_a'" in out and "a" * 34 not in out
+
+
+def test_submit_that_cannot_write_into_the_clone_does_not_advise_another_prefix(place: Place):
+    place.add_runs(Plan(seed=0))
+    (place.directory / "logs").write_text("")
+    with pytest.raises(StorageError, match=r"logs/0/run.json cannot be written: .* choose another clone"):
+        place.submit()
 
 
 def test_submit_without_runs_says_where_it_looked(place: Place):

@@ -12,7 +12,7 @@ from forgeries.editing import set_figure
 from forgeries.honest import Plan, write_submission
 
 from marin.cli.main import dispatch
-from marin.errors import ConfigError
+from marin.errors import ConfigError, StorageError
 from marin.speedrun.verification import statements
 
 
@@ -153,6 +153,10 @@ def test_sign_and_verify_work_without_a_network(
     assert "reached: re-evaluated" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="--measured"):
         dispatch(["sign", str(submission), "--key", str(key), "--kind", "re-run"])
+    shutil.rmtree(submission / "statements")
+    (submission / "statements").write_text("")
+    with pytest.raises(StorageError, match="choose another DIR"):
+        dispatch(["sign", str(submission), "--key", str(key)])
 
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")

@@ -209,6 +209,7 @@ def test_task_files_that_cannot_be_used_are_refused_before_training(opened, tmp_
         (["--tasks", "piqa", "--limit", "0"], "`--limit` is 0"),
         (["--tasks", "piqa", "--include-path", "nowhere"], "is no folder"),
         (["--tasks", "piqa", "--output", "nowhere/results.json"], "folder is not there"),
+        (["--tasks", "piqa", "--output", "."], "is a folder: name a file in it"),
     ],
 )
 def test_bad_arguments_are_refused_before_the_model_is_loaded(folder, arguments, message):
