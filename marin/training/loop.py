@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+
 from marin.data.prefetch import Prefetcher
 from marin.errors import Terminated
 from marin.execution.replaced_code import replaced_code
@@ -224,15 +226,23 @@ def _loop(
         at_once = resources.platform == "cpu"
         recorder = StepRecorder(config, writer, clock, progress, mirrors, setup.rows_of, at_once=at_once)
 
-        def measure(each: Measurement, done: int) -> None:
-            with clock.pause(each.name, done - 1), ambient(setup.mesh):
+        def measure(each: Measurement, done: int, *, last: bool) -> None:
+            # Whoever goes on from the last step measures nothing, and several processes save together or not at all.
+            saves = jax.process_count() == 1 and not last and done != saved_step
+
+            def save_beside() -> None:
+                with contextlib.suppress(Exception):  # the save after the next step says what is wrong
+                    saver.save(state, done)
+
+            beside = stop.meanwhile(save_beside) if saves else contextlib.nullcontext()
+            with clock.pause(each.name, done - 1), ambient(setup.mesh), beside:
                 figures = each.measure(evaluation_model(state), done)
             if figures:
                 recorder.evaluation(done, figures)
 
         clock.start()
         for each in _left_out(setup, measurements):
-            measure(each, first_step)
+            measure(each, first_step, last=False)
         for step in range(first_step, num_steps):
             saver.check()
             if profiler.starts_at(step):
@@ -256,7 +266,7 @@ def _loop(
             if trace_ends:
                 profiler.stop(step)
             for each in due.measured:
-                measure(each, done)
+                measure(each, done, last=due.last)
             if due.saves:
                 save(state, done, wait=due.ends)
                 last_save, saved_step = time.monotonic(), done

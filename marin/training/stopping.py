@@ -5,11 +5,12 @@ minutes may pass. The kernel's side of a handler also writes the signal's number
 thread answers meanwhile.
 """
 
+import contextlib
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -46,12 +47,35 @@ class StopRequest:
         self._previous: dict[int, Any] = {}
         self._signal: int | None = None
         self._listener: threading.Thread | None = None
+        self._guard = threading.Lock()
+        self._beside: Callable[[], None] | None = None
         # What the main thread has come to.
         self._left, self._interrupted = threading.Event(), threading.Event()
 
     @property
     def requested(self) -> bool:
         return self._signal is not None
+
+    @contextlib.contextmanager
+    def meanwhile(self, act: Callable[[], None]) -> Iterator[None]:
+        """A block that may take minutes: the first signal that comes in it has `act` called beside it, which its end waits for."""
+        with self._guard:
+            self._beside = act
+        if self.requested:  # a moment before
+            self._act()
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._beside = None
+
+    def _act(self) -> bool:
+        """Calls what is to be called beside a block, if this is in one; whether it was."""
+        with self._guard:
+            act, self._beside = self._beside, None
+            if act is not None:
+                act()
+            return act is not None
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():
@@ -111,9 +135,12 @@ class StopRequest:
                     continue
                 if not told:
                     told = True
+                    measures = self._act()
                     if not self._left.wait(_PATIENCE):
                         self._tell(
-                            "stopping after this step, with a checkpoint; Ctrl-C again stops at once, without one"
+                            "stopping when this is measured; Ctrl-C again stops at once, and then it is measured anew"
+                            if measures
+                            else "stopping after this step, with a checkpoint; Ctrl-C again stops at once, without one"
                         )
                 elif number == signal.SIGINT and not (self._interrupted.wait(_PATIENCE) or self._left.is_set()):
                     print("\ninterrupted; run the same command again to continue", file=sys.stderr)

@@ -335,6 +335,37 @@ def test_stop_at_a_step_with_an_evaluation_and_an_export_only_saves(make_config,
     assert checkpoints.find(config.output_path).step == 3
 
 
+def test_a_stop_within_an_evaluation_saves_before_the_evaluation_ends(make_config):
+    """It may take minutes, and whoever sends SIGTERM waits for seconds; what is killed then is to be there, and measured anew."""
+    config = make_config(num_train_steps=5, steps_per_eval=3)
+    place, evaluated = Path(config.output_path) / "checkpoints", []
+
+    def evaluate(model, limit):
+        evaluated.append(model)
+        if len(evaluated) > 1:
+            return {}
+        os.kill(os.getpid(), signal.SIGTERM)
+        deadline = time.monotonic() + 60
+        while not checkpoints.list_checkpoints(place):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        train_lm(config, evaluate)
+    assert checkpoints.find(config.output_path).step == 3
+    # As a process that is killed has not written the end of the pause.
+    metrics = Path(config.output_path) / "metrics.jsonl"
+    lines = metrics.read_bytes().splitlines(keepends=True)
+    while json.loads(lines[-1])["event"] != "step":
+        lines.pop()
+    metrics.write_bytes(b"".join(lines))
+    train_lm(config, evaluate)
+    assert len(evaluated) == 2  # both after 3 steps
+    record = RunRecord.open(config.output_path)
+    assert [step["step"] for step in record.steps()] == list(range(5)) and not record.superseded()
+
+
 def test_what_a_stop_left_unmeasured_is_measured_once_where_training_goes_on(make_config, monkeypatch):
     measured = []
 
