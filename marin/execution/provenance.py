@@ -5,6 +5,7 @@ so is, in other values, what this process has in a variable such as `HF_TOKEN`, 
 The diff of the working tree covers tracked files only, so that an untracked `.env` never reaches a record.
 """
 
+import base64
 import dataclasses
 import datetime
 import enum
@@ -13,10 +14,13 @@ import getpass
 import hashlib
 import json
 import math
+import os
 import pathlib
+import shlex
 import socket
 import subprocess
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -28,6 +32,9 @@ from marin.storage import files, lease
 from marin.storage.trees import TreeDigest
 
 _LONGEST_DIFF = 1_000_000
+_SUBMITTED = "MARIN_SUBMITTED_CODE"
+_LONGEST_SUBMITTED_DIFF = 2**16  # Linux takes 128 KiB in a variable
+_NO_DIFF = base64.b85encode(zlib.compress(b"")).decode()
 GIT_DIFF = (
     *("-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false", "-c", "diff.relative=false"),
     *("-c", "diff.submodule=short", "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color"),
@@ -62,16 +69,74 @@ class RunContext:
 def run_context() -> RunContext:
     """The context of this process, looked up once."""
     directory = code_directory()
-    commit = git(directory, "rev-parse", "HEAD")
-    changes = git(directory, "status", "--porcelain") if commit else None
+    state = code_state(directory)
     return RunContext(
         caller=_caller(),
-        git_commit=commit,
-        git_dirty=None if changes is None else bool(changes),
+        git_commit=state.commit,
+        git_dirty=state.dirty,
         lock_digest=_lock_digest(directory),
         host=socket.gethostname(),
-        diff=_diff(directory) if changes else b"",
+        diff=_shortened(state.diff),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class CodeState:
+    """The commit of a checkout, whether files differ from it, and how tracked ones do, byte for byte as `git apply` takes it.
+
+    None where there is no checkout, or git does not say.
+    """
+
+    commit: str | None = None
+    dirty: bool | None = None
+    diff: bytes = b""
+
+
+def code_state(directory: pathlib.Path) -> CodeState:
+    """That of the checkout that `directory` lies in. In the copy that a job gets, which is none, that of where it was submitted."""
+    commit = git(directory, "rev-parse", "HEAD")
+    if commit is None:
+        return _submitted_state(directory)
+    changes = git(directory, "status", "--porcelain")
+    if changes is None:
+        return CodeState(commit)
+    return CodeState(commit, bool(changes), (git_output(directory, *GIT_DIFF) or b"") if changes else b"")
+
+
+def submitted_variables(root: pathlib.Path) -> dict[str, str]:
+    """What a job needs in its environment to know the state of the checkout `root`, of which it gets a copy without `.git`."""
+    state = code_state(root)
+    if state.commit is None:
+        return {}
+    packed = base64.b85encode(zlib.compress(state.diff, 9)).decode()
+    told = {
+        "commit": state.commit,
+        "dirty": state.dirty,
+        "diff": packed if len(packed) <= _LONGEST_SUBMITTED_DIFF else None,
+    }
+    return {_SUBMITTED: json.dumps(told)}
+
+
+def _submitted_state(directory: pathlib.Path) -> CodeState:
+    copy = pathlib.Path(__file__).resolve().parents[2]
+    told = os.environ.get(_SUBMITTED)
+    if told is None or not directory.resolve().is_relative_to(copy):
+        _warn_of_unread_checkout(directory.resolve())
+        return CodeState()
+    state = json.loads(told)
+    return CodeState(state["commit"], state["dirty"], zlib.decompress(base64.b85decode(state["diff"] or _NO_DIFF)))
+
+
+@functools.cache
+def _warn_of_unread_checkout(directory: pathlib.Path) -> None:
+    """As git does not open one that belongs to another user, which is how a container often sees it."""
+    root = next((one for one in (directory, *directory.parents) if (one / ".git").exists()), None)
+    if root is not None:
+        print(
+            f"warning: git names no commit of {root}, so records will not say what code ran:"
+            f" `git -C {shlex.quote(str(root))} log` shows why",
+            file=sys.stderr,
+        )
 
 
 def step_info(step: StepTask) -> dict[str, Any]:
@@ -233,9 +298,8 @@ def _lock_digest(directory: pathlib.Path) -> str | None:
     return None
 
 
-def _diff(directory: pathlib.Path) -> bytes:
-    """The changes to tracked files since the commit, byte for byte as `git apply` takes them, shortened if they are huge."""
-    patch = git_output(directory, *GIT_DIFF) or b""
+def _shortened(patch: bytes) -> bytes:
+    """The patch, without its end if it is huge."""
     if len(patch) > _LONGEST_DIFF:
         patch = patch[:_LONGEST_DIFF] + f"\n... {len(patch) - _LONGEST_DIFF:,} more bytes were left out\n".encode()
     return patch

@@ -35,6 +35,7 @@ if __name__ == "__main__" and str(ROOT) not in sys.path:  # started by its path,
 
 from marin.children import ENDING_WITH_PARENT, child_environment, free_ports  # noqa: E402
 from marin.errors import ConfigError, ExecutionError, clean_exit  # noqa: E402
+from marin.execution.provenance import submitted_variables  # noqa: E402
 from marin.execution.ray_cluster import check_listens, did_not_start, import_ray  # noqa: E402
 from marin.execution.redaction import redact  # noqa: E402
 from marin.flags import Parser  # noqa: E402
@@ -98,6 +99,7 @@ def runtime_environment(options: argparse.Namespace, *, is_here: bool) -> dict[s
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     else:
         environment |= {"working_dir": str(ROOT), "excludes": list(_LEFT_OUT)}
+        variables |= submitted_variables(ROOT)
     if options.pip_deps:
         environment["pip"] = options.pip_deps
     return environment

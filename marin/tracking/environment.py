@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from marin import hardware
-from marin.execution.provenance import GIT_DIFF, code_directory, git, git_output, user
+from marin.execution.provenance import code_directory, code_state, git, git_output, user
 from marin.execution.redaction import redact
 from marin.execution.source_files import is_user_file
 
@@ -24,17 +24,17 @@ _MOST_NAMED = 100  # of files that are not as in the commit
 def git_state() -> tuple[dict[str, Any], bytes]:
     """Commit, whether files differ from it, which of them this process has loaded, and the difference itself (empty outside a repository)."""
     directory = code_directory()
-    commit, status = git(directory, "rev-parse", "HEAD"), git(directory, "status", "--porcelain")
-    if commit is None or status is None:
+    state = code_state(directory)
+    commit, diff = state.commit, state.diff
+    if commit is None or state.dirty is None:
         return {"commit": None, "dirty": None, "diff_sha256": None, "loaded_unlike": []}, b""
-    diff = git_output(directory, *GIT_DIFF) or b""
     unlike = loaded_unlike(directory, commit)
     marins = git(_PACKAGE, "rev-parse", "HEAD")
     if marins not in (None, commit):  # the experiment lies in another clone than Marin
         unlike += loaded_unlike(_PACKAGE, str(marins))
     return {
         "commit": commit,
-        "dirty": bool(status or unlike),
+        "dirty": state.dirty or bool(unlike),
         "diff_sha256": hashlib.sha256(diff).hexdigest() if diff else None,
         "loaded_unlike": unlike[:_MOST_NAMED],
     }, diff

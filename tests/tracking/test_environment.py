@@ -1,12 +1,14 @@
 """What a record says of the code: which loaded files are not those of the commit, whatever git was told to say."""
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
 
 import pytest
 
+from marin.execution import provenance
 from marin.tracking import environment
 from marin.tracking.environment import loaded_unlike
 
@@ -91,6 +93,40 @@ def test_clone_of_marin_is_looked_at_beside_that_of_an_experiment(checkout, tmp_
     monkeypatch.setattr(environment, "_PACKAGE", folder / "pkg")
     state, _ = environment.git_state()
     assert (state["dirty"], state["loaded_unlike"]) == (True, ["pkg/model.py"])
+
+
+def test_job_in_a_copy_without_git_knows_the_state_of_the_checkout_that_it_was_submitted_from(
+    checkout, tmp_path_factory, monkeypatch
+):
+    """As on a Ray cluster, whose jobs get the repository without `.git`."""
+    folder, git = checkout
+    (folder / "pkg" / "model.py").write_text(TEXT.replace("1", "2"))
+    at_home = provenance.code_state(folder)
+    assert (at_home.commit, at_home.dirty) == (git("rev-parse", "HEAD"), True) and b"+VALUE = 2" in at_home.diff
+    variables = provenance.submitted_variables(folder)
+    copy = tmp_path_factory.mktemp("copy")
+    monkeypatch.setattr(provenance, "__file__", str(copy / "marin" / "execution" / "provenance.py"))
+    assert provenance.code_state(copy) == provenance.CodeState()
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert provenance.code_state(copy) == at_home
+    assert provenance.code_state(tmp_path_factory.mktemp("elsewhere")) == provenance.CodeState()
+    monkeypatch.setattr(environment, "code_directory", lambda: copy)
+    state, diff = environment.git_state()
+    assert (state["commit"], state["dirty"], diff) == (at_home.commit, True, at_home.diff)
+    (folder / "pkg" / "model.py").write_bytes(b"#" + os.urandom(2**17).hex().encode())  # too long for a variable
+    (told,) = provenance.submitted_variables(folder).values()
+    assert len(told) < 2**17
+    monkeypatch.setenv(next(iter(variables)), told)
+    assert provenance.code_state(copy) == provenance.CodeState(at_home.commit, True, b"")
+
+
+def test_checkout_of_which_git_says_no_commit_is_told_of_once(tmp_path, capsys):
+    (tmp_path / ".git").mkdir()  # git refuses it, as it does what another user owns
+    (tmp_path / "pkg").mkdir()
+    for _ in range(2):
+        assert provenance.code_state(tmp_path / "pkg") == provenance.CodeState()
+    assert capsys.readouterr().err.count(f"git names no commit of {tmp_path}") == 1
 
 
 def test_file_that_git_ignores_is_named(checkout, monkeypatch):
