@@ -6,7 +6,7 @@
 #
 # The first node is the head and the driver; all nodes run steps. The prefix must be on a file system that all nodes share.
 # When the command ends, or the job's time is up, the cluster ends; submitted again it goes on from the last checkpoints.
-# Without Ray, `srun python -m marin.run.together ...` trains on all nodes just as well (docs/tutorials/scale.md).
+# Without Ray, `srun --kill-on-bad-exit=1 python -m marin.run.together ...` trains on all nodes just as well (docs/tutorials/scale.md).
 #
 #SBATCH --job-name=marin
 #SBATCH --ntasks-per-node=1
