@@ -57,6 +57,8 @@ def main(arguments: Sequence[str]) -> int:
         ExecutionError: the cluster could not start the command.
     """
     options, command = _parse(list(arguments))
+    if options.address or os.environ.get("RAY_ADDRESS"):
+        _use_stored_token()
     ray = import_ray()
     from ray.job_submission import JobSubmissionClient
 
@@ -146,6 +148,16 @@ def _parser() -> Parser:
     )
     parser.add_argument("--address", default=None, help="the cluster (default: $RAY_ADDRESS)")
     return parser
+
+
+def _use_stored_token() -> None:
+    """Has Ray, which must not be imported yet, show a cluster the token that it has stored on this machine.
+
+    From 2.60 on `ray.init` stores one, `ray start --head` then asks for it, and `ray.init` shows it; who submits jobs must be told to.
+    """
+    stored = os.environ.get("RAY_AUTH_TOKEN_PATH") or os.path.expanduser("~/.ray/auth_token")
+    if "RAY_AUTH_TOKEN" in os.environ or os.path.isfile(stored):
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 @contextlib.contextmanager

@@ -153,6 +153,43 @@ def test_a_cluster_behind_a_forwarded_port_gets_the_repository(monkeypatch):
     assert job["entrypoint"] == "python -m x"  # the cluster's, not this machine's
 
 
+@pytest.mark.slow
+def test_a_cluster_that_asks_for_the_token_of_this_machine_gets_it(repository, tmp_path, plain_environment):
+    """As one does that `ray start --head` started where `--runner ray` has run before, of Ray 2.60."""
+    shown = []
+
+    class Dashboard(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            shown.append(self.headers.get("Authorization"))
+            self.send_response(401)
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("a" * 64)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Dashboard)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    command = [
+        sys.executable,
+        "marin/run/ray_run.py",
+        "--address",
+        f"http://127.0.0.1:{server.server_port}",
+        "--",
+        "true",
+    ]
+    environment = {name: value for name, value in plain_environment.items() if not name.startswith("RAY_")}
+    try:
+        done = subprocess.run(
+            command, cwd=repository, env=environment | {"HOME": str(tmp_path)}, timeout=120, check=False
+        )
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert done.returncode == 2 and set(shown) == {"Bearer " + "a" * 64}
+
+
 def test_what_a_job_gets(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MARIN_PREFIX", raising=False)
