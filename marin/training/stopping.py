@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
-from marin.errors import leave
+from marin.errors import Terminated, leave, send_nowhere
 
 _PATIENCE = 1.0  # seconds after a signal in which the step may end by itself
 _END = 0  # no signal's number
@@ -31,7 +31,7 @@ os.register_at_fork(after_in_child=_listen_no_more)
 
 
 class StopRequest:
-    """Catches Ctrl-C and SIGTERM while training.
+    """Catches Ctrl-C, SIGTERM, and the end of the terminal (SIGHUP) while training.
 
     The first signal sets `requested`; Ctrl-C after it interrupts at once, in the middle of a step too, whose process then ends with
     status 130 on the spot. Another SIGTERM does not, since schedulers send it again and to every process of a group, none of
@@ -79,8 +79,8 @@ class StopRequest:
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                # A shell's job in the background is not to end by the Ctrl-C that is meant for another.
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                # A shell's job in the background is not to end by the Ctrl-C that is meant for another, nor what `nohup` started with it.
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._previous[number] = signal.signal(number, self._handle)
             self._listen()
@@ -103,9 +103,11 @@ class StopRequest:
                 handler(self._signal, None)
             else:
                 # In order, unlike the kernel's own way: what other processes wait for at this one's end still happens.
-                raise SystemExit(128 + self._signal)
+                raise Terminated(128 + self._signal)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            _leave_ended_terminals()
         if self._signal is None:
             self._signal = number
         elif number == signal.SIGINT:
@@ -145,3 +147,12 @@ class StopRequest:
                 elif number == signal.SIGINT and not (self._interrupted.wait(_PATIENCE) or self._left.is_set()):
                     print("\ninterrupted; run the same command again to continue", file=sys.stderr)
                     leave(128 + signal.SIGINT)
+
+
+def _leave_ended_terminals() -> None:
+    """What is still to be printed must not fail where the terminal is gone, before the checkpoint is saved."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            os.write(stream.fileno(), b"")
+        except (OSError, ValueError):
+            send_nowhere(stream)

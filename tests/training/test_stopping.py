@@ -37,6 +37,41 @@ def test_a_job_in_the_background_does_not_stop_for_another_s_ctrl_c(
     assert done.stdout.split() == ["False", "True"] and done.returncode == 128 + 15
 
 
+IN_A_TERMINAL = """
+import fcntl, pathlib, signal, sys, termios, time
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from marin.training.stopping import StopRequest
+if sys.argv[2] == "nohup":
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+with StopRequest() as stop:
+    print("step", flush=True)
+    while not stop.requested and sys.argv[2] != "nohup":
+        time.sleep(0.01)
+    print("saving", flush=True)
+    pathlib.Path(sys.argv[1]).write_text("saved")
+"""
+
+
+@pytest.mark.parametrize("way", ["plain", "nohup"])
+def test_a_run_whose_terminal_ends_saves_as_after_a_sigterm(
+    way: str, plain_environment: dict[str, str], repository, tmp_path
+) -> None:
+    """As where a connection by ssh is lost."""
+    person, terminal = os.openpty()
+    command = [sys.executable, "-c", IN_A_TERMINAL, str(tmp_path / "state"), way]
+    process = subprocess.Popen(
+        command, cwd=repository, env=plain_environment, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True
+    )  # fmt: skip
+    os.close(terminal)
+    assert os.read(person, 4) == b"step"
+    if way == "plain":
+        os.close(person)
+    assert process.wait(60) == (128 + signal.SIGHUP if way == "plain" else 0)
+    assert (tmp_path / "state").read_text() == "saved"
+    if way != "plain":
+        os.close(person)
+
+
 # A step in C, which Python's handlers wait for.
 STEP = """
 import hashlib, sys
