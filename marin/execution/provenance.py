@@ -18,7 +18,6 @@ import os
 import pathlib
 import shlex
 import socket
-import subprocess
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
@@ -28,6 +27,7 @@ from typing import Any
 from marin.execution.redaction import HIDDEN, SECRET_NAME, hidden_in, without_secrets
 from marin.execution.status import DIFF_NAME
 from marin.execution.task import StepTask
+from marin.git import git, git_output
 from marin.storage import files, lease
 from marin.storage.trees import TreeDigest
 
@@ -268,23 +268,6 @@ def user() -> str | None:
         return getpass.getuser()
     except (OSError, KeyError):  # a container's user may have no name
         return None
-
-
-def git(directory: pathlib.Path, *arguments: str) -> str | None:
-    """What git says of the checkout that `directory` lies in; None where it fails, as outside of one."""
-    output = git_output(directory, *arguments)
-    return None if output is None else output.decode(errors="replace").strip()
-
-
-def git_output(directory: pathlib.Path, *arguments: str) -> bytes | None:
-    """The same byte for byte."""
-    # Whoever has git check signatures would have them said before each commit.
-    command = ["git", "-C", str(directory), "-c", "log.showSignature=false", *arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
 
 
 def _lock_digest(directory: pathlib.Path) -> str | None:

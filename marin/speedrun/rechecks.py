@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from marin.errors import CheckpointError, ConfigError, ResultsError
+from marin.git import git_output
 from marin.speedrun import sandbox, scoring_apart, strict_json, submitting
 from marin.speedrun.arithmetic.scoring_cost import MORE_FLOPS
 from marin.speedrun.evaluation_record import EVALUATION_FILE
-from marin.speedrun.git import git_output
 from marin.speedrun.results import RunInfo, Validity
 from marin.speedrun.verification import Submission
 from marin.speedrun.verification.seeds import experiment_of

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from marin import hardware
-from marin.execution.provenance import code_directory, code_state, git, git_output, user
+from marin.execution.provenance import code_directory, code_state, user
 from marin.execution.redaction import redact
 from marin.execution.source_files import is_user_file
+from marin.git import git, git_output
 
 # Packages whose version can change a number that a run reports.
 _PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "tokenizers", "tensorstore", "orbax-checkpoint", "zstandard")

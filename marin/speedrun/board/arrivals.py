@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from marin.errors import ResultsError
+from marin.git import git_output
 from marin.speedrun.board.rows import Row
-from marin.speedrun.git import git_output
 from marin.speedrun.results import FILE_NAME, MAX_BYTES, MAX_VALUES, RunInfo, parse_results, timestamp
 from marin.speedrun.strict_json import parse_json
 

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Callable
 
-from marin.speedrun.git import git_output
+from marin.git import git_output
 
 
 def is_clone(directory: str | os.PathLike[str]) -> bool:
