@@ -148,7 +148,8 @@ def _begin_local(output_path: str, number: int, adopted_fingerprint: str | None)
         if fitting:
             make_links_relative(str(fitting[-1]))
             os.rename(fitting[-1], directory)
-            _part_from_open_files(directory)
+            if not lease.is_over(ledger_directory(output_path), int(fitting[-1].parent.name)):
+                _part_from_open_files(directory)
     directory.mkdir(exist_ok=True)
     _point(usual, directory)
     for other in earlier:
@@ -314,7 +315,7 @@ def _point(usual: pathlib.Path, directory: pathlib.Path) -> None:
 
 
 def _part_from_open_files(directory: pathlib.Path) -> None:
-    """Copies files that the earlier owner, if it still lives, may have open for appending, so that it appends elsewhere."""
+    """Copies files that the earlier owner, which may still live, may have open for appending, so that it appends elsewhere."""
     for file in directory.rglob("*"):
         if file.is_file() and not file.is_symlink() and file.stat().st_size <= _COPIED_UP_TO:
             copy = file.with_name(files.temporary_name(file.name))

@@ -96,6 +96,16 @@ def read_commit(directory: str) -> State | None:
     return next((state for state in _newest_first(directory) if state.kind == "commit"), None)
 
 
+def is_over(directory: str, attempt: int) -> bool:
+    """Whether the holder of claim `attempt` certainly does nothing more: it has let go, or its process was of this machine and is gone."""
+    for state in _newest_first(directory):
+        if state.kind == "release" and state.number == attempt + 1:
+            return True
+        if state.number <= attempt:
+            return state.number == attempt and _is_dead(state)
+    return False
+
+
 def worker_id() -> str:
     """This process, for people: host and process number."""
     return f"{socket.gethostname()}:{os.getpid()}"

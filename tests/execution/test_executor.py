@@ -26,6 +26,7 @@ from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, attempts
 from marin.execution.graph import Graph
 from marin.execution.plan import Action
 from marin.execution.status import ERROR_NAME, INFO_NAME, STATUS_NAME, Status, read_status, write_status
+from marin.storage import lease as lease_module
 
 CALLS: list[str] = []
 FAILURES: dict[str, BaseException] = {}
@@ -147,6 +148,28 @@ def test_interrupted_step_continues_only_when_it_is_resumable(
     (node,) = executor().run([step("a", kind=kind)])
     attempts = pathlib.Path(node.output_path, "log.txt").read_text().splitlines()
     assert attempts == ["a", "a"] if kind is ResumableConfig else ["a"]
+
+
+@pytest.mark.parametrize("lives", [False, True])
+def test_step_that_goes_on_copies_files_only_where_their_writer_may_still_live(
+    executor: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, lives: bool
+) -> None:
+    """They may be hundreds of gigabytes, in shards of 32 MB."""
+    FAILURES["a"] = KeyboardInterrupt()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        if lives:  # whoever was overtaken has not let go
+            patch.setattr(lease_module.Lease, "release", lambda lease: lease._end_heartbeat())
+            patch.setattr(lease_module, "machine", lambda: "another")
+        executor().run([step("a", kind=ResumableConfig)])
+    FAILURES.clear()
+    (written,) = tmp_path.glob("store/steps/a-*/log.txt")
+    inode = written.stat().st_ino
+    with written.open("a"):  # so that no other file gets its number
+        monkeypatch.setattr(lease_module, "STALE_AFTER", 0.05)
+        monkeypatch.setattr(lease_module, "POLL", 0.01)
+        (node,) = executor().run([step("a", kind=ResumableConfig)])
+    assert (pathlib.Path(node.output_path, "log.txt").stat().st_ino == inode) is not lives
+    assert pathlib.Path(node.output_path, "log.txt").read_text() == "a\na\n"
 
 
 def test_dry_run_writes_nothing_and_tells_what_and_why(executor: Any, tmp_path: pathlib.Path, capsys: Any) -> None:

@@ -460,3 +460,16 @@ def test_lease_raced_for_by_processes_never_has_two_holders(tmp_path: pathlib.Pa
     assert [process.wait() for process in processes] == [0] * 8
     assert (tmp_path / "counter").read_text() == "48"
     assert ledger(str(tmp_path)) == ["claim"] + ["claim", "release"] * 48
+
+
+def test_holder_is_over_once_it_has_let_go_or_its_process_here_is_gone(tmp_path: pathlib.Path) -> None:
+    with Lease(str(tmp_path)).acquire():
+        assert not lease_module.is_over(str(tmp_path), 1)
+    assert lease_module.is_over(str(tmp_path), 1)
+    for number, machine in ((3, ()), (4, ("another",))):
+        process = holder_process(tmp_path, *machine)
+        assert not lease_module.is_over(str(tmp_path), number)
+        end(process)
+        assert lease_module.is_over(str(tmp_path), number) is not bool(machine)
+    assert lease_module.is_over(str(tmp_path), 3)
+    assert not lease_module.is_over(str(tmp_path), 9)
