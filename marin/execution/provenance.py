@@ -33,7 +33,7 @@ from marin.storage.trees import TreeDigest
 
 _LONGEST_DIFF = 1_000_000
 _SUBMITTED = "MARIN_SUBMITTED_CODE"
-_LONGEST_SUBMITTED_DIFF = 2**16  # Linux takes 128 KiB in a variable
+_LONGEST_SUBMITTED_DIFF = 2**15  # packed; Linux takes 128 KiB in a variable or an argument, and Ray puts it into both
 _NO_DIFF = base64.b85encode(zlib.compress(b"")).decode()
 GIT_DIFF = (
     *("-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false", "-c", "diff.relative=false"),
