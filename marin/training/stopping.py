@@ -106,8 +106,7 @@ class StopRequest:
                 raise Terminated(128 + self._signal)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGHUP:
-            _leave_ended_terminals()
+        _leave_ended_terminals()  # SIGTERM too may come of it, where the process that started this one has ended with the terminal
         if self._signal is None:
             self._signal = number
         elif number == signal.SIGINT:

@@ -39,7 +39,8 @@ def test_a_job_in_the_background_does_not_stop_for_another_s_ctrl_c(
 
 IN_A_TERMINAL = """
 import fcntl, pathlib, signal, sys, termios, time
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+if sys.argv[2] != "launched":  # by one whose terminal it is
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 from marin.training.stopping import StopRequest
 if sys.argv[2] == "nohup":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -52,7 +53,7 @@ with StopRequest() as stop:
 """
 
 
-@pytest.mark.parametrize("way", ["plain", "nohup"])
+@pytest.mark.parametrize("way", ["plain", "nohup", "launched"])
 def test_a_run_whose_terminal_ends_saves_as_after_a_sigterm(
     way: str, plain_environment: dict[str, str], repository, tmp_path
 ) -> None:
@@ -64,11 +65,13 @@ def test_a_run_whose_terminal_ends_saves_as_after_a_sigterm(
     )  # fmt: skip
     os.close(terminal)
     assert os.read(person, 4) == b"step"
-    if way == "plain":
+    if way != "nohup":
         os.close(person)
-    assert process.wait(60) == (128 + signal.SIGHUP if way == "plain" else 0)
+    if way == "launched":
+        process.terminate()
+    assert process.wait(60) == {"plain": 128 + signal.SIGHUP, "launched": 128 + signal.SIGTERM, "nohup": 0}[way]
     assert (tmp_path / "state").read_text() == "saved"
-    if way != "plain":
+    if way == "nohup":
         os.close(person)
 
 
