@@ -10,6 +10,7 @@ import resource
 import signal
 import struct
 import sys
+import types
 
 # Computing, reading, sleeping, ending. Numbers are those of the kernel's tables for each machine.
 _ALLOWED = {
@@ -125,8 +126,10 @@ def main() -> None:
         say("no sandbox", str(error))
         return
     try:
-        # Not "__main__": what a reply would do as a program of its own is no part of what is tested.
-        exec(compile(program, "<generated>", "exec"), {"__name__": "__generated__"})
+        # Not "__main__": what a reply would do as a program of its own is no part of what is tested. A module that is known, as
+        # `dataclass` looks up the names of types, and `pickle` classes, in the one that a class says it is from.
+        module = sys.modules["__generated__"] = types.ModuleType("__generated__")
+        exec(compile(program, "<generated>", "exec"), module.__dict__)
     except BaseException as error:
         try:
             detail = f"{type(error).__name__}: {error}"

@@ -25,6 +25,8 @@ PATIENCE = 60.0  # a busy machine may take longer than the usual limit for what 
         'print(\'{"outcome": "failed"}\')',
         "if __name__ == '__main__':\n    x = 1",
         "import decimal, hashlib, random, datetime, zoneinfo, sqlite3, json.tool\nrandom.SystemRandom().random()",
+        "from dataclasses import dataclass\n@dataclass\nclass Node:\n    after: 'Node | None' = None\nassert Node(Node()).after == Node()",
+        "import pickle\nclass A: pass\nassert type(pickle.loads(pickle.dumps(A()))) is A",
     ],
 )
 def test_program_that_computes_passes(program):
