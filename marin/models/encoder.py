@@ -28,6 +28,7 @@ from marin.nn import (
     apply_rotary,
     rotary_angles,
 )
+from marin.nn.wide_sums import shifted
 from marin.number_checks import check_whole
 
 
@@ -187,10 +188,10 @@ class Encoder(eqx.Module):
             )
         x_BTD = self.embedding(tokens_BT)
         if self.type_embedding is not None:
-            x_BTD = x_BTD + self.type_embedding.weight_VD[None, :1]
+            x_BTD = shifted(x_BTD, self.type_embedding.weight_VD[None, :1])
         if self.position_embedding is not None:
             first = config.first_position
-            x_BTD = x_BTD + self.position_embedding.weight_VD[None, first : first + num_tokens]
+            x_BTD = shifted(x_BTD, self.position_embedding.weight_VD[None, first : first + num_tokens])
         angles = None if config.rope is None else rotary_angles(config.rope, num_tokens, config.head_dim)
         x_BTD = self.embedding_norm(x_BTD)
         for block in self.blocks:

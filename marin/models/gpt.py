@@ -23,6 +23,7 @@ from marin.models.described import check_rope
 from marin.models.lm import count_parameters, shapes_of
 from marin.nn import Embedding, Linear, RotaryConfig, apply_rotary, attention, rotary_angles
 from marin.nn.remat import check_recomputation, recomputing
+from marin.nn.wide_sums import scaled
 from marin.number_checks import check_switches, check_whole
 
 # Inputs of the gates: the first channels of the normalized stream.
@@ -174,7 +175,7 @@ class GptAttention(eqx.Module):
         if value_BTKC is not None:
             if self.value_gate is not None:
                 gate_BTK = 3.0 * jax.nn.sigmoid(self.value_gate(x_BTD[..., :_VALUE_GATE_INPUTS]))
-                value_BTKC = gate_BTK[..., None] * value_BTKC
+                value_BTKC = scaled(gate_BTK[..., None], value_BTKC)
             v_BTKC = v_BTKC + value_BTKC
         q_BTHC = norm(apply_rotary(q_BTHC, *angles)) * scale
         k_BTKC = norm(apply_rotary(k_BTKC, *angles)) * scale
@@ -322,7 +323,7 @@ class Gpt(eqx.Module):
         return streams
 
     def layer_input(self, streams: "GptStreams", layer: int) -> Float[Array, "... D"]:
-        return self.residual_scale_L[layer] * streams.x + self.input_scale_L[layer] * streams.first
+        return scaled(self.residual_scale_L[layer], streams.x) + scaled(self.input_scale_L[layer], streams.first)
 
     def token_values(self, tokens_BT: Int[Array, "B T"], layer: int) -> Float[Array, "B T K C"] | None:
         """What a layer adds to the values of these tokens; None in a layer without value embeddings."""
@@ -336,7 +337,7 @@ class Gpt(eqx.Module):
         """What the head takes, of the streams after the last block."""
         if self.backout_scale is None:
             return norm(streams.x)
-        return norm(streams.x - self.backout_scale * streams.middle)
+        return norm(streams.x - scaled(self.backout_scale, streams.middle))
 
 
 def padded_vocab_size(vocab_size: int) -> int:
@@ -358,7 +359,7 @@ def _smeared(x_BTD: Array, gate_I: Array, scale: Array, segment_ids_BT: Array | 
     if segment_ids_BT is not None:
         before = jnp.pad(segment_ids_BT[:, :-1], ((0, 0), (1, 0)), constant_values=-1)
         gate_BT = jnp.where(segment_ids_BT == before, gate_BT, jnp.zeros((), gate_BT.dtype))
-    return x_BTD + gate_BT[..., None] * before_BTD
+    return x_BTD + scaled(gate_BT[..., None], before_BTD)
 
 
 def smeared_after(
@@ -366,11 +367,11 @@ def smeared_after(
 ) -> Float[Array, "B T D"]:
     """The same where the first token of each row follows one whose normalized embedding is `before_BD`."""
     before_BTD = jnp.concatenate([before_BD[:, None], x_BTD[:, :-1]], axis=1)
-    return x_BTD + _smear_gate(x_BTD, gate_I, scale)[..., None] * before_BTD
+    return x_BTD + scaled(_smear_gate(x_BTD, gate_I, scale)[..., None], before_BTD)
 
 
 def _smear_gate(x_BTD: Array, gate_I: Array, scale: Array) -> Float[Array, "B T"]:
-    return scale * jax.nn.sigmoid(x_BTD[..., :_SMEAR_GATE_INPUTS] @ gate_I)
+    return scaled(scale, jax.nn.sigmoid(x_BTD[..., :_SMEAR_GATE_INPUTS] @ gate_I))
 
 
 def _uniform(key: PRNGKeyArray, inputs: int, outputs: int, *, fan_in: int | None = None) -> Linear:

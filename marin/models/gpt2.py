@@ -24,6 +24,7 @@ from marin.models.hf_values import HfValues
 from marin.models.lm import count_parameters, shapes_of
 from marin.nn import ACTIVATIONS, Embedding, LayerNorm, Linear, attention
 from marin.nn.trees import with_arrays
+from marin.nn.wide_sums import shifted
 from marin.number_checks import check_whole
 
 MODEL_TYPE = "gpt2"
@@ -170,7 +171,7 @@ class Gpt2(eqx.Module):
             raise ConfigError(
                 f"a row of {num_tokens:,} tokens, and the model knows {self.config.seq_len:,} positions: use shorter rows"
             )
-        x_BTD = self.embedding(tokens_BT) + self.position_SD[None, :num_tokens]
+        x_BTD = shifted(self.embedding(tokens_BT), self.position_SD[None, :num_tokens])
         for block in self.blocks:
             x_BTD = block(x_BTD, segment_ids_BT)
         return self.final_norm(x_BTD)

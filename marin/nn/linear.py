@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from marin.nn.axes import SEQUENCE, ambient_axes, lay_out_activations, replicate
+from marin.nn.wide_sums import rows_of, shifted
 
 
 class Linear(eqx.Module):
@@ -29,7 +30,7 @@ class Linear(eqx.Module):
         flat = x if SEQUENCE in ambient_axes() else x.reshape(-1, x.shape[-1])
         y = flat @ self.weight_IO
         if self.bias_O is not None:
-            y = y + self.bias_O.reshape((1,) * (y.ndim - 1) + (-1,))
+            y = shifted(y, self.bias_O.reshape((1,) * (y.ndim - 1) + (-1,)))
         y = y.reshape(*x.shape[:-1], -1)
         return lay_out_activations(y)
 
@@ -45,4 +46,4 @@ class Embedding(eqx.Module):
 
     def __call__(self, tokens: Int[Array, "..."]) -> Float[Array, "... D"]:
         # Gathered first: the rows of a divided table would be exchanged through all activations on every device.
-        return lay_out_activations(jnp.take(replicate(self.weight_VD), tokens, axis=0, mode="clip"))
+        return lay_out_activations(rows_of(replicate(self.weight_VD), tokens))

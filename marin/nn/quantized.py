@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, Int
 from marin.nn.axes import lay_out_activations
 from marin.nn.fp8 import fp8_product
 from marin.nn.linear import Linear
+from marin.nn.wide_sums import shifted
 
 _MULTIPLE, _LEAST = 16, 128
 _TINY = 1e-30  # a tensor of zeros has a scale too
@@ -39,7 +40,7 @@ class QuantizedLinear(eqx.Module):
         multiply = fp8_product if self.products == "fp8" else int8_product
         y_NO = multiply(x.reshape(-1, x.shape[-1]), self.weight_IO)
         if self.bias_O is not None:
-            y_NO = y_NO + self.bias_O[None, :]
+            y_NO = shifted(y_NO, self.bias_O[None, :])
         return lay_out_activations(y_NO.reshape(*x.shape[:-1], -1))
 
 
