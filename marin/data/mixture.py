@@ -30,7 +30,8 @@ class Mixture:
     Args:
         components: token caches by name: steps that make them, or paths. Their order decides when the rows of each come, and so counts.
         weights: by name, of which only the ratios matter; or a list of (first training step, weights by name), each
-            holding until the next. A component that a list entry leaves out has weight 0 there.
+            holding until the next. A component that a list entry leaves out has weight 0 there. Where a run goes on in the data of
+            another (`reset_data_loader_on_init=False`), these steps count from where that data begins, in the new run's batches.
         max_epochs: by name, how often a component's rows may be seen before it leaves the mixture and the others share its
             weight. A component without an entry repeats without end, and training says so when it does.
         packing: "concatenate" cuts the stream of documents, "best_fit" keeps documents whole (`marin.data.packing`).

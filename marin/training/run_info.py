@@ -15,6 +15,7 @@ import jax
 from marin import hardware
 from marin.data.batch_schedule import BatchSchedule
 from marin.data.loader import BatchSource
+from marin.data.mixture import Mixture
 from marin.data.tokenizer import Tokenizer
 from marin.errors import CheckpointError, ConfigError, ResultsError
 from marin.execution.attempts import usual_path
@@ -86,7 +87,15 @@ def note_of_other_order(run: Path, config: TrainLmConfig, source: BatchSource) -
     now = {"seed": config.data_seed, "rows": list(source.order.num_rows)}
     if all(component.cache.states_digest for component in source.components):
         now["data"] = source.digest
+    if isinstance(config.data, Mixture):  # its stages are given in steps, whose samples follow from the batch sizes
+        require_fields(info, run / RUN_FILE, "config.train.train_batch_size")
+        schedule = BatchSchedule.of(info["config"]["train"]["train_batch_size"])
+        before["stages"], now["stages"] = (
+            [stage.start for stage in config.data.stages(each.offset_at)]
+            for each in (schedule, config.train.batch_schedule)
+        )
     words = {"data": "other data", "rows": "rows of another length", "seed": "another `data_seed`"}
+    words["stages"] = "weights that change at other samples, as batches have other sizes"
     other = [name for name in words if name in now and before[name] not in (None, now[name])]
     if not other:
         return None

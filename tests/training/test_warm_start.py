@@ -13,6 +13,7 @@ from stopping import assert_equal, stop_after
 from marin.data.cache import TokenizeConfig, tokenize
 from marin.data.documents import read_documents, write_documents
 from marin.data.loader import BatchSource
+from marin.data.mixture import Mixture
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
 from marin.errors import CheckpointError
 from marin.models.llama import LlamaModel
@@ -174,6 +175,21 @@ def test_data_that_cannot_go_on_where_another_run_stopped_is_said(make_config, t
     set_up(config)
     said = capsys.readouterr().err
     assert (why in said and "samples are others" in said) if why else "samples are others" not in said
+
+
+@pytest.mark.parametrize(("size", "is_other"), [(8, False), (4, True), ([(0, 8), (2, 4)], False)])
+def test_weights_that_would_change_at_other_samples_than_those_of_the_run_before_are_said(
+    size, is_other, make_config, capsys
+):
+    data = make_config().data
+    mixture = Mixture({"one": data, "two": data}, [(0, {"one": 1}), (2, {"two": 1})])
+    origin = make_config("origin", num_train_steps=3, train_batch_size=8)
+    train_lm(dataclasses.replace(origin, data=mixture))
+    begin = {"initialize_from_checkpoint_path": origin.output_path, "reset_data_loader_on_init": False}
+    config = make_config("goes on", num_train_steps=8, train_batch_size=size, **begin)
+    capsys.readouterr()
+    set_up(dataclasses.replace(config, data=mixture))
+    assert ("samples are others" in capsys.readouterr().err) == is_other
 
 
 def test_data_that_cannot_go_on_is_not_said_again_of_a_run_that_is_over(make_config, trained, capsys):
