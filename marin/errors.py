@@ -34,6 +34,8 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import TextIO
 
+from marin import environment
+
 
 class MarinError(Exception):
     """Something a person can act on."""
@@ -135,7 +137,7 @@ _stopped_with: int | None = None  # the status with which `clean_exit` ends this
 def clean_exit(advice: str = _GOES_ON) -> Iterator[None]:
     """For entry points: turns errors that a person can act on into one message and an exit status.
 
-    Exit status 2 for a `MarinError`, 130 for Ctrl-C, 143 for SIGTERM. Anything else is our bug and keeps its traceback.
+    Exit status 2 for a `MarinError` and for a package that is not installed, 130 for Ctrl-C, 143 for SIGTERM. Anything else is our bug and keeps its traceback.
 
     Characters that the terminal cannot show are printed as escapes.
 
@@ -167,10 +169,18 @@ def clean_exit(advice: str = _GOES_ON) -> Iterator[None]:
             raise SystemExit(2) from None
         if isinstance(error, KeyboardInterrupt):
             raise _stopped("interrupted", advice, 130) from None
+        if isinstance(error, ModuleNotFoundError) and _is_of_a_package(error.name):
+            print(f"error: {environment.without(str(error.name))}", file=sys.stderr)
+            raise SystemExit(2) from None
         raise
     finally:
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)
+
+
+def _is_of_a_package(module: str | None) -> bool:
+    """Whether a whole package is missing, and not one file of one that is there."""
+    return module is not None and "." not in module and module not in ("marin", "experiments", "scripts")
 
 
 def _stopped(how: str, advice: str, status: int) -> SystemExit:
