@@ -24,6 +24,9 @@ _GIB = 2**30
 # Of an accelerator's memory: the rest is for its driver, for sending between devices, and for what fragmentation loses.
 USABLE_MEMORY = 0.92
 
+# What is less, was meant in TFLOP/s or GFLOP/s, as data sheets have it: no device is as slow.
+LEAST_PEAK = 1e8
+
 # Where the figures come from. NVIDIA prints sparse figures for tensor cores from Ampere on: those are halved below.
 _A100 = "NVIDIA A100 Tensor Core GPU data sheet"
 _A40 = "NVIDIA A40 data sheet"
@@ -365,7 +368,7 @@ def measure_cpu_peak(num_cpus: int | None = None) -> float:
     `MARIN_CPU_PEAK_FLOPS` replaces it, so that runs on one machine can share one denominator.
 
     Raises:
-        ConfigError: if `MARIN_CPU_PEAK_FLOPS` is not a positive number.
+        ConfigError: if `MARIN_CPU_PEAK_FLOPS` is no number of at least `LEAST_PEAK`.
         HardwareError: if the measurement fails.
     """
     if recorded := given_cpu_peak():
@@ -373,8 +376,10 @@ def measure_cpu_peak(num_cpus: int | None = None) -> float:
             peak = float(recorded)
         except ValueError:
             peak = 0.0
-        if not 0 < peak < float("inf"):
-            raise ConfigError(f"MARIN_CPU_PEAK_FLOPS is {recorded!r}: give FLOP/s, such as 1.2e11, or unset it")
+        if not LEAST_PEAK <= peak < float("inf"):
+            raise ConfigError(
+                f"MARIN_CPU_PEAK_FLOPS is {recorded!r}: give FLOP/s, such as 1.2e11 for 120 GFLOP/s, or unset it"
+            )
         return peak
     return min(num_cpus or usable_cores(), usable_cores()) * _measured_core()
 

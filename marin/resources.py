@@ -9,7 +9,7 @@ import re
 
 from marin import hardware
 from marin.errors import ConfigError
-from marin.number_checks import check_whole
+from marin.number_checks import check_whole, is_finite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +43,10 @@ class Resources:
 
 
 def _checked_override(value: float | None, field: str) -> None:
-    if value is not None and not (isinstance(value, int | float) and value > 0):
-        raise ConfigError(f"`{field}` is {value!r}: give the peak in FLOP/s of one device, or leave it None")
+    if value is not None and not (is_finite(value) and value >= hardware.LEAST_PEAK):
+        raise ConfigError(
+            f"`{field}` is {value!r}: give the peak in FLOP/s of one device, such as 312e12 for 312 TFLOP/s, or leave it None"
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -189,7 +189,7 @@ def test_measured_core_is_as_fast_beside_other_work() -> None:
     assert busy > 0.6 * quiet
 
 
-@pytest.mark.parametrize("recorded", ["fast", "-1", "0", "nan", "inf"])
+@pytest.mark.parametrize("recorded", ["fast", "-1", "0", "nan", "inf", "150"])
 def test_measure_cpu_peak_with_a_bad_record_names_the_variable(monkeypatch: pytest.MonkeyPatch, recorded: str) -> None:
     monkeypatch.setenv("MARIN_CPU_PEAK_FLOPS", recorded)
     with pytest.raises(ConfigError, match="MARIN_CPU_PEAK_FLOPS"):

@@ -60,7 +60,7 @@ def test_counts_that_cannot_be_are_refused_with_the_field(count: object) -> None
         CpuOnlyConfig(count)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("override", [0, -1.0, "fast"])
+@pytest.mark.parametrize("override", [0, -1.0, "fast", True, float("inf"), 312, 91.1, 312_000])
 def test_overrides_that_cannot_be_are_refused_with_the_field(override: object) -> None:
     with pytest.raises(ConfigError, match="device_flops_override"):
         GpuConfig(1, "A100", override)  # type: ignore[arg-type]
