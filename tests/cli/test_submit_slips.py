@@ -97,7 +97,7 @@ def test_description_that_was_not_written_is_put_right_as_the_message_says(place
     place.add_runs(Plan(description=description))
     assert place.submit() == 1
     assert "description is still the placeholder" in (said := capsys.readouterr().out)
-    assert "give marin submit --description" in said
+    assert "run that again, which trains nothing if only this changed, or give marin submit --description" in said
     assert place.submit("--description", "Wider and shallower.") == 0
 
 

@@ -28,15 +28,11 @@ def check(info: RunInfo) -> list[Finding]:
                     "submission",
                     "error",
                     field,
-                    f"{field} is still the placeholder {text[:80]!r}: fill it in, or give marin submit {_FLAGS[field]}",
+                    f"{field} is still the placeholder {text[:80]!r}: {_to_do(field)}",
                 )
             )
         elif not text.strip() and field != "author.affiliation":
-            found.append(
-                Finding(
-                    "submission", "error", field, f"{field} is empty: fill it in, or give marin submit {_FLAGS[field]}"
-                )
-            )
+            found.append(Finding("submission", "error", field, f"{field} is empty: {_to_do(field)}"))
     stamp = info.run_completion_timestamp
     if stamp is None:
         found.append(
@@ -46,6 +42,14 @@ def check(info: RunInfo) -> list[Finding]:
         message = f"{stamp[:40]!r} is not a time: expected such as '2025-06-28 17:29:21 UTC'"
         found.append(Finding("submission", "error", "run_completion_timestamp", message))
     return found
+
+
+def _to_do(field: str) -> str:
+    """What mends it: results keep what the experiment's file said when they were written."""
+    return (
+        "fill it in in the experiment's file and run that again, which trains nothing if only this changed, or give marin submit"
+        f" {_FLAGS[field]}"
+    )
 
 
 def is_placeholder(text: str) -> bool:
