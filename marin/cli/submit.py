@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import dataclasses
+import difflib
 import pathlib
 import shlex
 import shutil
@@ -59,10 +60,8 @@ def run(args: argparse.Namespace) -> int:
     from marin.storage.prefix import resolve_prefix
 
     root = checkout.require_checkout()
-    directory = pathlib.Path(args.directory).resolve()
     submissions = root / "experiments" / "speedrun"
-    if not directory.is_dir() or directory.parent != submissions.resolve():
-        raise ConfigError(f"{args.directory} is no directory of experiments/speedrun: give experiments/speedrun/NAME")
+    directory = _submission(args.directory, submissions)
     if not any(directory.glob("*.py")):
         raise ConfigError(f"{args.directory} has no Python file: the experiment that made the results belongs there")
     if args.no_gather and any(getattr(args, name) is not None for name in _SIGNED_BY):
@@ -110,6 +109,24 @@ def run(args: argparse.Namespace) -> int:
         print("not ready: fix the errors above, then run the same command again")
         return 1
     return _offer(args, root, directory, title, place)
+
+
+def _submission(given: str, submissions: pathlib.Path) -> pathlib.Path:
+    """The directory that is meant.
+
+    Raises:
+        ConfigError: if it is none of `submissions`; the message names the one that a wrong path, place or name comes close to.
+    """
+    directory = pathlib.Path(given).resolve()
+    if directory.is_dir() and directory.parent == submissions.resolve():
+        return directory
+    names = [path.name for path in submissions.iterdir() if path.is_dir()]
+    asked = directory.parent.name if directory.is_file() else directory.name
+    meant = next(iter(difflib.get_close_matches(asked, names, n=1, cutoff=0.7)), "NAME")
+    here = pathlib.Path.cwd()
+    shown = submissions.relative_to(here) if submissions.is_relative_to(here) else submissions
+    wrong = "a file" if directory.is_file() else "not there" if not directory.exists() else f"no directory of {shown}"
+    raise ConfigError(f"{given} is {wrong}: give {shown / meant}")
 
 
 def _flags_of(names: Iterable[str]) -> str:
@@ -280,6 +297,8 @@ def _offer(
 
     own = directory.relative_to(root).as_posix() if directory.is_relative_to(root) else str(directory)
     begun, remote = _where_to_push(root, directory.name)
+    if pathlib.Path.cwd() != root:
+        begun.insert(0, ["cd", str(root)])
     steps = [*begun, ["git", "add", own]]
     if ignored := _ignored_evidence(root, directory):  # which git leaves out without a word
         steps.append(["git", "add", "--force", *ignored])

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import subprocess
 import threading
@@ -289,6 +290,32 @@ def test_submit_without_runs_says_where_it_looked(place: Place):
 def test_submit_of_a_directory_elsewhere_is_refused(place: Place, tmp_path: pathlib.Path):
     with pytest.raises(ConfigError, match="give experiments/speedrun/NAME"):
         dispatch(["submit", str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("example", "example is not there: give experiments/speedrun/example"),
+        ("experiments/speedrun/example/main.py", "main.py is a file: give experiments/speedrun/example"),
+        ("experiments/speedrun/exampel", "exampel is not there: give experiments/speedrun/example"),
+        ("experiments/speedrun/zzz", "zzz is not there: give experiments/speedrun/NAME"),
+        ("experiments/speedrun", "is no directory of experiments/speedrun: give experiments/speedrun/NAME"),
+    ],
+)
+def test_submit_of_a_wrong_path_names_the_directory_that_it_comes_close_to(place: Place, given: str, told: str):
+    with pytest.raises(ConfigError, match=f"{re.escape(told)}$"):
+        dispatch(["submit", given])
+
+
+def test_submit_from_elsewhere_names_the_way_and_commands_that_work_from_there(
+    place: Place, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    place.add_runs(Plan())
+    monkeypatch.chdir(place.directory.parent)
+    with pytest.raises(ConfigError, match="^experiments/speedrun/example is not there: give example$"):
+        dispatch(["submit", "experiments/speedrun/example"])
+    assert dispatch(["submit", "example", "--prefix", str(place.prefix)]) == 0
+    assert f"\n  cd {place.root} && git " in capsys.readouterr().out
 
 
 def test_submit_says_how_to_push_from_a_clone_without_branch_or_origin(
