@@ -112,12 +112,15 @@ def training_activations(model: Any, batch: Any) -> tuple[Float[Array, "B T D"],
     """The model's vectors, and its own training losses by name where it has some (see `marin.models.lm`).
 
     Raises:
-        ConfigError: if the model names a loss as the framework names one of its own.
+        ConfigError: if these are not one vector a token, or the model names a loss as the framework names one of its own.
     """
     own = getattr(model, "training_activations", None)
     if own is None:
-        return model.activations(batch.tokens_BT, batch.segment_ids_BT), {}
+        x_BTD = model.activations(batch.tokens_BT, batch.segment_ids_BT)
+        _check_vectors(x_BTD, batch.tokens_BT, f"`activations` of {type(model).__name__}")
+        return x_BTD, {}
     x_BTD, losses = own(batch.tokens_BT, batch.segment_ids_BT)
+    _check_vectors(x_BTD, batch.tokens_BT, f"`training_activations` of {type(model).__name__}, its first value,")
     for name in losses:
         if not name.isidentifier() or name in _METRICS:
             raise ConfigError(
@@ -125,6 +128,18 @@ def training_activations(model: Any, batch: Any) -> tuple[Float[Array, "B T D"],
                 f" and none of {', '.join(_METRICS)}"
             )
     return x_BTD, losses
+
+
+def _check_vectors(x_BTD: Any, tokens_BT: Int[Array, "B T"], whose: str) -> None:
+    """What a model forgets is seen here: a `return`, or a token that a shift has lost."""
+    shape = getattr(x_BTD, "shape", None)
+    if shape is None or len(shape) != 3 or tuple(shape[:2]) != tokens_BT.shape:
+        rows, tokens = tokens_BT.shape
+        found = f"a {type(x_BTD).__name__}" if shape is None else f"an array {list(shape)}"
+        raise ConfigError(
+            f"{whose} returns {'None' if x_BTD is None else found} for {rows} rows of {tokens} tokens: return a vector for each"
+            f" token, an array [{rows}, {tokens}, width]"
+        )
 
 
 def in_parts(batch: Any, num_parts: int) -> Any:

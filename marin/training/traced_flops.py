@@ -29,6 +29,7 @@ import numpy as np
 from jax.extend import core
 
 from marin.data.rows import Batch
+from marin.errors import ConfigError
 from marin.models.lm import shapes_of
 from marin.nn.attention_counting import Keys, counting_attention
 from marin.nn.trees import is_shape
@@ -85,14 +86,28 @@ def forward_flops(model_config: Any, vocab_size: int, keys: Keys, length: int | 
     Args:
         keys: which keys a query counts: those that it sees, or all of the row.
         length: tokens of a row; None for the model's context.
+    Raises:
+        ConfigError: if the model's vectors or its head have a shape that cannot be scored.
     """
 
     def forward(model: Any, tokens_BT: Any, segment_ids_BT: Any) -> Any:
         weight_BT: Any = jnp.ones(tokens_BT.shape, jnp.float32)
         x_BTD, losses = training_activations(model, Batch(tokens_BT, tokens_BT, weight_BT, segment_ids_BT))
+        _check_head(model, x_BTD.shape[2], vocab_size)
         return x_BTD @ model.lm_head_DV, losses
 
     return _flops_of(forward, model_config, vocab_size, keys, length or model_config.max_seq_len)
+
+
+def _check_head(model: Any, width: int, vocab_size: int) -> None:
+    """Columns beyond the vocabulary are a padding that a model may have."""
+    shape: tuple[int, ...] = getattr(model.lm_head_DV, "shape", ())
+    if len(shape) != 2 or shape[0] != width or shape[1] < vocab_size:
+        found = f"an array {list(shape)}" if shape else f"a {type(model.lm_head_DV).__name__}"
+        raise ConfigError(
+            f"`lm_head_DV` of {type(model).__name__} is {found}: make it [width of the activations, vocabulary], here"
+            f" [{width}, {vocab_size}]"
+        )
 
 
 def scoring_flops(model_config: Any, vocab_size: int, length: int) -> FlopCount:

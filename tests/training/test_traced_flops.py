@@ -1,6 +1,8 @@
 """FLOPs that the traced program has: by hand, against the published formula, and against XLA's own count."""
 
 import dataclasses
+import re
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 from on_llama import OnLlama
 
+from marin.errors import ConfigError
 from marin.models import LlamaConfig
 from marin.nn import AttentionBackend, Precision, attention
 from marin.nn.attention_counting import counting_attention, keys_per_query
@@ -337,3 +340,56 @@ class _ExtraHead(eqx.Module):
     def training_activations(self, tokens_BT, segment_ids_BT):
         x_BTD = self.activations(tokens_BT, segment_ids_BT)
         return x_BTD, {"extra": jnp.mean(jnp.square(x_BTD @ self.lm_head_DV))}
+
+
+# ---- models that cannot be scored ------------------------------------------------------------------------------------
+
+
+class _Altered(OnLlama):
+    """A Llama whose vectors and head go through `vectors` and `head`."""
+
+    vectors: Any = eqx.field(static=True)
+    head: Any = eqx.field(static=True)
+
+    @property
+    def lm_head_DV(self):
+        return self.head(self.llama.lm_head_DV)
+
+    def activations(self, tokens_BT, segment_ids_BT):
+        return self.vectors(self.llama.activations(tokens_BT, segment_ids_BT))
+
+
+@dataclasses.dataclass(frozen=True)
+class _AlteredConfig:
+    vectors: Any = lambda x: x
+    head: Any = lambda x: x
+    llama: LlamaConfig = dataclasses.field(default_factory=lambda: _llama(num_layers=1))
+
+    @property
+    def max_seq_len(self):
+        return self.llama.max_seq_len
+
+    def build(self, vocab_size, *, key):
+        return _Altered(self.llama.build(vocab_size, key=key), self.vectors, self.head)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"vectors": lambda x: None}, "`activations` of _Altered returns None for 1 rows of 128 tokens"),
+        ({"vectors": lambda x: (x, {})}, "returns a tuple for 1 rows"),
+        ({"vectors": lambda x: x[:, :-1]}, "returns an array [1, 127, 64] for 1 rows of 128 tokens"),
+        ({"vectors": lambda x: x.mean(1)}, "returns an array [1, 64]"),
+        ({"head": lambda x: x.T}, "`lm_head_DV` of _Altered is an array [512, 64]: make it"),
+        ({"head": lambda x: x[:, :-1]}, "is an array [64, 511]"),
+        ({"head": lambda x: None}, "is a NoneType"),
+    ],
+)
+def test_model_whose_outputs_cannot_be_scored_is_named_with_their_shapes(changes: dict[str, Any], said: str):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        forward_flops(_AlteredConfig(**changes), 512, "all")
+
+
+def test_head_may_be_padded():
+    padded = _AlteredConfig(head=lambda x: jnp.pad(x, ((0, 0), (0, 64))))
+    assert forward_flops(padded, 512, "all").flops > forward_flops(_AlteredConfig(), 512, "all").flops
