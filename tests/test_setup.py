@@ -166,3 +166,11 @@ def test_manual_set_up_of_the_tutorial_resolves(repository: Path, tmp_path: Path
         assert done.returncode == 0, done.stderr
     assert re.search(r"^ \+ jax==", done.stderr, re.MULTILINE)
     assert re.search(r"^ \+ jax-cuda12-plugin==", done.stderr, re.MULTILINE)
+
+
+def test_store_of_a_run_from_any_directory_is_not_committed_with_it(repository: Path, tmp_path: Path) -> None:
+    shutil.copy(repository / ".gitignore", tmp_path)
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    stores = ["local_store/x", "experiments/speedrun/my_idea/local_store/checkpoints/x"]
+    done = subprocess.run(["git", "check-ignore", *stores], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == stores
