@@ -158,7 +158,7 @@ class Table {
         make("a", { href: `${marin.root}entries/${rows.key[index]}.html` }, ...marin.breakable(rows.name[index])),
         rows.record[index] ? make("span", { class: "mark record" }, "record") : null,
         state ? make("span", { class: `mark ${state}` }, state) : null,
-        make("span", { class: "sub" }, make("bdi", {}, rows.author[index]), ...(rows.date[index] ? [" ", make("span", { class: "day" }, `· ${rows.date[index]}`)] : [])),
+        make("span", { class: "sub" }, make("bdi", {}, rows.author[index]), ...(rows.date[index] ? [" ", make("span", { class: "day" }, rows.date[index])] : [])),
         rows.why[index] ? make("span", { class: "why" }, rows.why[index]) : null);
     }
     if (column === "quality") {
