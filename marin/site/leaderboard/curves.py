@@ -19,7 +19,8 @@ from marin.tracking.run_record import METRICS_FILE
 _MAX_BYTES = 64 << 20
 _MAX_LINE = 1 << 20
 _MAX_POINTS = 300
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 640, 220, 52, 26, 10, 12
+# About as wide as a column of curves, so that the text in a picture is as large as beside it.
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 420, 180, 52, 26, 10, 12
 _SHOWN = (("loss", "Training loss"), ("learning_rate", "Learning rate"), ("grad_norm", "Gradient norm"))
 
 
@@ -124,7 +125,7 @@ def draw_curve(title: str, series: list[tuple[int, float]]) -> Curve:
     def y(value: float) -> float:
         return round(_TOP + (high - value) / (high - low) * (_HEIGHT - _TOP - _BOTTOM), 1)
 
-    x_ticks = [step for step in _nice(first, last, 6) if step == round(step)]  # steps are whole, however few there are
+    x_ticks = [step for step in _nice(first, last, 5) if step == round(step)]  # steps are whole, however few there are
     y_ticks = _nice(low, high, 5)
     # Steps are counted, so they stand as they are; a stranger's log may say more than has room.
     steps = [f"{step:,.0f}" if last < 10**7 else wording.count(step) or "" for step in x_ticks]

@@ -28,6 +28,9 @@ const scaleOf = (values, isLog, pixels, pad) => {
   return { low: from(start), high: from(end), isLog, at: (value) => ((to(value) - start) / (end - start)) * pixels, back: (pixel) => from(start + (pixel / pixels) * (end - start)) };
 };
 
+// Large numbers as powers of ten, which have room beside an axis.
+const plainly = (value) => (Math.abs(value) < 1e6 ? String(value) : value.toExponential().replace("+", ""));
+
 marin.ticks = (scale, unit, most) => {
   if (unit === "seconds" || unit === "hours") {
     const inside = TIMES.filter(([value]) => value >= scale.low && value <= scale.high);
@@ -36,7 +39,7 @@ marin.ticks = (scale, unit, most) => {
     return linearTicks(scale.low / size, scale.high / size, most).map((value) => [value * size, `${value} ${name}`]);
   }
   if (!scale.isLog || scale.high / scale.low < 4) {
-    return linearTicks(scale.low, scale.high, most).map((value) => [value, unit === "plain" ? String(value) : marin.write[unit](value)]);
+    return linearTicks(scale.low, scale.high, most).map((value) => [value, unit === "plain" ? plainly(value) : marin.write[unit](value)]);
   }
   const decades = Math.log10(scale.high / scale.low);
   const factors = decades > 2.5 ? [1] : decades > 1.5 ? [1, 3] : [1, 2, 5];
@@ -46,7 +49,7 @@ marin.ticks = (scale, unit, most) => {
     for (const factor of factors) {
       const value = Number(`${factor}e${exponent}`);
       if (value < scale.low || value > scale.high) continue;
-      ticks.push([value, unit === "plain" ? String(value) : unit === "count" ? marin.write.count(value) : `${factor > 1 ? `${factor}×` : ""}10${marin.raised(exponent)}`]);
+      ticks.push([value, unit === "plain" ? plainly(value) : unit === "count" ? marin.write.count(value) : `${factor > 1 ? `${factor}×` : ""}10${marin.raised(exponent)}`]);
     }
   }
   return ticks;

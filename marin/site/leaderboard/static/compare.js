@@ -97,9 +97,7 @@ class Compare {
 
   head(found) {
     return make("thead", {}, make("tr", {}, make("th", { scope: "col" }, ""), ...found.map(({ entry }) => {
-      const swatch = make("span", { class: "swatch", "aria-hidden": "true" });
-      swatch.style.background = `var(--family-${this.keys.indexOf(entry.key)})`;
-      return make("th", { scope: "col" }, swatch, make("a", { href: entry.page }, ...marin.breakable(marin.clean(entry.name, 160))),
+      return make("th", { scope: "col" }, this.swatch(this.keys.indexOf(entry.key)), make("a", { href: entry.page }, ...marin.breakable(marin.clean(entry.name, 160))),
         make("button", { type: "button", class: "remove", "aria-label": `Remove ${marin.clean(entry.name, 160)}`, onclick: () => this.remove(entry.key) }, "×"));
     })));
   }
@@ -142,24 +140,40 @@ class Compare {
   curves(found) {
     const titles = [...new Set(found.flatMap((document) => document.curves.map((curve) => curve.title)))];
     return titles.map((title) => {
-      const lines = found.map((document, k) => ({ k, curve: document.curves.find((curve) => curve.title === title) })).filter(({ curve }) => curve);
-      const [width, height, left, floor] = [900, 320, 56, 292];
-      const steps = lines.flatMap(({ curve }) => curve.steps);
-      const values = lines.flatMap(({ curve }) => curve.values);
-      const [first, last, low, high] = [Math.min(...steps), Math.max(...steps), Math.min(...values), Math.max(...values)];
-      const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title} of ${lines.length} entries` });
-      const x = (step) => left + ((step - first) / (last - first || 1)) * (width - left - 12);
-      const y = (value) => 10 + ((high - value) / (high - low || 1)) * (floor - 10);
-      const scale = { low, high, isLog: false };
-      if (high > low) for (const [value, text] of marin.ticks(scale, "plain", 6)) svg.append(draw("line", { class: "grid", x1: left, x2: width - 12, y1: y(value), y2: y(value) }), draw("text", { class: "tick", x: left - 6, y: y(value) + 4, "text-anchor": "end" }, text));
-      for (const step of [first, Math.round((first + last) / 2), last]) svg.append(draw("text", { class: "tick", x: x(step), y: height - 8, "text-anchor": step === first ? "start" : step === last ? "end" : "middle" }, `step ${step}`));
-      for (const { k, curve } of lines) {
-        const line = draw("polyline", { class: "curve", points: curve.steps.map((step, at) => `${x(step).toFixed(1)},${y(curve.values[at]).toFixed(1)}`).join(" ") });
-        line.style.stroke = `var(--family-${k})`;
-        svg.append(line);
-      }
-      return make("section", {}, make("h2", {}, title), make("figure", { class: "curves-together" }, svg));
+      const lines = found.map((document, k) => ({ k, name: document.entry.name, curve: document.curves.find((curve) => curve.title === title) })).filter(({ curve }) => curve);
+      const place = make("div", { class: "curves-together" });
+      // As wide as its place, so that its text is as large as the page's.
+      new ResizeObserver(() => place.clientWidth && place.replaceChildren(this.picture(title, lines, place.clientWidth))).observe(place);
+      const names = lines.map(({ k, name }) => make("span", {}, this.swatch(k), ...marin.breakable(marin.clean(name, 160))));
+      return make("section", {}, make("h2", {}, title), make("figure", {}, place, make("figcaption", {}, ...names)));
     });
+  }
+
+  swatch(k) {
+    const made = make("span", { class: "swatch", "aria-hidden": "true" });
+    made.style.background = `var(--family-${k})`;
+    return made;
+  }
+
+  picture(title, lines, width) {
+    const [height, floor] = [320, 292];
+    const steps = lines.flatMap(({ curve }) => curve.steps);
+    const values = lines.flatMap(({ curve }) => curve.values);
+    const [first, last, low, high] = [Math.min(...steps), Math.max(...steps), Math.min(...values), Math.max(...values)];
+    const levels = high > low ? marin.ticks({ low, high, isLog: false }, "plain", 6) : [];
+    const left = 14 + 7.5 * Math.max(...levels.map(([, text]) => text.length), 2);
+    const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title} of ${lines.length} ${lines.length === 1 ? "entry" : "entries"}` });
+    const x = (step) => left + ((step - first) / (last - first || 1)) * (width - left - 12);
+    const y = (value) => 10 + ((high - value) / (high - low || 1)) * (floor - 10);
+    for (const [value, text] of levels) svg.append(draw("line", { class: "grid", x1: left, x2: width - 12, y1: y(value), y2: y(value) }), draw("text", { class: "tick", x: left - 6, y: y(value) + 4, "text-anchor": "end" }, text));
+    const middle = Math.round((first + last) / 2);
+    for (const step of new Set([first, middle, last])) svg.append(draw("text", { class: "tick", x: x(step), y: height - 8, "text-anchor": step === first ? "start" : step === last ? "end" : "middle" }, `step ${marin.whole(step)}`));
+    for (const { k, curve } of lines) {
+      const line = draw("polyline", { class: "curve", points: curve.steps.map((step, at) => `${x(step).toFixed(1)},${y(curve.values[at]).toFixed(1)}`).join(" ") });
+      line.style.stroke = `var(--family-${k})`;
+      svg.append(line);
+    }
+    return svg;
   }
 
   settings(found) {
@@ -183,7 +197,7 @@ class Compare {
     const names = [...new Set(flat.flatMap((settings) => [...settings.keys()]))].sort();
     const differing = names.filter((name) => new Set(flat.map((settings) => settings.get(name))).size > 1);
     if (!differing.length) return make("p", { class: "note" }, `No setting differs.${silence}`);
-    const lines = differing.map((name) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, marin.clean(name, 160))), ...flat.map((settings) => make("td", {}, settings.has(name) ? marin.clean(settings.get(name), 200) : "—"))));
+    const lines = differing.map((name) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, ...marin.clean(name, 160).split(/(?<=[._])/).flatMap((part) => [part, make("wbr")]))), ...flat.map((settings) => make("td", {}, settings.has(name) ? marin.clean(settings.get(name), 200) : "—"))));
     const made = this.table(`Settings that differ (${differing.length} of ${names.length})`, telling, lines);
     if (silent) made.append(make("p", { class: "note" }, silence.trim()));
     return made;
