@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import math
 import os
 import pathlib
 import re
@@ -232,6 +233,21 @@ def test_long_series_keep_their_extremes_when_thinned() -> None:
         series.steps.append(x)
         series.values.append(y)
     assert len(charts.draw("loss", series).svg) < 60_000
+
+
+@pytest.mark.parametrize("values", [
+    [1e308, 1.7e308], [-1.7e308, 1.7e308], [0.0, 1.7e308], [1e-323, 2e-323, 3e-323] * 30, [5e-324, 1e308], [1e-300, 1e300] * 40,
+])  # fmt: skip
+def test_chart_of_figures_at_the_limits_of_floats_has_only_finite_places(values: list[float]) -> None:
+    series = metrics.Series()
+    for step, value in enumerate(values):
+        series.steps.append(step if step else -1.7e308)  # the first has no place
+        series.values.append(value)
+    chart = charts.draw("loss", series)
+    places = re.findall(r' (?:x|y|x1|y1|cx|cy|points)="([^"]*)"', str(chart.svg))
+    assert places and all(math.isfinite(float(place)) for part in places for place in re.split("[ ,]", part))
+    assert float(chart.latest) == pytest.approx(values[-1], rel=1e-3)
+    assert "1 value not finite" in chart.note
 
 
 def test_graph_puts_each_step_after_what_it_reads_and_survives_circles() -> None:

@@ -20,6 +20,7 @@ _MOST_POINTS = 400
 _MOST_DRAWN = 20_000  # of a longer run the extremes of each stretch are kept
 _WIDTH, _HEIGHT = 440, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 10, 10, 30
+_FURTHEST, _NEAREST = 1e300, 1e-300  # from zero: beyond them ranges and marks of a scale are no finite numbers, or zero
 
 _TITLES = {
     "loss": "Training loss, nats per token",
@@ -55,8 +56,9 @@ def of_run(run: Run) -> tuple[list[Chart], list[Chart]]:
 def draw(title: str, series: Series, dots: bool = False) -> Chart:
     """One figure over the steps: what was measured in a thin line, and its moving average in a strong one."""
     title = shown.name(title, 60)
-    measured = [(x, y) for x, y in zip(series.steps, series.values) if math.isfinite(y) and math.isfinite(x)]
-    lost = len(series.values) - len(measured)
+    found = [(x, y) for x, y in zip(series.steps, series.values) if math.isfinite(y) and abs(x) <= _FURTHEST]
+    lost = len(series.values) - len(found)
+    measured = [(x, _drawable(y)) for x, y in found]
     points = thinned(measured, _MOST_DRAWN)
     if not points:
         return Chart(
@@ -76,8 +78,8 @@ def draw(title: str, series: Series, dots: bool = False) -> Chart:
     x_ticks = [x for x in ticks(xs[0], xs[-1], 5) if x == int(x) and xs[0] <= x <= xs[-1]]
     low, high = min(low, y_ticks[0]), max(high, y_ticks[-1])
     frame = _Frame(min(xs), max(xs), low, high, is_log)
-    latest = shown.number(ys[-1])
-    label = f"{title}: {latest} at step {shown.number(xs[-1])}, lowest {shown.number(min(ys))}, highest {shown.number(max(ys))}"
+    latest, values = shown.number(found[-1][1]), [y for _, y in found]
+    label = f"{title}: {latest} at step {shown.number(xs[-1])}, lowest {shown.number(min(values))}, highest {shown.number(max(values))}"
     thin = thinned(list(zip(xs, ys)), _MOST_POINTS)
     body = [frame.axes(x_ticks, y_ticks)]
     body.append(frame.line(thin, "raw" if smooth else "line"))
@@ -95,6 +97,10 @@ def draw(title: str, series: Series, dots: bool = False) -> Chart:
     ).format(_WIDTH, _HEIGHT, label, read, markupsafe.Markup("").join(body))
     table = tuple((shown.number(x), shown.number(y)) for x, y in _sampled(points, 12))
     return Chart(title, svg, latest, "; ".join(notes), table)
+
+
+def _drawable(value: float) -> float:
+    return 0.0 if abs(value) < _NEAREST else min(max(value, -_FURTHEST), _FURTHEST)
 
 
 class _Frame:
