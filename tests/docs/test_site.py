@@ -140,6 +140,15 @@ def test_addresses_of_no_site_are_refused() -> None:
             docs.check_url(url)
 
 
+def test_names_in_tables_are_not_cut_in_two(built: Path) -> None:
+    cut = """(codes) => codes.filter((code) => !/\\s/.test(code.textContent) && code.getClientRects().length > 1).length"""
+    with chromium() as browser, _served(built) as base:
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(f"{base}/reference/configs.html")
+        names = page.locator("td:first-child code")
+        assert names.count() > 50 and names.evaluate_all(cut) == 0
+
+
 def test_pages_work_in_both_schemes_with_search_and_without_foreign_requests(built: Path) -> None:
     asked: list[str] = []
     with _served(built) as address, chromium() as browser:
