@@ -99,3 +99,13 @@ def test_arms_of_a_report_have_room_for_the_widest_usual_font() -> None:
     assert drawn is not None
     (left,) = re.findall(r'transform="translate\((\d+),\d+\)"', drawn)[:1]
     assert int(left) > 7.5 * len(name)  # in DejaVu Sans it is 6.2 a letter, as it was measured 5.5
+
+
+def test_pictures_of_the_documents_reports_have_that_room_too(repository: Path) -> None:
+    pictures = sorted((repository / "docs" / "reports" / "images").glob("*-arms.svg"))
+    assert pictures
+    for picture in pictures:
+        drawn = picture.read_text()
+        left = int(re.findall(r'transform="translate\((\d+),\d+\)"', drawn)[0])
+        longest = max(map(len, re.findall(r'<text text-anchor="end"[^>]*>([^<]*)</text>', drawn)))
+        assert left >= min(280, 7.5 * longest), picture.name
