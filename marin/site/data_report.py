@@ -163,7 +163,7 @@ def _print_table(stages: list[Stage], components: list[Component]) -> None:
     for stage in stages:
         reasons = ", ".join(f"{reason} {number:,}" for reason, number, _ in stage.dropped[:3])
         counts = (stage.documents_in, stage.documents_kept, stage.documents_dropped)
-        table.add_row(stage.name, *(f"{count:,}" for count in counts), wording.megabytes(stage.bytes_kept), reasons)
+        table.add_row(stage.name, *(f"{count:,}" for count in counts), wording.text_size(stage.bytes_kept), reasons)
     for column in table.columns[1:5]:
         column.justify = "right"
     console.print(table)

@@ -44,7 +44,7 @@ def static_text(name: str) -> str:
 _FILTERS: Mapping[str, Callable[..., Any]] = {
     "clean": wording.clean,
     "count": wording.count,
-    "megabytes": wording.megabytes,
+    "text_size": wording.text_size,
     "score": wording.score,
     "whole": "{:,}".format,
 }

@@ -102,8 +102,11 @@ def count(value: float | None) -> str | None:
     return f"{value:g}"
 
 
-def megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"
+def text_size(size: int) -> str:
+    """Such as "1,234.5 MB", "51.2 kB" or "7 B"."""
+    if size < 1000:
+        return f"{size} B"
+    return f"{size / 1e6:,.1f} MB" if size >= 999_950 else f"{size / 1e3:.1f} kB"
 
 
 def flops(value: float | None) -> str | None:

@@ -71,7 +71,7 @@ def test_report_page_shows_the_figures_and_runs_nothing(
     page.goto((report / "index.html").as_uri())
     words = " ".join(page.locator("body").inner_text().split())
     assert "A <b>title</b>" in words and "<script>alert(1)</script>" in words
-    assert "clean 400 300 100 100 0.0 MB 51.2 %" in words
+    assert "clean 400 300 100 100 28.7 kB 51.2 %" in words
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert problems == []
     context.close()

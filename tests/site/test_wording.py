@@ -101,3 +101,9 @@ def test_figures_are_written_with_their_unit(write: object, value: float, expect
     assert callable(write)
     assert write(value) == expected
     assert write(None) is None
+
+
+def test_size_of_a_text_is_never_nothing_where_there_is_some() -> None:
+    sizes = (0, 1, 999, 1000, 51_200, 999_949, 999_950, 1_234_500_000)
+    expected = ["0 B", "1 B", "999 B", "1.0 kB", "51.2 kB", "999.9 kB", "1.0 MB", "1,234.5 MB"]
+    assert [wording.text_size(size) for size in sizes] == expected
