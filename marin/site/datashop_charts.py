@@ -91,12 +91,11 @@ def score_distribution(selection: Mapping[str, Any]) -> Picture:
 
     def specify(shape: Shape) -> Any:
         colours = alt.Scale(domain=["dropped", "kept"], range=[LIGHT.point, LIGHT.accent])
-        legend = alt.Legend(title=None, orient="top", labelColor=LIGHT.text, symbolType="square", labelFontSize=12)
         bars = alt.Chart(alt.InlineData(values=values)).mark_bar(binSpacing=1).encode(
             x=alt.X("from:Q", bin="binned", title="score", scale=alt.Scale(domain=[edges[0], edges[-1]], nice=False)),
             x2="to:Q",
             y=alt.Y("count:Q", title="documents", stack=False, scale=alt.Scale(type="symlog"), axis=alt.Axis(values=powers)),
-            color=alt.Color("side:N", scale=colours, legend=legend),
+            color=alt.Color("side:N", scale=colours, legend=_legend("square")),
         )  # fmt: skip
         rule = alt.Chart(alt.InlineData(values=[{"limit": limit}])).mark_rule(
             color=LIGHT.text, strokeDash=[3, 3], clip=True
@@ -123,13 +122,12 @@ def curves(name: str, title: str, axes: tuple[str, str], lines: Mapping[str, Seq
 
     def specify(shape: Shape) -> Any:
         unit = alt.Scale(domain=[0, 1], nice=False)
-        legend = alt.Legend(title=None, orient="top", labelColor=LIGHT.text, symbolType="stroke", labelFontSize=12)
         chart = alt.Chart(alt.InlineData(values=values)).mark_line(strokeWidth=1.75).encode(
             x=alt.X("x:Q", title=axes[0], scale=unit),
             y=alt.Y("y:Q", title=axes[1], scale=unit),
             order="order:Q",
             color=alt.Color(
-                "line:N", legend=legend if len(names) > 1 else None,
+                "line:N", legend=_legend("stroke") if len(names) > 1 else None,
                 scale=alt.Scale(domain=names, range=[LIGHT.accent, LIGHT.families[1]][: len(names)]),
             ),
         )  # fmt: skip
@@ -162,6 +160,15 @@ def ablation(arms: Mapping[str, Sequence[float]], names: Mapping[str, str]) -> P
     told = "; ".join(f"{names[arm]}: {', '.join(f'{value:.4f}' for value in figures)}" for arm, figures in arms.items())
     return _picture(
         "ablation", "Bits per byte of both arms", f"{told}. A line joins the two models of a seed.", specify
+    )
+
+
+def _legend(symbol: str) -> Any:
+    import altair as alt
+
+    # Letters are wider where the page is read than in the font that an entry's place is measured with.
+    return alt.Legend(
+        title=None, orient="top", labelColor=LIGHT.text, symbolType=symbol, labelFontSize=12, columnPadding=28
     )
 
 

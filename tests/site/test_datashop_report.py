@@ -13,7 +13,7 @@ from marin.datashop.agreement import measure_agreement
 from marin.datashop.card import card_text
 from marin.datashop.quality import measure_quality
 from marin.errors import DataError
-from marin.site.datashop_charts import score_distribution
+from marin.site.datashop_charts import curves, score_distribution
 from marin.site.datashop_report import DatashopReportConfig, write_report
 from marin.site.leaderboard.drawing import LIGHT
 
@@ -154,6 +154,10 @@ def test_page_shows_all_fits_its_width_runs_nothing_and_has_no_axe_violation(
     assert len(shown) == 6 and all(loaded and alt for loaded, _, alt in shown)
     assert all(f"{'wide' if width > 640 else 'narrow'}-{scheme}.svg" in source for _, source, _ in shown)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    shares = page.locator(".confusion td").evaluate_all(
+        "(cells) => cells.map((c) => c.querySelector('svg').clientWidth / c.clientWidth)"
+    )
+    assert min(shares) > 0.6  # a bar has room to say how much of its row it is
     names = (
         "[...document.querySelectorAll('.stages .name')].map(name => [name.innerText, name.getClientRects().length])"
     )
@@ -167,6 +171,19 @@ def test_page_shows_all_fits_its_width_runs_nothing_and_has_no_axe_violation(
     found = axe.Axe().run(page).response["violations"]
     assert [(violation["id"], violation["nodes"][0]["html"]) for violation in found] == []
     context.close()
+
+
+def test_names_of_a_chart_s_lines_stand_apart(browser: Any) -> None:
+    line = [[0.0, 0.0], [1.0, 1.0]]
+    drawn = curves("roc", "ROC", ("false", "true"), {"held-out labels": line, "planted documents": line}).drawn
+    page = browser.new_page()
+    for name, svg in drawn.items():
+        page.set_content(svg)
+        boxes = "(parts) => parts.map((part) => part.getBoundingClientRect()).map((box) => [box.left, box.right])"
+        texts = page.locator("[class*=role-legend-label] text").evaluate_all(boxes)
+        symbols = page.locator("[class*=role-legend-symbol] path").evaluate_all(boxes)
+        assert symbols[1][0] - texts[0][1] > 8, (name, texts, symbols)
+    page.close()
 
 
 def test_samples_nearest_to_the_limit_stand_first_on_both_sides(report: pathlib.Path) -> None:
