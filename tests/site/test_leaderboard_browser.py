@@ -334,6 +334,14 @@ def test_chart_shows_other_costs_other_days_and_the_best_under_a_budget(browser:
         assert problems == []
 
 
+def test_chart_is_not_flattened_by_a_time_that_was_refuted(browser: Any, address: str) -> None:
+    with opened(browser, address) as (page, _):
+        page.goto(f"{TRACK}?x=training_time")  # of one that is listed without a rank it is a billionth of a second
+        page.wait_for_selector("#plot svg text")
+        times = page.locator("#plot svg text").all_text_contents()
+        assert "5 min" in times and "1 s" not in times
+
+
 def test_chart_says_of_itself_what_it_shows(browser: Any, address: str) -> None:
     from playwright.sync_api import expect
 

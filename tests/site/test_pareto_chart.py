@@ -1,10 +1,12 @@
 """What the Pareto chart draws, against a plain computation."""
 
+import re
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin.site.leaderboard.measures import MEASURES
-from marin.site.leaderboard.pareto import Point, earlier_frontiers
+from marin.site.leaderboard.pareto import Axes, Point, draw, earlier_frontiers
 from marin.speedrun.board.pareto import pareto_frontier
 
 _figures = st.integers(1, 6).map(float)
@@ -42,3 +44,15 @@ def test_earlier_frontiers_are_those_of_the_entries_of_their_day(points: list[Po
         assert found[0] == expected[0]
         assert found[-1] == expected[-2]
         assert [item for item in expected if item in found] == found
+
+
+def test_refuted_figures_do_not_flatten_the_chart() -> None:
+    axes = Axes(MEASURES["training_hardware_flops"], MEASURES["bits_per_byte"])
+    counted = [Point(f"size_{n}", 10.0 ** (18 + n), 1.5 - 0.2 * n, None, "frontier") for n in range(3)]
+
+    def with_held(cost: float, quality: float) -> str:
+        return draw([*counted, Point("held", cost, quality, None, "held")], axes)["wide-light"]
+
+    beyond = {with_held(cost, quality) for cost, quality in ((1e3, 1e-9), (1e12, 1e-3))}
+    assert len(beyond) == 1 and "1.1" in re.findall(">([^<]+)</text>", beyond.pop())
+    assert with_held(2e18, 1.2) != with_held(3e18, 1.2)  # near the others it stands where it is

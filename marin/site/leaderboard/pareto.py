@@ -92,9 +92,10 @@ def _specification(
 
     scheme = LIGHT
     levels = references | ({} if axes.gate is None else {f"gate {axes.gate:g}": axes.gate})
+    logarithmic = axes.quality.logarithmic and all(one.quality > 0 for one in points)
+    points = _within_reach(points, logarithmic)
     frame = make_frame(
-        shape, [one.cost for one in points], [one.quality for one in points] + list(levels.values()),
-        logarithmic=axes.quality.logarithmic and all(one.quality > 0 for one in points),
+        shape, [one.cost for one in points], [one.quality for one in points] + list(levels.values()), logarithmic=logarithmic
     )  # fmt: skip
     frontier = _frontier(points)
     kind: Literal["log", "linear"] = "log" if frame.quality_is_logarithmic else "linear"
@@ -145,6 +146,35 @@ def _specification(
     made = finish(alt.layer(*layers).encode(x=x, y=y), shape)
     # Nothing of it is said point by point: to describe thousands of them takes as long as to draw them.
     return made | {"datasets": tables, "config": made["config"] | {"aria": False}}
+
+
+def _within_reach(points: Sequence[Point], logarithmic: bool) -> Sequence[Point]:
+    """Those without a rank no further from the others than a quarter of their span: no refuted figure may flatten the chart."""
+    counted = [one for one in points if one.state != "held"]
+    if not counted:
+        return points
+    costs = _reach([one.cost for one in counted], True)
+    qualities = _reach([one.quality for one in counted], logarithmic)
+    return [
+        one
+        if one.state != "held"
+        else dataclasses.replace(one, cost=_clamped(one.cost, costs), quality=_clamped(one.quality, qualities))
+        for one in points
+    ]
+
+
+def _reach(values: Sequence[float], logarithmic: bool) -> tuple[float, float]:
+    """`reachOf` of static/chart.js."""
+    low, high = min(values), max(values)
+    if not logarithmic:
+        room = max((high - low) / 4, 0.05 * abs(high))
+        return low - room, high + room
+    room = max(math.log(high / low) / 4, 0.1)
+    return low / math.exp(room), high * math.exp(room)
+
+
+def _clamped(value: float, bounds: tuple[float, float]) -> float:
+    return min(max(value, bounds[0]), bounds[1])
 
 
 def _near(named: Sequence[labels.Named], positions: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

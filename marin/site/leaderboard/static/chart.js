@@ -28,6 +28,16 @@ const scaleOf = (values, isLog, pixels, pad) => {
   return { low: from(start), high: from(end), isLog, at: (value) => ((to(value) - start) / (end - start)) * pixels, back: (pixel) => from(start + (pixel / pixels) * (end - start)) };
 };
 
+// How far those without a rank may lie from the others, of which these are the values: no refuted figure may flatten the chart.
+const reachOf = (values, isLog) => {
+  const known = values.filter((value) => value != null && (!isLog || value > 0));
+  if (!known.length) return (value) => value;
+  const [low, high] = known.reduce(([least, most], value) => [Math.min(least, value), Math.max(most, value)], [Infinity, -Infinity]);
+  const room = isLog ? Math.exp(Math.max(Math.log(high / low) / 4, 0.1)) : Math.max((high - low) / 4, 0.05 * Math.abs(high));
+  const [start, end] = isLog ? [low / room, high * room] : [low - room, high + room];
+  return (value) => (isLog && !(value > 0) ? value : Math.min(Math.max(value, start), end));
+};
+
 // Large numbers as powers of ten, which have room beside an axis.
 const plainly = (value) => (Math.abs(value) < 1e6 ? String(value) : value.toExponential().replace("+", ""));
 
@@ -112,9 +122,13 @@ marin.Chart = class {
     this.redraw();
   }
 
+  isHeld(index) {
+    return this.rows.state[index] === "held" || this.rows.state[index] === "withdrawn";
+  }
+
   counts(index) {
-    const { state, date } = this.rows;
-    return state[index] !== "held" && state[index] !== "withdrawn" && (this.day === null || (date[index] !== null && date[index] <= this.day));
+    const { date } = this.rows;
+    return !this.isHeld(index) && (this.day === null || (date[index] !== null && date[index] <= this.day));
   }
 
   coordinates() {
@@ -143,7 +157,11 @@ marin.Chart = class {
     const width = this.plot.clientWidth;
     const made = `${this.cost.key} ${width}`;
     if (made === this.made) return this.fits;
-    const [xs, ys] = this.coordinates();
+    const [costs, qualities] = this.coordinates();
+    const counted = (values) => values.filter((_, index) => !this.isHeld(index));
+    const [nearX, nearY] = [reachOf(counted(costs), true), reachOf(counted(qualities), this.quality.log)];
+    const placed = (values, near) => values.map((value, index) => (value != null && this.isHeld(index) ? near(value) : value));
+    const [xs, ys] = [placed(costs, nearX), placed(qualities, nearY)];
     const narrow = width < 560;
     const height = narrow ? 320 : 430;
     this.plot.style.height = `${height}px`;
