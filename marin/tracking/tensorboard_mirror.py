@@ -8,7 +8,6 @@ import importlib.util
 import math
 import os
 import socket
-import struct
 import time
 import uuid
 from pathlib import Path
@@ -40,12 +39,13 @@ class TensorboardMirror:
 
     def __init__(self, folder: Path) -> None:
         from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.record_writer import RecordWriter
 
         folder.mkdir(parents=True, exist_ok=True)
         now = time.time()
         # By convention the name has the second and the host; a run that is resumed at once needs another.
         name = f"events.out.tfevents.{int(now)}.{socket.gethostname()}.{uuid.uuid4().hex[:8]}"
-        self._file = (folder / name).open("xb")
+        self._file: Any = RecordWriter(str(folder / name))
         self._failed = False
         self._write(Event(wall_time=now, file_version="brain.Event:2"))
         self._flush()
@@ -77,13 +77,7 @@ class TensorboardMirror:
                 print(f"TensorBoard's last events could not be written ({error}); metrics.jsonl is complete")
 
     def _write(self, event: Any) -> None:
-        """Appends a record in the format of TFRecord: length, its checksum, content, its checksum."""
-        from tensorboardX.record_writer import masked_crc32c
-
-        content = event.SerializeToString()
-        length = struct.pack("<Q", len(content))
-        checks = [struct.pack("<I", masked_crc32c(part)) for part in (length, content)]
-        self._file.write(b"".join((length, checks[0], content, checks[1])))
+        self._file.write(event.SerializeToString())
 
     def _flush(self) -> None:
         self._file.flush()
