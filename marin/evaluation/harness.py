@@ -120,7 +120,12 @@ class HarnessModel(TemplateLM):
         for numbers in by_options.values():
             asked = requests[numbers[0]].args[1]
             stops = _stops(asked.get("until"))
-            max_tokens = min(int(asked.get("max_gen_toks", _MAX_NEW_TOKENS)), self.max_length - 1)
+            max_tokens = int(asked.get("max_gen_toks", min(_MAX_NEW_TOKENS, self.max_length // 2)))
+            if max_tokens >= self.max_length:
+                raise DataError(
+                    f"the task writes up to {max_tokens:,} tokens (`max_gen_toks`), and the context of {self.max_length:,} leaves none for its"
+                    " prompt: use a larger `--max-length`, or another task"
+                )
             prompts = [
                 self.tok_encode(requests[number].args[0])[-(self.max_length - max_tokens) :] for number in numbers
             ]

@@ -143,6 +143,17 @@ def test_generation_is_greedy_and_ends_before_a_stop_string(harness, opened):
     assert both[0] == plain[: plain.index(stop)] and stop not in both[1]
 
 
+def test_a_prompt_keeps_half_of_a_short_context_or_is_said_to_have_none(opened):
+    from marin.evaluation.harness import HarnessModel
+
+    short = HarnessModel(opened.model, opened.tokenizer, max_length=24)
+    (text,) = short.generate_until([Request("the cat", {"until": []})], disable_tqdm=True)
+    (same,) = short.generate_until([Request("the cat", {"until": [], "max_gen_toks": 12})], disable_tqdm=True)
+    assert text == same
+    with pytest.raises(DataError, match=r"writes up to 24 tokens .* context of 24 leaves none"):
+        short.generate_until([Request("the cat", {"until": [], "max_gen_toks": 24})], disable_tqdm=True)
+
+
 def test_command_evaluates_a_task_of_ones_own(folder, opened, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     data, tasks = tmp_path / "questions.jsonl", tmp_path / "tasks"

@@ -51,16 +51,14 @@ def gsm8k_question(row: PlacedRow) -> Question:
 
 
 def gsm8k_conversation(row: PlacedRow) -> dict[str, Any]:
-    """With the calculations that the answer marks as `<<48/2=24>>` as calls of the calculator."""
+    """With the calculations that the answer marks as `<<48/2=24>>` as calls of the calculator, which says nothing to one without `=`."""
     gsm8k_question(row)
     parts = []
     for index, piece in enumerate(_CALL.split(row.text("answer"))):
         if index % 2 == 0:
             parts += [{"type": "text", "text": piece}] if piece else []
             continue
-        expression, equals, result = piece.rpartition("=")
-        if not equals:
-            raise row.error(f"the calculation <<{piece}>> has no `=`")
+        expression, result = piece.rsplit("=", 1) if "=" in piece else (piece, "")
         parts += [{"type": "python", "text": expression}, {"type": "python_output", "text": result}]
     return {"messages": [{"role": "user", "content": row.text("question")}, {"role": "assistant", "content": parts}]}
 

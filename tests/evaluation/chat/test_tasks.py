@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from marin.data import hub
-from marin.data.conversation import render
+from marin.data.conversation import render, turns
 from marin.errors import DataError
 from marin.evaluation.chat import public_task, source_of
 from marin.evaluation.chat.datasets import GSM8K_TRAIN, PlacedRow, download, read_rows, read_source
@@ -91,6 +91,9 @@ def test_gsm8k_calculations_are_calls_of_the_calculator(chat_tokenizer):
     ids, mask = render(conversation, chat_tokenizer, None)
     given = [token for token, learned in zip(ids, mask, strict=True) if not learned]
     assert chat_tokenizer.special_tokens["<|output_start|>"] in given
+    bare = gsm8k_conversation(PlacedRow(GSM | {"answer": "<<48/2>>24\n#### 24"}, "here:1"))
+    assert [part["text"] for part in bare["messages"][1]["content"]] == ["48/2", "", "24\n#### 24"]
+    assert turns(bare)
 
 
 def test_mmlu_training_rows_of_the_hub_are_inside_a_field():
