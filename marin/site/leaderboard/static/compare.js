@@ -118,8 +118,9 @@ class Compare {
       const values = found.map(({ entry }) => (measure.key === "model_size" ? entry.model_size : entry.values[measure.key]) ?? null);
       const known = values.filter((value) => value !== null);
       if (!known.length) continue;
-      // What was scored on different texts has no best.
-      const best = measure.key === "model_size" || known.length < 2 || (measure.key in kinds && (tracks.size > 1 || kinds[measure.key] > 1)) ? null : measure.higher ? Math.max(...known) : Math.min(...known);
+      // What was scored on different texts has no best, and what is held is none.
+      const ranked = values.filter((value, k) => value !== null && !["held", "withdrawn"].includes(found[k].entry.state));
+      const best = measure.key === "model_size" || ranked.length < 2 || (measure.key in kinds && (tracks.size > 1 || kinds[measure.key] > 1)) ? null : measure.higher ? Math.max(...ranked) : Math.min(...ranked);
       lines.push(make("tr", {}, make("th", { scope: "row" }, measure.title), ...values.map((value, k) => {
         const { spread, track } = found[k].entry;
         const margin = spread && spread.high !== null && value === spread.mean && track ? ` ±${marin.write.margin(spread.high - spread.mean)}` : "";
@@ -128,13 +129,18 @@ class Compare {
     }
     const texts = [["Author", "author"], ["Date", "date"], ["Hardware", "hardware"], ["Optimizer", "optimizer"], ["Track", "track"], ["Rank", "rank"], ["State", "state"], ["Verified", "reached"]];
     for (const [title, key] of texts) lines.push(make("tr", {}, make("th", { scope: "row" }, title), ...found.map(({ entry }) => {
-      const text = key === "reached" ? marin.reached(entry.rung ?? "none", entry.open_rungs) : entry[key];
+      const text = key === "reached" ? marin.reached(entry.rung ?? "none", entry.open_rungs) : key === "track" ? this.titleOf(entry.track) : entry[key];
       return make("td", {}, text === null ? "—" : marin.clean(String(text), 200));
     })));
     lines.push(make("tr", {}, make("th", { scope: "row" }, "Runs"), ...found.map(({ entry }) => make("td", {}, entry.spread ? String(entry.spread.n) : "—"))));
     const figures = this.table("Figures", found, lines);
     if (tracks.size > 1) figures.querySelector("h2").after(make("p", { class: "note" }, "These entries are of different tracks, which score different texts by rules of their own: compare costs, not quality."));
     return figures;
+  }
+
+  // The menu has the titles of all but the tracks of other runs.
+  titleOf(track) {
+    return document.querySelector(`.bar nav a[href$="tracks/${track}.html"]`)?.textContent ?? track;
   }
 
   curves(found) {
