@@ -6,7 +6,9 @@ thread answers meanwhile.
 """
 
 import contextlib
+import errno
 import os
+import select
 import signal
 import sys
 import threading
@@ -14,7 +16,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
-from marin.errors import Terminated, leave, send_nowhere
+from marin.errors import Terminated, leave
 
 _PATIENCE = 1.0  # seconds after a signal in which the step may end by itself
 _END = 0  # no signal's number
@@ -138,6 +140,7 @@ class StopRequest:
                     told = True
                     measures = self._act()
                     if not self._left.wait(_PATIENCE):
+                        _leave_ended_terminals()  # `tee` may have ended a moment after the signal
                         self._tell(
                             "stopping when this is measured; Ctrl-C again stops at once, and then it is measured anew"
                             if measures
@@ -149,9 +152,24 @@ class StopRequest:
 
 
 def _leave_ended_terminals() -> None:
-    """What is still to be printed must not fail where the terminal is gone, before the checkpoint is saved."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            os.write(stream.fileno(), b"")
-        except (OSError, ValueError):
-            send_nowhere(stream)
+    """What is still to be printed must not fail where the terminal is gone, or `tee` with it, before the checkpoint is saved.
+
+    By number, as `sys.stdout` may be None or an object of the experiment's own, which writes to these in the end.
+    """
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):
+            try:
+                os.write(descriptor, b"")  # to a pipe that nobody reads it does not fail
+                ended = _has_no_reader(descriptor)
+            except OSError as error:
+                ended = error.errno != errno.EBADF  # closed from the start
+            if ended:
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, descriptor)
+                os.close(nowhere)
+
+
+def _has_no_reader(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(events & select.POLLERR for _, events in poll.poll(0))

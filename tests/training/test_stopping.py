@@ -75,6 +75,40 @@ def test_a_run_whose_terminal_ends_saves_as_after_a_sigterm(
         os.close(person)
 
 
+WITH_STREAMS = """
+import pathlib, signal, sys
+from marin.training.stopping import StopRequest
+class Tee:  # as experiments write them
+    def write(self, text):
+        return sys.__stdout__.write(text)
+    def flush(self):
+        sys.__stdout__.flush()
+sys.stdout = {"pipe": sys.stdout, "own": Tee(), "own pipe": Tee(), "none": None}[sys.argv[2]]
+with StopRequest() as stop:
+    signal.raise_signal(signal.SIGTERM)
+    print("saving", flush=True)
+    pathlib.Path(sys.argv[1]).write_text("saved")
+"""
+
+
+@pytest.mark.parametrize("stream", ["pipe", "own", "own pipe", "none"])
+def test_a_run_that_is_stopped_saves_whatever_its_standard_output_is(
+    stream: str, plain_environment: dict[str, str], repository, tmp_path
+) -> None:
+    """`| tee` ends with the terminal, an experiment may have put its own object there, and a service may have closed it."""
+    read, written = os.pipe()
+    command = [sys.executable, "-c", WITH_STREAMS, str(tmp_path / "state"), stream]
+    process = subprocess.Popen(command, cwd=repository, env=plain_environment, stdout=written, stderr=subprocess.PIPE)
+    os.close(written)
+    if "pipe" in stream:
+        os.close(read)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (128 + signal.SIGTERM, b"")
+    assert (tmp_path / "state").read_text() == "saved"
+    if "pipe" not in stream:
+        os.close(read)
+
+
 # A step in C, which Python's handlers wait for.
 STEP = """
 import hashlib, sys
