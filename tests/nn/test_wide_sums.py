@@ -78,3 +78,18 @@ def test_scales_of_a_gpt_s_layer_have_the_sum_over_its_streams():
 
     total = (_as64(GRAD) * _as64(X)).sum()
     np.testing.assert_allclose(_gradient(run, jnp.ones((4,))), [0.0, total, 0.0, -total], rtol=CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["rows", "scale"])
+def test_gradients_have_a_derivative_as_sophia_takes_it(kind: str):
+    def loss(learned: Array, dtype: jnp.dtype) -> Array:
+        narrow, x = learned.astype(dtype), X.astype(dtype)
+        y = Embedding(narrow)(IDS) if kind == "rows" else scaled(narrow[:1, None], x)
+        return jnp.mean(jnp.tanh(y.astype(jnp.float32)))
+
+    def curvature(dtype: jnp.dtype) -> Array:
+        at = jnp.full((ROWS, WIDTH), 0.5)
+        return jax.jvp(jax.grad(lambda learned: loss(learned, dtype)), (at,), (at,))[1]
+
+    wide = curvature(jnp.float32)
+    assert np.linalg.norm(curvature(jnp.bfloat16) - wide) < 0.02 * np.linalg.norm(wide)
