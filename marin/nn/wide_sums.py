@@ -22,8 +22,7 @@ def rows_of(table_VD: Float[Array, "V D"], rows: Int[Array, "..."]) -> Float[Arr
 
 def scaled(scale: Float[Array, "..."], x: Float[Array, "..."]) -> Float[Array, "..."]:
     """`scale * x` in the type of `x`, with a scale that is spread over it."""
-    wide = _wide(x)
-    return (scale.astype(wide) * x.astype(wide)).astype(x.dtype)
+    return _product(scale, x) if _wide(x) == x.dtype else _narrow_product(scale, x)
 
 
 def shifted(x: Float[Array, "..."], shift: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -34,6 +33,24 @@ def shifted(x: Float[Array, "..."], shift: Float[Array, "..."]) -> Float[Array, 
 
 def _wide(x: Array) -> jnp.dtype:
     return x.dtype if jnp.finfo(x.dtype).bits >= 32 else jnp.dtype(jnp.float32)
+
+
+def _product(scale: Array, x: Array) -> Array:
+    wide = _wide(x)
+    return (scale.astype(wide) * x.astype(wide)).astype(x.dtype)
+
+
+@jax.custom_vjp
+def _narrow_product(scale: Array, x: Array) -> Array:
+    """Keeps for the way back what it is given, and not that in float32."""
+    return _product(scale, x)
+
+
+def _product_back(given: tuple[Array, Array], grad: Array) -> tuple[Array, Array]:
+    return jax.vjp(_product, *given)[1](grad)
+
+
+_narrow_product.defvjp(lambda scale, x: (_product(scale, x), (scale, x)), _product_back)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))

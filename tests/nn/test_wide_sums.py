@@ -13,7 +13,7 @@ from marin.models.gpt import GptConfig, GptStreams
 from marin.models.lm import shapes_of
 from marin.nn import Embedding, Linear
 from marin.nn.quantized import QuantizedLinear
-from marin.nn.wide_sums import scaled
+from marin.nn.wide_sums import scaled, shifted
 
 TOKENS, WIDTH, ROWS = 8192, 16, 3
 # A sum in bfloat16 stops at 256 times its terms: it misses these by more than half.
@@ -78,6 +78,12 @@ def test_scales_of_a_gpt_s_layer_have_the_sum_over_its_streams():
 
     total = (_as64(GRAD) * _as64(X)).sum()
     np.testing.assert_allclose(_gradient(run, jnp.ones((4,))), [0.0, total, 0.0, -total], rtol=CLOSE)
+
+
+@pytest.mark.parametrize("run", [scaled, lambda shift, x: shifted(x, shift)])
+def test_what_is_kept_for_the_way_back_is_no_larger_than_what_was_given(run: Callable[[Array, Array], Array]):
+    _, kept = jax.eval_shape(lambda one, x: jax.vjp(run, one, x), jnp.ones((), jnp.bfloat16), X)
+    assert sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept)) <= X.nbytes + 2
 
 
 @pytest.mark.parametrize("kind", ["rows", "scale"])
