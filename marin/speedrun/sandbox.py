@@ -100,7 +100,8 @@ def require() -> None:
         raise ConfigError(
             "submitted code runs only in a sandbox, which needs Linux and `unshare` (util-linux): use such a machine"
         )
-    done = subprocess.run([*_unshare(), "true"], capture_output=True, text=True, check=False)
+    within = ["unshare", "--user", "--map-root-user", "--mount", "--", "true"]  # as the command's own
+    done = subprocess.run([*_unshare(), *within], capture_output=True, text=True, check=False)
     if done.returncode:
         raise ConfigError(
             f"submitted code runs only in a sandbox, and this machine gives no namespaces ({done.stderr.strip()[:200]}): allow"

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -196,4 +197,18 @@ def test_machine_without_namespaces_is_told_why(
     (tmp_path / "unshare").write_text("#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2\nexit 1\n")
     (tmp_path / "unshare").chmod(0o755)
     with pytest.raises(ConfigError, match="Operation not permitted"):
+        sandbox.require()
+
+
+def test_a_machine_that_gives_no_namespaces_within_namespaces_is_told_of_before_anything_runs(
+    scratch: pathlib.Path, outside_ci: None, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    refusing = tmp_path / "unshare"
+    refusing.write_text(
+        f'#!/bin/sh\nif [ -n "$WITHIN" ]; then echo "unshare failed: refused" >&2; exit 1; fi\nWITHIN=1 exec {shutil.which("unshare")} "$@"\n'
+    )
+    refusing.chmod(0o755)
+    sandbox.require()
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(ConfigError, match="no namespaces .*refused"):
         sandbox.require()
