@@ -34,7 +34,7 @@ from marin.storage.trees import TreeDigest
 _LONGEST_DIFF = 1_000_000
 _SUBMITTED = "MARIN_SUBMITTED_CODE"
 _LONGEST_SUBMITTED_DIFF = 2**15  # packed; Linux takes 128 KiB in a variable or an argument, and Ray puts it into both
-_NO_DIFF = base64.b85encode(zlib.compress(b"")).decode()
+_NO_DIFF = base64.b64encode(zlib.compress(b"")).decode()
 GIT_DIFF = (
     *("-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false", "-c", "diff.relative=false"),
     *("-c", "diff.submodule=short", "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color"),
@@ -108,7 +108,8 @@ def submitted_variables(root: pathlib.Path) -> dict[str, str]:
     state = code_state(root)
     if state.commit is None:
         return {}
-    packed = base64.b85encode(zlib.compress(state.diff, 9)).decode()
+    # Ray puts variables in place of `$NAME` in what it is given, so no other base would do.
+    packed = base64.b64encode(zlib.compress(state.diff, 9)).decode()
     told = {
         "commit": state.commit,
         "dirty": state.dirty,
@@ -124,7 +125,7 @@ def _submitted_state(directory: pathlib.Path) -> CodeState:
         _warn_of_unread_checkout(directory.resolve())
         return CodeState()
     state = json.loads(told)
-    return CodeState(state["commit"], state["dirty"], zlib.decompress(base64.b85decode(state["diff"] or _NO_DIFF)))
+    return CodeState(state["commit"], state["dirty"], zlib.decompress(base64.b64decode(state["diff"] or _NO_DIFF)))
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -119,6 +120,13 @@ def test_job_in_a_copy_without_git_knows_the_state_of_the_checkout_that_it_was_s
     assert len(told) < 2**17
     monkeypatch.setenv(next(iter(variables)), told)
     assert provenance.code_state(copy) == provenance.CodeState(at_home.commit, True, b"")
+
+
+def test_state_that_a_job_is_told_has_no_dollar_sign_as_ray_puts_values_in_place_of_names_after_it(checkout):
+    folder, _ = checkout
+    (folder / "pkg" / "model.py").write_text("#" + random.Random(0).randbytes(4000).hex())
+    (told,) = provenance.submitted_variables(folder).values()
+    assert len(told) > 4000 and "$" not in told
 
 
 def test_checkout_of_which_git_says_no_commit_is_told_of_once(tmp_path, capsys):
