@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import dataclasses
 import difflib
+import os
 import pathlib
 import shlex
 import shutil
@@ -319,9 +320,17 @@ def _offer(
             "yes",
         )
     if not wanted:
-        print(f"then: marin submit {shlex.quote(args.directory)} --no-gather --open")
+        print(f"then: marin submit {shlex.join(_again(args, directory, root))} --no-gather --open")
         return 0
     return 0 if subprocess.run(command, cwd=root, check=False).returncode == 0 else 1
+
+
+def _again(args: argparse.Namespace, directory: pathlib.Path, root: pathlib.Path) -> list[str]:
+    """The arguments that make the same text once more, also from the root, where the commands that are printed before lead."""
+    is_elsewhere = pathlib.Path.cwd() != root
+    given = [str(directory) if is_elsewhere else args.directory]
+    given += [part for row in args.rows for part in ("--rows", os.path.abspath(row) if is_elsewhere else row)]
+    return given + ([] if args.approach is None else ["--approach", args.approach])
 
 
 def _ignored_evidence(root: pathlib.Path, directory: pathlib.Path) -> list[str]:

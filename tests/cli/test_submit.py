@@ -6,6 +6,7 @@ import os
 import pathlib
 import random
 import re
+import shlex
 import shutil
 import subprocess
 import threading
@@ -311,11 +312,15 @@ def test_submit_from_elsewhere_names_the_way_and_commands_that_work_from_there(
     place: Place, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
     place.add_runs(Plan())
+    (tmp_path / "bin" / "gh").write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "gh").chmod(0o755)
     monkeypatch.chdir(place.directory.parent)
     with pytest.raises(ConfigError, match="^experiments/speedrun/example is not there: give example$"):
         dispatch(["submit", "experiments/speedrun/example"])
     assert dispatch(["submit", "example", "--prefix", str(place.prefix)]) == 0
-    assert f"\n  cd {place.root} && git " in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"\n  cd {place.root} && git " in out
+    assert f"then: marin submit {place.directory} --no-gather --open" in out  # after the way that was named, too
 
 
 def test_submit_says_how_to_push_from_a_clone_without_branch_or_origin(
@@ -383,7 +388,12 @@ def test_submit_with_gh_opens_only_when_told(place: Place, tmp_path: pathlib.Pat
     gh.chmod(0o755)
     assert place.submit() == 0
     assert not log.exists()  # no person, no flag: nothing is opened
-    assert "--no-gather --open" in capfd.readouterr().out
+    assert "example --no-gather --open\n" in capfd.readouterr().out
+    assert place.submit("--approach", "Wider, as it's cheap.") == 0
+    (again,) = re.findall("^then: marin (.*)$", capfd.readouterr().out, re.MULTILINE)
+    assert dispatch(shlex.split(again)[:-1]) == 0
+    assert "Wider, as it's cheap." in place.body().replace("\\", "")
+    capfd.readouterr()
     assert place.submit("--open") == 0
     said = log.read_text().splitlines()
     assert said[:3] == ["pr", "create", "--title"] and said[3].startswith("speedrun: example: ")
