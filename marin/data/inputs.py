@@ -1,8 +1,8 @@
 """Which files a source consists of, what they are called, and proof that one did not change while it was read.
 
 A path names a file, a folder (every file below it with a known ending, in order of its path; hidden files and folders
-are not looked at), or a pattern with `*`, `**`, `?` or `[...]`. Links to files and folders are followed. It may be a URL
-of any store that fsspec knows; http URLs name single files.
+and a disk's `lost+found` are not looked at), or a pattern with `*`, `**`, `?` or `[...]`. Links to files and folders are
+followed. It may be a URL of any store that fsspec knows; http URLs name single files.
 
 A file's name in document ids is its path below the folder, or below the part of the pattern before its first special
 character; for a single file it is the last part of its path. So ids do not depend on where a corpus lies.
@@ -36,6 +36,7 @@ FORMATS = {
 }
 KNOWN_ENDINGS = f"{', '.join(FORMATS)}, each also with {' or '.join(compression.SUFFIXES)}"
 _SPECIAL = r"[*?\[]"
+_OF_THE_DISK = "lost+found"  # at the root of a disk, where only the system may look
 # What stores call the things that change when a file does.
 _STAMP_FIELDS = (
     *("size", "mtime", "ino", "created", "LastModified", "last_modified", "Last-Modified", "updated", "generation"),
@@ -233,7 +234,7 @@ def local_files(path: str) -> Iterator[str]:
     """The files below a folder of this machine, or those that fit a pattern, in no order; hidden ones are left out.
 
     Raises:
-        OSError: a folder cannot be listed.
+        DataError: a folder cannot be listed, so nobody knows what it holds.
     """
     if os.path.isdir(path):
         yield from _files_below(path, None, frozenset())
@@ -254,15 +255,21 @@ def _files_below(folder: str, depth: int | None, above: frozenset[str]) -> Itera
     real = os.path.realpath(folder)
     if real in above:
         return
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            is_folder = os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()  # a link may be broken
-            if not is_folder:
-                yield entry.path
-            elif depth != 0:
-                yield from _files_below(entry.path, None if depth is None else depth - 1, above | {real})
+    try:
+        with os.scandir(folder) as scan:
+            entries = list(scan)
+    except OSError as error:
+        raise DataError(
+            f"{folder} cannot be listed ({error.strerror}): change its permissions, or name the folders beside it in its place"
+        ) from None
+    for entry in entries:
+        if entry.name.startswith(".") or entry.name == _OF_THE_DISK:
+            continue
+        is_folder = os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()  # a link may be broken
+        if not is_folder:
+            yield entry.path
+        elif depth != 0:
+            yield from _files_below(entry.path, None if depth is None else depth - 1, above | {real})
 
 
 def _folder_before_pattern(path: str) -> str:

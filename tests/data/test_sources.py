@@ -1,3 +1,4 @@
+import errno
 import gzip
 import json
 import os
@@ -200,6 +201,26 @@ def test_import_of_a_folder_of_links_reads_what_they_lead_to_and_no_circle(tmp_p
     if pattern == "corpus":
         with pytest.raises(DataError, match=r"broken\.txt cannot be looked up"):
             imported([tmp_path / "corpus"])
+
+
+@pytest.mark.parametrize("asked", ["disk", "disk/**/*.txt"])
+def test_import_of_a_disk_passes_over_what_is_the_systems_and_names_any_other_folder_that_cannot_be_listed(
+    tmp_path, monkeypatch, asked
+):
+    write(tmp_path / "disk" / "a.txt", b"text")
+    (tmp_path / "disk" / "lost+found").mkdir()
+    scandir = os.scandir
+
+    def as_no_root(folder):
+        if str(folder).endswith(("lost+found", "secret")):
+            raise PermissionError(errno.EACCES, "Permission denied", folder)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", as_no_root)
+    assert [file.name for file in find_inputs([f"{tmp_path}/{asked}"]).files] == ["a.txt"]
+    (tmp_path / "disk" / "secret").mkdir()
+    with pytest.raises(DataError, match=r"disk/secret cannot be listed \(Permission denied\)"):
+        find_inputs([f"{tmp_path}/{asked}"])
 
 
 def test_import_of_two_files_that_would_have_one_name_is_refused(tmp_path):

@@ -32,6 +32,8 @@ def path_problem(path: str, folders: Sequence[str]) -> str:
     try:
         matches = _matches(path)
         outside = _first_outside(matches, folders)
+    except DataError as error:
+        return f"{str(error)[:300]}."
     except (OSError, ValueError, re.error):
         return "This path or pattern cannot be read: check what it matches."
     if outside is not None:
