@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 from pathlib import Path
 
 from marin.errors import ConfigError
@@ -44,8 +45,9 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.output is not None and not Path(args.output).absolute().parent.is_dir():
         raise ConfigError(f"`--output` is {args.output}, whose folder is not there: make it first")
-    if args.output is not None and Path(args.output).is_dir():
-        raise ConfigError(f"`--output` is {args.output}, which is a folder: name a file in it")
+    if args.output is not None and Path(args.output).exists() and not Path(args.output).is_file():
+        what = "a folder: name a file in it" if Path(args.output).is_dir() else "no ordinary file: name one"
+        raise ConfigError(f"`--output` is {args.output}, which is {what}")
     wanted = [name.strip() for name in args.tasks.split(",") if name.strip()]
     if not wanted:
         raise ConfigError("`--tasks` is blank: name one task or more, such as piqa,arc_easy")
@@ -79,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
         content = {"model": loaded.name, "step": loaded.step, "limit": args.limit}
         content |= {key: value for key, value in results.items() if key in _KEPT}
         with files.placed_by("--output"):
-            files.write_bytes(args.output, (json.dumps(content, indent=2, default=str) + "\n").encode())
+            files.write_bytes(
+                os.path.realpath(args.output), (json.dumps(content, indent=2, default=str) + "\n").encode()
+            )
         print(f"results in {args.output}")
     return 0

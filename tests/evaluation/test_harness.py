@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 from pathlib import Path
 
 import equinox as eqx
@@ -221,6 +222,7 @@ def test_task_files_that_cannot_be_used_are_refused_before_training(opened, tmp_
         (["--tasks", "piqa", "--include-path", "nowhere"], "is no folder"),
         (["--tasks", "piqa", "--output", "nowhere/results.json"], "folder is not there"),
         (["--tasks", "piqa", "--output", "."], "is a folder: name a file in it"),
+        (["--tasks", "piqa", "--output", os.devnull], "is no ordinary file"),  # which a file would take the place of
     ],
 )
 def test_bad_arguments_are_refused_before_the_model_is_loaded(folder, arguments, message):
