@@ -15,7 +15,8 @@ from typing import Any
 
 from marin import hardware
 from marin.errors import DataError
-from marin.execution.provenance import code_directory, git
+from marin.execution.provenance import code_directory
+from marin.git import git
 from marin.gpt2.places import Places, Source
 from marin.gpt2.results import Condition, CoreFigures, record_conditions, write_run_results
 from marin.gpt2.sections import TIMES_FILE, limit_words, pass_words, read_times, section_markdown
