@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from stopping import arrays_of, assert_equal, stop_after
 
+from marin import hardware
 from marin.data.cache import TokenizeConfig, tokenize
 from marin.data.documents import Document, write_documents
 from marin.data.tokenizer import TrainTokenizerConfig, train_tokenizer
