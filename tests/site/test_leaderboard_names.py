@@ -78,7 +78,7 @@ _LEFT_OF = """(element, text) => {
 def test_date_beside_an_author_written_from_the_right_reads_from_the_left(
     browser: Any, names_address: str, query: str
 ) -> None:
-    with opened(browser, names_address, 600) as (page, problems):
+    with opened(browser, names_address, 900) as (page, problems):
         page.goto(TRACK + query)
         under = page.locator("#board tr", has_text="from_the_right").locator(".sub")
         year, month, day = (under.evaluate(_LEFT_OF, text) for text in ("2026", "-01", "-03"))

@@ -136,8 +136,8 @@ def test_optimizer_of_a_run_is_the_class_that_its_log_names(tmp_path: pathlib.Pa
 
 
 def test_rows_are_kept_by_all_of_the_program_that_decides_them() -> None:
-    # Of what reading and verifying import, the rest finds files, starts processes, says what went wrong and when memory is looked through.
-    other = ("children", "errors", "execution", "flags", "forks", "garbage", "main_module", "parts", "resources", "storage")  # fmt: skip
+    # Of what reading and verifying import, the rest finds files, starts processes, git among them, says what went wrong and when memory is looked through.
+    other = ("children", "environment", "errors", "execution", "flags", "forks", "garbage", "git", "main_module", "parts", "resources", "storage")  # fmt: skip
     root = pathlib.Path(marin.__file__).parent
     code = "import sys, marin.speedrun.verification, marin.speedrun.board.leaderboard, marin.speedrun.statistics.scaling_fit\n"
     code += "print(*(m.__file__ for name, m in sys.modules.items() if name.startswith('marin.')), sep='\\n')"
