@@ -97,6 +97,7 @@ def parser_of(description: str | None) -> argparse.ArgumentParser:
         "--document-length", type=_count, help="mean of documents that share rows (default: a row each)"
     )
     parser.add_argument("--rows", type=_count, default=16, help="of them at once; the others follow as micro-batches")
+    parser.add_argument("--loss-block", type=_count, help="tokens whose logits exist at once (default: the preset's)")
     parser.add_argument("--recompute", choices=list(_RECOMPUTE), default="nothing", help="in the backward pass")
     parser.add_argument("--fp8", action="store_true")
     return parser
@@ -110,6 +111,8 @@ def parse(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, dict[str
         if size not in PRESETS:
             parser.error(f"no size {size!r}: use of {', '.join(PRESETS)}")
         model = dataclasses.replace(PRESETS[size].model, gradient_checkpointing=_RECOMPUTE[args.recompute])
+        if args.loss_block:
+            model = dataclasses.replace(model, cross_entropy_block_size=args.loss_block)
         rows = args.batch or PRESETS[size].train_batch_size
         presets[size] = dataclasses.replace(PRESETS[size], model=model, train_batch_size=rows)
         if rows % min(args.rows, rows):
@@ -277,6 +280,7 @@ def figures(preset: Preset, args: argparse.Namespace, repetitions: int) -> Calla
         "batch": preset.train_batch_size,
         "rows_at_once": rows_at_once(preset, args),
         "recompute": args.recompute,
+        "loss_block": preset.model.cross_entropy_block_size,
         "context_length": preset.model.seq_len,
         "document_length": args.document_length or preset.model.seq_len,
         "vocabulary": args.vocabulary,

@@ -40,4 +40,9 @@ class GatedMlp(eqx.Module):
         )
 
     def __call__(self, x: Float[Array, "... D"]) -> Float[Array, "... D"]:
-        return self.down(ACTIVATIONS[self.activation](self.gate(x)) * self.up(x))
+        gate, up = self.gate(x), self.up(x)
+        if jax.default_backend() == "gpu":
+            # Their gradients are computed together. Otherwise XLA takes each as a part of the product that it goes into, and computes it
+            # by itself where that product is then a library's: what both need is read twice.
+            gate, up = jax.lax.optimization_barrier((gate, up))
+        return self.down(ACTIVATIONS[self.activation](gate) * up)

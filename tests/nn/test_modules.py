@@ -45,6 +45,23 @@ def test_gated_mlp_is_down_of_activated_gate_times_up():
     np.testing.assert_allclose(mlp(x), want, rtol=1e-6)
 
 
+def test_gated_mlp_on_a_gpu_holds_its_two_halves_together_and_changes_no_number(monkeypatch):
+    mlp = GatedMlp.init(4, 8, key=jax.random.key(0), std=0.3)
+    x = jax.random.normal(jax.random.key(1), (1, 2, 4))
+
+    def loss(mlp, x):
+        return jnp.sum(jnp.square(mlp(x)))
+
+    def curvature(mlp, x):  # what Sophia takes
+        return jax.jvp(jax.grad(loss), (mlp, x), (mlp, x))[1]
+
+    want = jax.grad(loss)(mlp, x), curvature(mlp, x)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    # Forward, and backward for the gradients of both, which are then made by one kernel.
+    assert str(jax.make_jaxpr(jax.grad(loss))(mlp, x)).count("optimization_barrier") == 2
+    jax.tree.map(np.testing.assert_array_equal, (jax.grad(loss)(mlp, x), curvature(mlp, x)), want)
+
+
 def test_activations_all_map_zero_to_zero_and_are_finite():
     for name, activation in ACTIVATIONS.items():
         values = activation(jnp.linspace(-30.0, 30.0, 7))

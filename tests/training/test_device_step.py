@@ -34,6 +34,11 @@ def test_mfu_is_the_rate_by_the_formula_with_attention_halved(monkeypatch, capsy
     assert 0.5 < found["mfu_cpu"]["context"]["traced"] / found["mfu_cpu"]["value"] < 1.5
 
 
+def test_a_loss_block_is_taken_for_the_presets_and_said(monkeypatch, capsys):
+    assert _figures([], monkeypatch, capsys)["rate_cpu"]["context"]["loss_block"] == 4096
+    assert _figures(["--loss-block", "100"], monkeypatch, capsys)["rate_cpu"]["context"]["loss_block"] == 100
+
+
 def test_fp8_is_compared_with_bf16_in_rate_and_in_loss(monkeypatch, capsys, tmp_path):
     model = dataclasses.replace(PRESETS["cpu"].model, num_layers=1, seq_len=64)  # the comparison looks at no depth
     monkeypatch.setitem(PRESETS, "cpu", dataclasses.replace(PRESETS["cpu"], model=model))
@@ -84,6 +89,7 @@ def test_documents_of_a_length_share_rows():
             "3 rows a step cannot be taken 2 at once: use a divisor of 3",
         ),
         (["--sizes", "cpu", "--loss-steps", "3"], "give --fp8 too"),
+        (["--sizes", "cpu", "--loss-block", "0"], "argument --loss-block: 0 is not a whole number of at least 1"),
     ],
 )
 def test_senseless_flags_are_refused_before_anything_is_measured(flags, said, monkeypatch, capsys):
