@@ -219,6 +219,24 @@ def test_second_name_of_a_key_is_its_signers_too(contest: Contest) -> None:
     assert "signed by judge@example.org, whose submission it is" in contest.why("re-run")
 
 
+@pytest.mark.parametrize("options", ["", ' valid-before="20200101"', ' namespaces="git"'])
+def test_a_key_that_stands_on_two_lines_has_the_names_of_both(contest: Contest, options: str) -> None:
+    """As when a maintainer adds an author's address, and another had listed the same key as a judge's."""
+    key = contest.keys["judge"].with_suffix(".pub").read_text()
+    contest.allowed.write_text(f'{contest.allowed.read_text()}"adaexample,ada@home.example.net"{options} {key}')
+    contest.state("re-run", "judge", contest.measured())
+    assert "signed by judge@example.org, whose submission it is" in contest.why("re-run")
+
+
+def test_a_key_whose_first_line_is_for_another_purpose_counts_by_its_second(contest: Contest) -> None:
+    key = contest.keys["judge"].with_suffix(".pub").read_text()
+    contest.allowed.write_text(f'git@example.org namespaces="git" {key}{contest.allowed.read_text()}')
+    contest.state("re-evaluation", "judge", contest.measured())
+    verdict = contest.verdicts()[0]
+    assert verdict.level == "re-evaluated"
+    assert "judge@example.org found" in " ".join(found.message for found in verdict["re-evaluated"].findings)
+
+
 def test_more_statements_than_are_read_are_not_sound(contest: Contest) -> None:
     contest.state("re-run", "judge", contest.measured(0.9), "zoe")
     for number in range(64):

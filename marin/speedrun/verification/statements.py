@@ -291,7 +291,7 @@ def _sign(message: bytes, key: pathlib.Path) -> bytes:
 def _signer_names(
     message: bytes, signature: bytes, allowed: str | os.PathLike[str] | None
 ) -> tuple[tuple[str, ...], str | None]:
-    """The principals whose signature it is, one key's, or none and the reason."""
+    """The principals whose signature it is, one key's, or none and the reason; the first is one whose word counts for this."""
     try:
         with tempfile.TemporaryDirectory(prefix="marin-signature-") as folder:
             place = pathlib.Path(folder, "statement.sig")
@@ -310,14 +310,38 @@ def _signer_names(
                 said = [found for line in _lines(principals) if (found := re.match(r".*?:(\d+): (.*)", line))]
                 unread = f"; line {said[0][1]} of that file does not count: {said[0][2][:120]}" if said else ""
                 return (), f"signed by a key that is not among the allowed signers ({key}){unread}"
-            verified = _ssh_keygen(
-                ["-Y", "verify", "-f", os.fspath(allowed), "-I", names[0], "-n", NAMESPACE, "-s", str(place)], message
-            )
-            if verified.returncode != 0:
-                return (), f"the signature of {names[0]} does not verify: {_last_line(verified)}"
-            return tuple(names), None
+            names = list(dict.fromkeys([*names, *_names_of_key(signature, pathlib.Path(allowed).read_bytes())]))
+            problem = None
+            for name in names:  # one line may give the key other namespaces or another time than the next
+                verified = _ssh_keygen(
+                    ["-Y", "verify", "-f", os.fspath(allowed), "-I", name, "-n", NAMESPACE, "-s", str(place)], message
+                )
+                if verified.returncode == 0:
+                    return (name, *(other for other in names if other != name)), None
+                problem = problem or f"the signature of {name} does not verify: {_last_line(verified)}"
+            return (), problem
     except (ConfigError, OSError) as error:
         return (), str(error)
+
+
+def _names_of_key(signature: bytes, allowed: bytes) -> list[str]:
+    """The principals of every line that has the signature's key: `find-principals` ends at the first one.
+
+    Also of lines that give it another purpose or time: whose key it is stays true.
+    """
+    armored = re.sub(rb"-----[A-Z ]+-----|\s", b"", signature)
+    try:
+        blob = base64.b64decode(armored)
+    except binascii.Error:
+        return []
+    # PROTOCOL.sshsig: the bytes SSHSIG, a version of 4 bytes, and the public key after its length of 4.
+    key = base64.b64encode(blob[14 : 14 + int.from_bytes(blob[10:14], "big")])
+    found: list[str] = []
+    for line in allowed.splitlines():
+        named = re.match(rb'\s*(?:"([^"]*)"|([^\s"#]\S*))\s', line)
+        if named and key in line.split():
+            found += (named[1] or named[2]).decode("utf-8", "replace").split(",")
+    return [name for name in found if name]
 
 
 def _ssh_keygen(arguments: list[str], message: bytes) -> "subprocess.CompletedProcess[bytes]":
