@@ -10,12 +10,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 
+from marin.errors import PreviousStepFailedError
+from marin.execution import attempts
 from marin.execution.graph import Graph, Node
 from marin.execution.plan import Action, decide, plan, targets_of
 from marin.execution.step import ExecutorStep
 from marin.execution.task import StepTask, make_task
+from marin.storage import lease
 
 _POLL = 1.0
+_PATIENCE = 10  # looks after which a step that was let go is not taken up again: process 0 itself looks twice a second
 step_of_one: ContextVar[str | None] = ContextVar("step_of_one", default=None)
 """The name of the step that this thread runs and that no other process takes part in; None outside of such steps."""
 
@@ -66,15 +70,32 @@ def known_as_alone(name: str, config: object) -> Iterator[None]:
 
 
 def _wait_for_start(step: Node | StepTask, index: int, leads: Callable[[], bool]) -> bool:
-    """Whether process 0 is at the step; False where it is done already."""
-    announced = False
+    """Whether process 0 is at the step; False where it is done already.
+
+    Raises:
+        PreviousStepFailedError: process 0 has come to the step, or found that it cannot, and has let it go.
+    """
+    first, looks, announced = _number_let_go(step), 0, False
     while True:
+        let_go = _number_let_go(step)  # before the decision: whoever has it by then is seen there
         action = decide(step, force_run_failed=True).action
         if action is Action.SKIP:
             return False
         if action is Action.WAIT and leads():
             return True
+        looks = looks + 1 if action is Action.RUN and let_go not in (None, first) else 0
+        if looks > _PATIENCE:
+            raise PreviousStepFailedError(
+                f"process 0 has ended step `{step.name}` before the others could take part in it: what it printed last says"
+                " why. Mend the cause and start all processes again with the same command"
+            )
         if not announced:
             announced = True
             print(f"process {index} waits for process 0 to begin {step.name}", file=sys.stderr)
         time.sleep(_POLL)
+
+
+def _number_let_go(step: Node | StepTask) -> int | None:
+    """The number of the record by which somebody has let go of the step, without an output; None where it is not let go."""
+    state = lease.read_state(attempts.ledger_directory(step.output_path))
+    return state.number if state is not None and state.kind == "release" else None

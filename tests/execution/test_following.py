@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from marin.errors import StepFailedError
+from marin.errors import PreviousStepFailedError, StepFailedError
 from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, following, this_output_path
 from marin.run import together
 
@@ -102,3 +102,52 @@ def test_experiment_on_several_processes_tells_the_others_what_process_0_leaves_
     helper.start()
     helper.join(30)
     assert not helper.is_alive()
+
+
+def fail(config: Use) -> None:
+    raise ValueError("bad data")
+
+
+def stop() -> None:
+    raise KeyboardInterrupt
+
+
+@dataclasses.dataclass(frozen=True)
+class UseTogether(Use):
+    marin_together: ClassVar[bool] = True
+
+
+@pytest.mark.parametrize("how", ["what it needs fails", "it fails", "it fails again", "it is stopped"])
+def test_a_helper_ends_where_process_0_does_before_they_train(how, tmp_path, monkeypatch):
+    monkeypatch.setattr(following, "_POLL", 0.01)
+    monkeypatch.setitem(globals(), "while_it_runs", stop if how == "it is stopped" else lambda: 1 / 0)
+    needed = ExecutorStep("needed", fail if how == "what it needs fails" else use, Use("x"))
+    steps = [ExecutorStep("trained", work, UseTogether(needed))]
+
+    def process_0() -> None:
+        with pytest.raises((StepFailedError, KeyboardInterrupt)):
+            Executor(ExecutorMainConfig(prefix=str(tmp_path))).run(steps)
+
+    if how == "it fails again":
+        process_0()
+    looked, decide, said = threading.Event(), following.decide, []
+
+    def noted(*step, **flags):
+        looked.set()
+        return decide(*step, **flags)
+
+    def help_it() -> None:
+        try:
+            following.follow(steps, str(tmp_path), 1, lambda: False)
+        except PreviousStepFailedError as error:
+            said.append(str(error))
+
+    monkeypatch.setattr(following, "decide", noted)
+    helper = threading.Thread(target=help_it, daemon=True)
+    helper.start()
+    assert looked.wait(30)
+    helper.join(0.5)
+    assert helper.is_alive()  # what an earlier program left is no reason to end
+    process_0()
+    helper.join(30)
+    assert len(said) == 1 and "process 0 has ended step `trained`" in said[0]
