@@ -1,11 +1,12 @@
 """Files as blocks of decompressed bytes, where an end that comes too early is an error.
 
-`.gz` and `.zst` files of any number of members or frames, and plain files. Both libraries take a file that is cut short
-for a whole one unless they are asked, at each member, whether its end was reached; that is asked here, and checksums are
-checked, which every `.gz` has and a `.zst` if its writer wanted one. Memory is bounded by what one block expands to, and for
-`.zst` by the window that its writer chose.
+`.gz`, `.zst`, `.bz2` and `.xz` files of any number of members, frames or streams, and plain files. The libraries take a
+file that is cut short for a whole one unless they are asked, at each member, whether its end was reached; that is asked
+here, and checksums are checked, which a `.zst` or `.xz` has if its writer wanted one, and the others always. Memory is
+bounded by what one block of `.gz` or `.zst` expands to, and for `.zst` and `.xz` by the window that their writer chose.
 """
 
+import importlib
 import io
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,12 +16,19 @@ import zstandard
 
 from marin.errors import DataError
 
-SUFFIXES = (".gz", ".zst")
+NAMES = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
+"""The endings that are unpacked, and what people call them."""
+
 _BLOCK = 1 << 17
 _GZIP = 31  # zlib's window bits for a gzip member, whose checksum and length are then compared with its content
-_NAMES = {".gz": "gzip", ".zst": "zstd"}
-# The format's largest window: archives made by `zstd --long=31` need it, and a frame takes what its own window is.
-_ZSTD_WINDOW = 1 << 31
+_PADDED = (".gz", ".xz")  # with zeros up to the end of a tape's block, after any member
+# zstd's largest window: archives made by `zstd --long=31` need it, and a frame takes what its own window is.
+_WINDOW = 1 << 31
+_BESIDE_WINDOW = 1 << 20  # what xz needs beside
+
+
+class Damaged(ValueError):
+    """The packed bytes are not what their packer wrote."""
 
 
 class Readable(Protocol):
@@ -35,7 +43,7 @@ def decompressed(
     """The content of `stream` in blocks.
 
     Args:
-        compression: "", ".gz" or ".zst".
+        compression: "" or a key of `NAMES`.
         where: gives the file and the place reached in it, for messages.
         next_step: what to do about a bad file.
     Raises:
@@ -45,10 +53,10 @@ def decompressed(
         while block := stream.read(_BLOCK):
             yield block
         return
-    name = _NAMES[compression]
+    name = NAMES[compression]
     try:
         yield from unpacked(stream, compression)
-    except (zlib.error, zstandard.ZstdError) as error:
+    except Damaged as error:
         raise DataError(f"{where()}: the {name} data is damaged here or just behind ({error}): {next_step}") from None
     except EOFError:
         raise DataError(
@@ -57,32 +65,29 @@ def decompressed(
         ) from None
 
 
-def unpacked(
-    stream: Readable, compression: str, *, piece: int = _BLOCK, max_window: int = _ZSTD_WINDOW
-) -> Iterator[bytes]:
+def unpacked(stream: Readable, compression: str, *, piece: int = _BLOCK, max_window: int = _WINDOW) -> Iterator[bytes]:
     """The members or frames of `stream`, one after the other; `decompressed` says what is wrong with a file in words.
 
     Args:
         piece: bytes that are read and unpacked at a time: less than that is lost before a damage.
-        max_window: the largest that a `.zst` may ask for.
+        max_window: the largest that a `.zst` or `.xz` may ask for.
     Raises:
-        zlib.error, ZstdError: it is damaged here or just behind.
+        Damaged: it is that here or just behind.
         EOFError: the last frame has no end.
     """
     decompressor = _decompressor(compression, max_window)
     frames, is_inside = 0, False
     while data := stream.read(piece):
         while data:
-            if not is_inside and compression == ".gz" and not (data := data.lstrip(b"\0")) and frames:
-                break  # tape blocks: gzip files may be padded with zeros
-            block = decompressor.decompress(data)
+            if not is_inside and compression in _PADDED and not (data := data.lstrip(b"\0")) and frames:
+                break
+            yield from _blocks(decompressor, data)
             is_inside, data = True, b""
             if decompressor.eof:
                 frames, is_inside, data = frames + 1, False, decompressor.unused_data
                 decompressor = _decompressor(compression, max_window)
-            yield block
     if is_inside:
-        raise EOFError(f"its last {_NAMES[compression]} frame has no end")
+        raise EOFError(f"its last {NAMES[compression]} frame has no end")
 
 
 class BlockStream(io.RawIOBase):
@@ -114,4 +119,30 @@ class BlockStream(io.RawIOBase):
 def _decompressor(compression: str, max_window: int) -> Any:
     if compression == ".gz":
         return zlib.decompressobj(_GZIP)
-    return zstandard.ZstdDecompressor(max_window_size=max_window).decompressobj()
+    if compression == ".zst":
+        return zstandard.ZstdDecompressor(max_window_size=max_window).decompressobj()
+    try:
+        module = importlib.import_module("bz2" if compression == ".bz2" else "lzma")
+    except ImportError:  # where Python was compiled on a machine without the library's headers
+        raise DataError(
+            f"this Python was built without {NAMES[compression]}: unpack the {compression} files, or use another Python"
+        ) from None
+    if compression == ".bz2":
+        return module.BZ2Decompressor()
+    return module.LZMADecompressor(module.FORMAT_XZ, memlimit=max_window + _BESIDE_WINDOW)
+
+
+def _blocks(decompressor: Any, data: bytes) -> Iterator[bytes]:
+    """What `data` expands to; of bzip2 and xz, which pack zeros a million times smaller, in blocks."""
+    limit = (_BLOCK,) if hasattr(decompressor, "needs_input") else ()
+    while True:
+        try:
+            block = decompressor.decompress(data, *limit)
+        except (MemoryError, EOFError):
+            raise
+        except Exception as error:  # each library has its own; bzip2's is that of a disk that fails
+            raise Damaged(str(error)) from None
+        yield block
+        if not limit or decompressor.eof or decompressor.needs_input:
+            return
+        data = b""

@@ -34,7 +34,7 @@ FORMATS = {
     ".htm": "html",
     ".warc": "warc",
 }
-KNOWN_ENDINGS = f"{', '.join(FORMATS)}, each also with {' or '.join(compression.SUFFIXES)}"
+KNOWN_ENDINGS = f"{', '.join(FORMATS)}, each also packed: {', '.join(compression.NAMES)}"
 _SPECIAL = r"[*?\[]"
 _OF_THE_DISK = "lost+found"  # at the root of a disk, where only the system may look
 # What stores call the things that change when a file does.
@@ -52,7 +52,7 @@ class InputFile:
         path: a local path or a URL.
         name: what ids and reports call it.
         format: a value of `FORMATS`.
-        compression: "", ".gz" or ".zst".
+        compression: "" or a key of `marin.data.compression.NAMES`.
     """
 
     path: str
@@ -117,7 +117,7 @@ def say_left_out(inputs: Inputs, stage: str) -> None:
 def format_of(name: str) -> tuple[str | None, str]:
     """The format and the compression that the ending of a name says; format None is not known."""
     stem = name.lower()
-    packed = next((suffix for suffix in compression.SUFFIXES if stem.endswith(suffix)), "")
+    packed = next((suffix for suffix in compression.NAMES if stem.endswith(suffix)), "")
     stem = stem.removesuffix(packed)
     return FORMATS.get(posixpath.splitext(stem)[1]), packed
 

@@ -5,7 +5,7 @@
     .parquet .arrow    one document a row (`marin.data.columns`)
     .html .warc        the main content of each page (`marin.data.pages`)
 
-each plain, `.gz` or `.zst`, on a local disk or any store that fsspec knows (`marin.data.inputs`).
+each plain, `.gz`, `.zst`, `.bz2` or `.xz`, on a local disk or any store that fsspec knows (`marin.data.inputs`).
 
 The rule for what a document is made of:
 

@@ -4,10 +4,12 @@ A small board in every state: checked, claimed, contradictory, unreadable, two e
 browser, with records by hand in the executor's formats and a file of every kind, and a server over it.
 """
 
+import bz2
 import contextlib
 import gzip
 import http.client
 import json
+import lzma
 import os
 import pathlib
 import time
@@ -246,7 +248,9 @@ def _write_data(prefix: BrowserPrefix) -> None:
     write_documents(str(corpus / "train.jsonl.zst"), documents)
     lines = [json.dumps({"id": f"id-{number}", "text": text}) + "\n" for number, text in enumerate(prefix.texts)]
     (corpus / "train.jsonl").write_text("".join(lines))
-    (corpus / "train.jsonl.gz").write_bytes(gzip.compress("".join(lines).encode()))
+    packers = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+    for ending, pack in packers.items():
+        (corpus / f"train.jsonl.{ending}").write_bytes(pack("".join(lines).encode()))
     columns = {
         "id": list(range(60)),
         "text": list(prefix.texts),

@@ -1,8 +1,10 @@
 """The data browser over a real server: folders, and what is shown of each kind of file, whole or broken."""
 
+import bz2
 import gzip
 import html
 import json
+import lzma
 import os
 import pathlib
 import re
@@ -97,7 +99,9 @@ def test_json_of_wide_items_names_every_item_of_its_page(tmp_path: pathlib.Path,
         assert all(f" {number} : " in shown for number in range(190))
 
 
-@pytest.mark.parametrize("name", ["train.jsonl", "train.jsonl.gz", "train.jsonl.zst"])
+@pytest.mark.parametrize(
+    "name", ["train.jsonl", "train.jsonl.gz", "train.jsonl.zst", "train.jsonl.bz2", "train.jsonl.xz"]
+)
 def test_rows_are_paged_searched_and_folded(client: Any, name: str) -> None:
     first = open_page(client, f"{CORPUS}/{name}")
     assert first.count('<details><summary><span class="row-number">') == 50
@@ -184,17 +188,21 @@ def test_rows_that_are_broken_say_what_is_wrong_and_the_others_are_shown(
     packed = zstandard.ZstdCompressor().compress(rows)
     (tmp_path / "cut.jsonl.zst").write_bytes(packed[: len(packed) // 2])
     (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(rows)[:50_000])
+    (tmp_path / "cut.jsonl.bz2").write_bytes(bz2.compress(rows, 1)[:200_000])
+    (tmp_path / "cut.jsonl.xz").write_bytes(lzma.compress(rows)[:200_000])
     (tmp_path / "none.jsonl.gz").write_bytes(b"this is no gzip")
+    (tmp_path / "none.jsonl.bz2").write_bytes(b"this is no bzip2")
     (tmp_path / "two.jsonl.zst").write_bytes(packed + zstandard.ZstdCompressor().compress(b'{"n": "second frame"}\n'))
     with serve(tmp_path) as client:
         bad = words_of(open_page(client, "/files/0/bad.jsonl"))
         assert "a: 1" in bad and "The row is not JSON: Expecting value" in bad and "The row is empty" in bad
         assert "not JSON The row is not" in bad and "empty The row is empty" in bad  # told without opening the row
         assert "nested too deeply" in bad and "The row has 3,000,001 bytes: only its first 1,000,000" in bad
-        for name in ("cut.jsonl.zst", "cut.jsonl.gz"):
+        for name in ("cut.jsonl.zst", "cut.jsonl.gz", "cut.jsonl.bz2", "cut.jsonl.xz"):
             assert "n: 0," in words_of(open_page(client, f"/files/0/{name}"))
             assert "damaged or cut off after row" in words_of(open_page(client, f"/files/0/{name}?q=nothing"))
-        assert "damaged or cut off after row 0" in words_of(open_page(client, "/files/0/none.jsonl.gz"))
+        for name in ("none.jsonl.gz", "none.jsonl.bz2"):
+            assert "damaged or cut off after row 0" in words_of(open_page(client, f"/files/0/{name}"))
         assert "1 row found" in words_of(open_page(client, "/files/0/two.jsonl.zst?q=second+frame"))
 
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gzip
 import json
+import lzma
 import os
 import pathlib
 import re
@@ -134,7 +135,9 @@ def test_files_of_one_name_and_readings_of_one_file_share_no_id_and_no_file_name
         ("a.txt", b"a\0b", "NUL bytes"),
         ("a.txt", b"\xff\xfe\xff", "no document: row 1: byte 1 is not UTF-8"),
         ("a.txt.gz", b"no gzip", "gzip data is damaged"),
+        ("a.txt.bz2", b"no bzip2", "bzip2 data is damaged"),
         ("a.jsonl.gz", gzip.compress(_lines({"text": "x" * 5000}), mtime=0)[:-9], "cut short"),
+        ("a.jsonl.xz", lzma.compress(_lines({"text": "x" * 5000}))[:-9], "cut short"),
         ("a.jsonl.gz", gzip.compress(b" " * 40_000_000, 1, mtime=0), "a line of more than 32 MB"),
     ],
 )
@@ -175,6 +178,8 @@ def test_file_that_expands_beyond_the_limit_is_refused_while_it_is_read(
         ("a\n\0b\u202egnp.parquet", "a-bgnp.parquet"),
         ("x" * 5000 + ".md", "x" * 60 + ".md"),
         ("data.tar.jsonl", "data-tar.jsonl"),
+        ("dump.jsonl.bz2", "dump.jsonl.bz2"),
+        ("dump.txt.XZ", "dump.txt.xz"),
     ],
 )
 def test_names_keep_plain_letters_only(name: str, kept: str) -> None:

@@ -1,6 +1,6 @@
 """Local copies of the public data sets, row by row, and fetching them.
 
-    TASK_DATA/{repository}/{subset}/{split}/*.parquet      as on the Hugging Face hub, or .jsonl (also .gz and .zst), at any depth below
+    TASK_DATA/{repository}/{subset}/{split}/*.parquet      as on the Hugging Face hub, or .jsonl (also .gz, .zst, .bz2 and .xz), at any depth below
 
 Rows are checked field by field; one that is not as the data set's card says ends the reading with its file and number.
 """

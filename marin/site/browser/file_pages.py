@@ -111,7 +111,7 @@ def _show_file(site: Site, place: Place, request: Request) -> Response:
         modified=file.st_mtime,
         raw=place.url("raw"),
         experiment=_experiment_address(site, place),
-        is_packed=place.name.lower().endswith((".gz", ".zst", ".zstd")),
+        is_packed=bool(kinds.packing_of(place.name)),
     )
 
 

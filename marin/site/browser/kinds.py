@@ -1,6 +1,9 @@
 """What a file is, by its name: which viewer shows it and what people call it."""
 
 import dataclasses
+import posixpath
+
+from marin.data import compression
 
 _IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
 _TEXT = (
@@ -8,7 +11,8 @@ _TEXT = (
     ".xml", ".patch", ".diff", ".executor_status", ".gitignore",
 )  # fmt: skip
 _LOGS = (".log", ".out", ".err", ".executor_log.txt", ".executor_error.txt")
-_PACKED = (".gz", ".zst", ".zstd")
+_ZSTD_TOO = ".zstd"
+_PACKED = (*compression.NAMES, _ZSTD_TOO)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,12 +33,10 @@ def kind_of(name: str) -> Kind:
     lower = name.lower()
     if lower.endswith((".json", ".executor_info", ".ipynb", ".executor_commit", ".executor_status.lock")):
         return Kind("json", "JSON")
-    bare = lower
-    for ending in _PACKED:
-        bare = bare.removesuffix(ending)
+    packing = packing_of(lower)
+    bare = posixpath.splitext(lower)[0] if packing else lower
     if bare.endswith((".jsonl", ".ndjson", ".json")):  # what is packed as .json, such as C4, has an object on each line
-        packing = "" if bare == lower else ", gzip" if lower.endswith(".gz") else ", zstd"
-        return Kind("rows", f"JSON lines{packing}")
+        return Kind("rows", f"JSON lines, {compression.NAMES[packing]}" if packing else "JSON lines")
     if lower.endswith((".parquet", ".pq")):
         return Kind("table", "Parquet")
     if lower.endswith(_LOGS):
@@ -46,9 +48,15 @@ def kind_of(name: str) -> Kind:
             return Kind("image", "image", media_type)
     if lower.endswith(".svg"):
         return Kind("none", "SVG image")  # it may hold scripts: only ever given as a download
-    if lower.endswith((*_PACKED, ".zip", ".tar", ".xz", ".bz2")):
+    if lower.endswith((*_PACKED, ".zip", ".tar")):
         return Kind("none", "archive")
     return BINARY
+
+
+def packing_of(name: str) -> str:
+    """How the rows of a file are packed: a key of `marin.data.compression.NAMES`, or ""."""
+    ending = posixpath.splitext(name.lower())[1]
+    return ".zst" if ending == _ZSTD_TOO else ending if ending in compression.NAMES else ""
 
 
 def looks_like_text(start: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""JSON lines, plain or packed with gzip or zstd, streamed: no file is ever held as a whole.
+"""JSON lines, plain or packed (`marin.data.compression`), streamed: no file is ever held as a whole.
 
 A page is named by the number of its first row. In a plain file the places of rows that were passed once are remembered,
 so a later page costs one seek; in a packed file the rows before the page are unpacked again. Every request has a limit
@@ -15,18 +15,15 @@ import math
 import os
 import threading
 import time
-import zlib
 from collections.abc import Generator
 from typing import Any
 
-import zstandard
-
 from marin.data.compression import BlockStream, unpacked
 from marin.site.browser import json_view
+from marin.site.browser.kinds import packing_of
 from marin.site.browser.text import SEARCH_BYTES, SEARCH_SECONDS
 
 PAGE = 50
-_PACKED = (".gz", ".zst", ".zstd")
 _ROW_BYTES = 1_000_000
 _PAGE_BYTES = 4_000_000
 _SKIP_SECONDS = 20.0
@@ -112,7 +109,7 @@ class _TooFar(Exception):
     """The rows before the page take longer than a request may."""
 
 
-_UNREADABLE = (_TooFar, OSError, EOFError, zlib.error, zstandard.ZstdError, ValueError)
+_UNREADABLE = (_TooFar, OSError, EOFError, ValueError)
 
 
 def _problem(error: Exception, limit: "_Limit") -> str:
@@ -139,15 +136,14 @@ class _Limit:
 
 def _lines(file: io.FileIO, name: str, first: int, limit: _Limit) -> Generator[tuple[int, bytes, int], None, None]:
     """(number, the first MB, whole length) of each line from `first` on."""
-    lower = name.lower()
-    packed = lower.endswith(_PACKED)
+    packed = packing_of(name)
     found = os.fstat(file.fileno())
     key = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
     number, offset = 0, 0
     if not packed:
         number, offset = _nearest_mark(key, first)
         file.seek(offset)
-    with _unpacked(file, lower) as stream:
+    with _unpacked(file, packed) as stream:
         deadline = time.monotonic() + _SKIP_SECONDS
         while line := stream.readline(_ROW_BYTES):
             length, ending = len(line), line.endswith(b"\n")
@@ -170,13 +166,12 @@ def _lines(file: io.FileIO, name: str, first: int, limit: _Limit) -> Generator[t
                 )
 
 
-def _unpacked(file: io.FileIO, lower: str) -> io.BufferedReader:
-    if not lower.endswith(_PACKED):
+def _unpacked(file: io.FileIO, packing: str) -> io.BufferedReader:
+    if not packing:
         return io.BufferedReader(file, 1 << 16)
-    compression = ".gz" if lower.endswith(".gz") else ".zst"
     # The libraries' own readers take a zstd frame that is cut off for one that has ended, and give nothing of the 64 kB of a
     # gzip file before its damage. At most 64 MB come out of one piece, however it was packed.
-    blocks = unpacked(file, compression, piece=2048, max_window=1 << 27)
+    blocks = unpacked(file, packing, piece=2048, max_window=1 << 27)
     return io.BufferedReader(BlockStream(blocks), 1 << 16)
 
 

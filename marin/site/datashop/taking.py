@@ -20,7 +20,7 @@ import resource
 from collections.abc import Iterator
 from typing import Any
 
-from marin.data.compression import BlockStream, decompressed
+from marin.data.compression import NAMES, BlockStream, decompressed
 from marin.data.documents import Document, is_unicode, text_bytes, write_documents
 from marin.data.formats import BadRow, Row, json_line_rows
 from marin.data.inputs import InputFile, format_of
@@ -34,6 +34,9 @@ MOST_SECONDS = 3600
 SUMMARY = "upload.json"
 SPLITS = {"blank": "documents parted by empty lines", "lines": "a document on each line", "whole": "one document"}
 """What a text file may hold."""
+EXPECTED_ENDINGS = (
+    f"its name should end in .jsonl, .parquet or .txt (.jsonl and .txt may be packed: {', '.join(NAMES)})"
+)
 
 _USUAL_FIELDS = ("text", "content", "body", "document", "markdown", "raw_content")
 _LOOKED_AT = 100  # rows, to find the field with the texts
@@ -52,7 +55,7 @@ def take(path: pathlib.Path, name: str, folder: pathlib.Path, *, text_field: str
     """
     kind, compression = format_of(name)
     if kind not in ("jsonl", "parquet", "text"):
-        raise DataError("its name should end in .jsonl, .parquet or .txt (.jsonl and .txt may be packed: .gz, .zst)")
+        raise DataError(EXPECTED_ENDINGS)
     file = InputFile(str(path), name, kind, compression)
     if kind == "parquet":
         field, rows = _columns(file, text_field)
@@ -208,7 +211,7 @@ def _columns(file: InputFile, wanted: str) -> tuple[str, Iterator[Row | BadRow]]
     from marin.data.columns import column_rows
 
     if file.compression:
-        raise DataError("a .parquet file is packed inside: upload it without .gz or .zst")
+        raise DataError(f"a .parquet file is packed inside: upload it without {file.compression}")
     try:
         metadata = pq.read_metadata(file.path)
         schema = metadata.schema.to_arrow_schema()

@@ -24,16 +24,19 @@ from typing import Any, BinaryIO
 
 import psutil
 
+from marin.data import compression
 from marin.data.documents import is_unicode
 from marin.errors import DataError, StorageError
-from marin.site.datashop.taking import SPLITS, SUMMARY, reading_digest
+from marin.site.datashop.taking import EXPECTED_ENDINGS, SPLITS, SUMMARY, reading_digest
 from marin.storage import files
 
 MOST_BYTES = 4_000_000_000
 _SPARE_BYTES = 500_000_000
 _PIECE = 1 << 20
 _ID = re.compile(r"[0-9a-f]{16}")
-_ENDINGS = re.compile(r"(\.(?:jsonl|ndjson|parquet|txt|md))(\.(?:gz|zst))?$", re.IGNORECASE)
+_ENDINGS = re.compile(
+    r"(\.(?:jsonl|ndjson|parquet|txt|md))(" + "|".join(map(re.escape, compression.NAMES)) + ")?$", re.IGNORECASE
+)
 _LONGEST_STEM = 60
 
 
@@ -67,7 +70,7 @@ def clean_name(name: str) -> str:
     last = unicodedata.normalize("NFKD", re.split(r"[/\\]", name)[-1])
     ending = _ENDINGS.search(last.strip())
     if ending is None:
-        raise DataError("its name should end in .jsonl, .parquet or .txt (.jsonl and .txt may be packed: .gz, .zst)")
+        raise DataError(EXPECTED_ENDINGS)
     stem = last.strip()[: ending.start()].encode("ascii", "ignore").decode()
     stem = re.sub(r"[^A-Za-z0-9]+", "-", stem).strip("-")[:_LONGEST_STEM].rstrip("-") or "file"
     return stem + ending[0].lower()
