@@ -12,7 +12,7 @@ def _entries(num_families: int) -> Any:
     track = next(track for track in TRACKS if track.key == "fineweb-edu")
     entries = [
         {
-            "key": f"{family}-{size}", "family": f"family_{family}", "rank": 1,
+            "key": f"{family}-{size}", "family": f"family_{family}", "author": "Ada Example", "rank": 1,
             "values": {track.cost: 10.0 ** (16 + size + family / 100), track.metric: 2.0 * 0.9**size + 0.5},
         }
         for family in range(num_families) for size in range(5)
@@ -38,9 +38,25 @@ def test_family_whose_points_support_a_ranking_is_ranked_whatever_its_largest_bu
     track, _ = _entries(0)
     costs = [largest / 4**size for size in range(6)]
     entries: Any = [
-        {"key": str(cost), "family": "sizes", "rank": 1, "values": {track.cost: cost, track.metric: 0.7 + 0.4 * (cost / 1e18) ** -0.25}}
+        {"key": str(cost), "family": "sizes", "author": "Ada Example", "rank": 1, "values": {track.cost: cost, track.metric: 0.7 + 0.4 * (cost / 1e18) ** -0.25}}
         for cost in costs
     ]  # fmt: skip
     (fit,), _ = scaling_view.fits_of(track, entries)
     assert (fit.refusal, fit.rank) == (None, 1)
     assert largest < fit.budget <= 30 * largest
+
+
+def test_a_run_that_another_author_puts_into_a_familys_folder_leaves_its_fit_alone() -> None:
+    track, entries = _entries(1)
+    (alone,), _ = scaling_view.fits_of(track, entries)
+    another = {**entries[-1], "key": "mallory", "author": "Mallory", "values": {track.cost: 3e19, track.metric: 0.4}}
+    same = {**entries[0], "author": "ada  example"}  # as the rest of the board takes it for one author
+    (fit,), _ = scaling_view.fits_of(track, [same, *entries[1:], another])
+    assert (fit.family, fit.points, fit.projection) == ("family_0 by ada  example", alone.points, alone.projection)
+    both, _ = scaling_view.fits_of(
+        track, [*entries, another, {**another, "key": "more", "values": entries[0]["values"]}]
+    )
+    assert [(found.family, len(found.points)) for found in both] == [
+        ("family_0 by Ada Example", 5),
+        ("family_0 by Mallory", 2),
+    ]
