@@ -1,5 +1,6 @@
 """How `marin doctor` shows its findings in a terminal."""
 
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from marin.cli.doctor import Check
 
+_WHOLE_LINES = 10_000
 _MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "problem": ("PROBLEM", "bold red")}
 
 
@@ -28,6 +30,8 @@ def _row(check: "Check") -> Table:
 def show(checks: Iterable["Check"]) -> list["Check"]:
     """Prints each finding as soon as it is made, then the count; returns them all."""
     console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _WHOLE_LINES  # for a file or a program, which wants paths whole
     shown: list[Check] = []
     with console.status("looking at this machine"):
         for check in checks:

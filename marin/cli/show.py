@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import pathlib
 from typing import TYPE_CHECKING, Any
 
 from marin.errors import ResultsError
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 HELP = """\
 Say how far a training run is, how fast it goes, what went wrong, and where its wall time went.
 
-RUN is the run directory (with run.json and metrics.jsonl), also of a run that goes on."""
+RUN is the run directory (with run.json and metrics.jsonl) or one of these two files, also of a run that goes on."""
 
 _LATEST = 20
 _MOST_SHOWN = 5
@@ -40,8 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from marin.tracking import RunRecord
+    from marin.tracking.run_record import METRICS_FILE, RUN_FILE
 
-    record = RunRecord.open(args.run)
+    place = pathlib.Path(args.run)
+    is_of_run = place.name in (RUN_FILE, METRICS_FILE) and place.is_file()
+    record = RunRecord.open(place.parent if is_of_run else args.run)
     record.require(*_NEEDED)
     _check_events(record)
     for name, text in _rows(record):

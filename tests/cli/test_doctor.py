@@ -54,7 +54,15 @@ def test_doctor_with_the_real_jax_is_ready_and_changes_nothing(marin: Marin, clo
 
 
 @pytest.mark.usefixtures("programs")
-def test_doctor_in_a_terminal_of_80_columns_stays_within_it(marin: Marin) -> None:
+def test_doctor_into_a_file_leaves_paths_whole(marin: Marin, environment: dict[str, str]) -> None:
+    environment.pop("COLUMNS", None)
+    prefix = environment["MARIN_PREFIX"] = f"{environment['HOME']}/{'long' * 20}"
+    assert f"{prefix} can be written" in marin("doctor").stdout
+
+
+@pytest.mark.usefixtures("programs")
+def test_doctor_in_a_terminal_of_80_columns_stays_within_it(marin: Marin, environment: dict[str, str]) -> None:
+    environment["COLUMNS"] = "80"
     done = marin("doctor")
     assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith("ready")
     assert max(map(len, done.stdout.splitlines())) <= 80

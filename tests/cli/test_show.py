@@ -97,6 +97,14 @@ def test_show_of_a_directory_that_is_no_run_says_what_to_give(tmp_path):
         dispatch(["show", str(tmp_path)])
 
 
+@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl"])
+def test_show_of_a_file_of_a_run_shows_the_run(name, tmp_path, capsys):
+    dispatch(["show", _write(tmp_path, [_start(100), _step(0, 101)])])
+    of_run = capsys.readouterr().out
+    dispatch(["show", str(tmp_path / name)])
+    assert capsys.readouterr().out == of_run
+
+
 def test_show_of_a_file_names_what_is_missing(tmp_path):
     file = tmp_path / "file"
     file.write_text("")

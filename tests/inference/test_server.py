@@ -243,7 +243,7 @@ def test_text_completions_tell_no_alternatives(client):
 def test_any_number_of_likeliest_tokens_is_taken_and_harms_nobody(client, temperature):
     options = {"model": NAME, "prompt": "a", "max_tokens": 4, "temperature": temperature, "seed": 3}
     plain = client.completions.create(**options)
-    for top_k in (2**31, 2**80):
+    for top_k in (2**31, 2**80, 0, -1):  # the last two are vLLM's for all
         asked = client.completions.create(**options, extra_body={"top_k": top_k})
         assert asked.choices[0].text == plain.choices[0].text
 
@@ -303,7 +303,7 @@ def test_models_are_listed(client):
         ),
         ({"temperature": 9}, openai.BadRequestError, "`temperature` is 9: use at most 2"),
         ({"top_p": 0}, openai.BadRequestError, "`top_p` is 0: use a number above 0"),
-        ({"extra_body": {"top_k": 0}}, openai.BadRequestError, "`top_k` is 0: use at least 1"),
+        ({"extra_body": {"top_k": -2}}, openai.BadRequestError, "`top_k` is -2: use at least -1"),
         ({"max_tokens": 0}, openai.BadRequestError, "`max_tokens` is 0: use at least 1"),
         ({"max_tokens": 10**6}, openai.BadRequestError, "room for 256 together"),
         ({"messages": [{"role": "user", "content": "zq " * 400}]}, openai.BadRequestError, "room for 256 together"),

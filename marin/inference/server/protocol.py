@@ -64,13 +64,18 @@ class CompletionBase(BaseModel):
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1)] | None = None
     n: Annotated[int, Field(ge=1)] | None = None
     seed: int | None = None
     stop: list[Stop] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
+
+    @field_validator("top_k")
+    @classmethod
+    def _of_all_tokens(cls, value: int | None) -> int | None:
+        return None if value in (-1, 0) else value  # vLLM's words for no limit
 
     @field_validator("stop", mode="before")
     @classmethod
