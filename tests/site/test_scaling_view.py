@@ -12,7 +12,7 @@ def _entries(num_families: int) -> Any:
     track = next(track for track in TRACKS if track.key == "fineweb-edu")
     entries = [
         {
-            "key": f"{family}-{size}", "family": f"family_{family}", "author": "Ada Example", "rank": 1,
+            "key": f"{family}-{size}", "name": f"family_{family}/{size}", "author": "Ada Example", "rank": 1,
             "values": {track.cost: 10.0 ** (16 + size + family / 100), track.metric: 2.0 * 0.9**size + 0.5},
         }
         for family in range(num_families) for size in range(5)
@@ -38,7 +38,7 @@ def test_family_whose_points_support_a_ranking_is_ranked_whatever_its_largest_bu
     track, _ = _entries(0)
     costs = [largest / 4**size for size in range(6)]
     entries: Any = [
-        {"key": str(cost), "family": "sizes", "author": "Ada Example", "rank": 1, "values": {track.cost: cost, track.metric: 0.7 + 0.4 * (cost / 1e18) ** -0.25}}
+        {"key": str(cost), "name": f"sizes/{cost}", "author": "Ada Example", "rank": 1, "values": {track.cost: cost, track.metric: 0.7 + 0.4 * (cost / 1e18) ** -0.25}}
         for cost in costs
     ]  # fmt: skip
     (fit,), _ = scaling_view.fits_of(track, entries)
@@ -60,3 +60,12 @@ def test_a_run_that_another_author_puts_into_a_familys_folder_leaves_its_fit_alo
         ("family_0 by Ada Example", 5),
         ("family_0 by Mallory", 2),
     ]
+
+
+@pytest.mark.parametrize("named", ["my_idea#{}", "my_idea"])  # with one seed, and with several of each size
+def test_sizes_of_one_file_are_a_family_and_other_runs_of_the_author_are_not(named: str) -> None:
+    track, entries = _entries(1)
+    sizes = [{**entry, "name": named.format(number)} for number, entry in enumerate(entries, start=1)]
+    others = [{**entries[-1], "key": name, "name": name} for name in ("another", "a_third")]
+    (fit,), _ = scaling_view.fits_of(track, [*sizes, *others])
+    assert (fit.family, [point.key for point in fit.points]) == ("my_idea", [entry["key"] for entry in entries])

@@ -11,6 +11,7 @@ from marin.site.leaderboard.drawing import LIGHT, WIDE, Shape, finish, in_every_
 from marin.site.leaderboard.frame import cost_axis, make_frame, quality_axis
 from marin.site.leaderboard.measures import MEASURES, Measure
 from marin.site.leaderboard.summary import EntrySummary
+from marin.speedrun.board.entries import submission_of
 from marin.speedrun.results import plain_name
 from marin.speedrun.statistics.scaling import FARTHEST, Fitter, Point, ScalingFit, rank_families
 from marin.speedrun.tracks import Track
@@ -25,7 +26,8 @@ def fits_of(
 ) -> tuple[tuple[ScalingFit, ...], int]:
     """The fits of a track's families to a budget of up to one and a half orders beyond the largest, and how many families have none.
 
-    A family is one author's: a run that another puts beside it would change its fit. Where there are very many families, those that
+    A family is what lies in one folder, or the runs of one file, as `marin submit` gathers the sizes of an idea. It is one author's: a run that
+    another puts beside it would change its fit. Where there are very many families, those that
     reached the largest budgets are fitted. Nothing is where nothing scales.
 
     Args:
@@ -37,12 +39,12 @@ def fits_of(
     authors: dict[str, dict[str, str]] = {}  # of each family: as they are compared, and as they are written
     for entry in entries:
         cost, quality = entry["values"].get(track.cost), entry["values"].get(track.metric)
-        if not entry["family"] or entry["rank"] is None or cost is None or quality is None:
+        if entry["rank"] is None or cost is None or quality is None:
             continue
         if 0 < cost < math.inf and 0 < quality < math.inf:
-            author = plain_name(entry["author"])
-            authors.setdefault(entry["family"], {}).setdefault(author, entry["author"])
-            of_authors.setdefault((entry["family"], author), []).append(Point(entry["key"], cost, quality))
+            author, family = plain_name(entry["author"]), submission_of(entry["name"])
+            authors.setdefault(family, {}).setdefault(author, entry["author"])
+            of_authors.setdefault((family, author), []).append(Point(entry["key"], cost, quality))
     families = {
         family if len(authors[family]) == 1 else f"{family} by {authors[family][author]}": points
         for (family, author), points in of_authors.items()

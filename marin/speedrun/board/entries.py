@@ -299,5 +299,10 @@ def evidence_at_depths(rows: Iterable[Row]) -> Evidence:
 
 
 def family_of(row: Row) -> str:
-    """The submission that a run belongs to: its name without the last part, or without its number in the file."""
-    return row.run_name.rpartition("/")[0] or _NUMBER.sub("", row.run_name)
+    """The submission that a run belongs to."""
+    return submission_of(row.run_name)
+
+
+def submission_of(name: str) -> str:
+    """What a run or an entry is named after: its name without the last part, or without its number in a file of several."""
+    return name.rpartition("/")[0] or _NUMBER.sub("", name)
