@@ -33,7 +33,8 @@ HOSTILE = "</script><script>document.title='hit'</script><img src=x onerror=\"do
 def _run(number: int, **changes: Any) -> RunInfo:
     seconds, peak = 100.0 * (number + 1), 312e12
     values: dict[str, Any] = {
-        "author": Author(name=f"Author {number}", affiliation="Independent", url="example.org/me"),
+        # One has runs of most sizes, which make a family.
+        "author": Author(name=f"Author {3 if number == 3 else 0}", affiliation="Independent", url="example.org/me"),
         "description": f"Run number {number}.",
         "resources": {"accelerator_type": "A100", "gpu_count": 1},
         "model_size": 10**6 * (number + 1),

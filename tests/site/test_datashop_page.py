@@ -115,8 +115,8 @@ def test_upload_that_ends_waits_for_those_that_are_still_on_their_way(
         page.get_by_label("Upload files of the pool").set_input_files(files["mixed"])
         page.get_by_label("Upload files of the pool").set_input_files(files["pool"])  # more for the same list
         page.get_by_label("Upload examples", exact=True).set_input_files(files["examples"])
-        page.get_by_text("pool.jsonl: 40 documents").wait_for()
-        page.get_by_text(".jsonl: 25 documents").wait_for()
+        page.get_by_text("pool.jsonl: 40 documents").wait_for(timeout=60_000)
+        page.get_by_text(".jsonl: 25 documents").wait_for(timeout=60_000)
         assert page.get_by_text("mixed.jsonl: sending").is_visible() and asked == []
         (route,) = held
         if is_last_refused:
