@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from marin.nn.linear import Linear
@@ -41,7 +42,8 @@ class GatedMlp(eqx.Module):
 
     def __call__(self, x: Float[Array, "... D"]) -> Float[Array, "... D"]:
         gate, up = self.gate(x), self.up(x)
-        if jax.default_backend() == "gpu":
+        # The format first: what describes a model traces it in float32, before processes know each other and JAX may begin.
+        if gate.dtype == jnp.bfloat16 and jax.default_backend() == "gpu":
             # Their gradients are computed together. Otherwise XLA takes each as a part of the product that it goes into, and computes it
             # by itself where that product is then a library's: what both need is read twice.
             gate, up = jax.lax.optimization_barrier((gate, up))

@@ -46,8 +46,8 @@ def test_gated_mlp_is_down_of_activated_gate_times_up():
 
 
 def test_gated_mlp_on_a_gpu_holds_its_two_halves_together_and_changes_no_number(monkeypatch):
-    mlp = GatedMlp.init(4, 8, key=jax.random.key(0), std=0.3)
-    x = jax.random.normal(jax.random.key(1), (1, 2, 4))
+    mlp = Precision("bf16").cast(GatedMlp.init(4, 8, key=jax.random.key(0), std=0.3))
+    x = jax.random.normal(jax.random.key(1), (1, 2, 4)).astype(jnp.bfloat16)
 
     def loss(mlp, x):
         return jnp.sum(jnp.square(mlp(x)))
