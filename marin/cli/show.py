@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from marin.tracking.run_record import METRICS_FILE, RUN_FILE
 
     place = pathlib.Path(args.run)
-    is_of_run = place.name in (RUN_FILE, METRICS_FILE) and place.is_file()
+    is_of_run = place.name in (RUN_FILE, METRICS_FILE) and not place.is_dir()
     record = RunRecord.open(place.parent if is_of_run else args.run)
     record.require(*_NEEDED)
     _check_events(record)

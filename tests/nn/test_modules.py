@@ -62,6 +62,13 @@ def test_gated_mlp_on_a_gpu_holds_its_two_halves_together_and_changes_no_number(
     jax.tree.map(np.testing.assert_array_equal, (jax.grad(loss)(mlp, x), curvature(mlp, x)), want)
 
 
+def test_gated_mlp_is_described_in_float32_without_beginning_jax(monkeypatch):
+    """As a run's processes do before they know each other."""
+    monkeypatch.setattr(jax, "default_backend", lambda: pytest.fail("JAX would begin"))
+    mlp = GatedMlp.init(4, 8, key=jax.random.key(0), std=0.3)
+    assert jax.eval_shape(mlp, jax.ShapeDtypeStruct((2, 4), jnp.float32)).shape == (2, 4)
+
+
 def test_activations_all_map_zero_to_zero_and_are_finite():
     for name, activation in ACTIVATIONS.items():
         values = activation(jnp.linspace(-30.0, 30.0, 7))
