@@ -95,7 +95,7 @@ class Verdict(BaseModel):
                 reached = rung
         return reached
 
-    @property
+    @functools.cached_property
     def passed_over(self) -> tuple[Rung, ...]:
         """The rungs below `level` that could not be checked."""
         level = self.level

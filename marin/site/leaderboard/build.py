@@ -181,11 +181,13 @@ class _Site:
         track, summary = view.board.track, view.summary
         inputs = digest_of([summary, view.digests])
         write, fresh = self._writer.write, self._writer.is_fresh
+        cited = digest_of([track.title, [downloads.cited(entry) for entry in view.entries]])
+        if not fresh(summary["bibtex"], cited):
+            write(summary["bibtex"], downloads.bibtex(view.entries, track.title), cited)
         table = functools.cache(lambda: downloads.table_of(view.entries))
         for path, make in (
             (summary["csv"], lambda: downloads.table_csv(table())),
             (summary["parquet"], lambda: downloads.table_parquet(table())),
-            (summary["bibtex"], lambda: downloads.bibtex(view.entries, track.title)),
             (_rows_script(track.key), lambda: _script_text(track_page.rows_script(track, view.entries))),
             (summary["feed"], lambda: self._feed(summary["feed"], track.title, summary["page"], view.entries)),
         ):

@@ -143,6 +143,14 @@ def bibtex(entries: Sequence[EntrySummary], title: str) -> str:
     return "\n".join(_reference(entry, title) for entry in entries)
 
 
+def cited(entry: EntrySummary) -> tuple[Any, ...]:
+    """What an entry's reference says, which its figures and its rank are no part of."""
+    return tuple([entry[name] for name in _CITED])  # type: ignore[literal-required]
+
+
+_CITED = ("name", "author", "date", "run_links", "key", "git_commits")
+
+
 def _reference(entry: EntrySummary, title: str) -> str:
     fields = {
         "title": "{" + _tex(f"{entry['name']} (Marin speedrun, {title})") + "}",

@@ -14,7 +14,7 @@ from marin.site.leaderboard.track_view import TrackView
 from marin.speedrun.board.entries import Entry
 from marin.speedrun.board.gain import gain_of, gain_text, rivals_of
 from marin.speedrun.importers.results_tree import module_of
-from marin.speedrun.verdict import Verdict
+from marin.speedrun.verdict import RungVerdict, Verdict
 
 
 class EntryFiles:
@@ -52,43 +52,43 @@ class EntryFiles:
     def write(self, key: str) -> None:
         """Writes the document and the page of an entry, unless they are there as they would be made."""
         entry, homes = self.by_key[key], self._homes[key]
-        place = homes[0].places[key]
+        first = homes[0]
+        place = first.places[key]
         found = _curves(entry, self._roots)
         stated = [(row.run_name, row.source, row.also_at, row.digest, row.details_json) for row in entry.rows]
-        statistics = {view.board.track.key: _of(view, key).verdict["statistics"] for view in homes}
-        # Those of the first track are in the verdict.
-        tested = [self._verdict_digest(entry.verdict), *(repr(one) for one in list(statistics.values())[1:])]
-        said = [homes[0].digests[place], list(statistics), tested, stated, repr(found)]
-        path, document = f"data/entries/{key}.json", digest_of(said)
-        if not self._writer.is_fresh(path, document):
-            made = api.entry_document(entry, homes[0].entries[place], statistics, found)
-            self._writer.write(path, api.to_text(made), document)
-        self._write_page(entry, found, document)
+        # What the first track's test says is in the verdict.
+        tested = [self._verdict_digest(entry.verdict), *(repr(_statistics(view, key)) for view in homes[1:])]
+        said = [first.digests[place], [view.board.track.key for view in homes], tested, stated, repr(found)]
+        path, inputs = f"data/entries/{key}.json", digest_of(said)
+        if not self._writer.is_fresh(path, inputs):
+            statistics = {view.board.track.key: _statistics(view, key) for view in homes}
+            made = api.entry_document(entry, first.entries[place], statistics, found)
+            self._writer.write(path, api.to_text(made), inputs)
+        self._write_page(entry, found, inputs)
 
     def _write_page(self, entry: Entry, found: Sequence[curves.Curve], document: str) -> None:
-        homes, parent = self._homes[entry.key], self._parents.get(entry.key)
-        first = homes[0]
-        neighbours, module = _neighbours(first, entry.key), _module(entry, self._roots)
-        metric, cost = first.summary["metric"], first.summary["cost"]
-        standings = [
-            Standing(
-                view.summary,
-                view.entries[view.places[entry.key]],
-                measures_of(view.board.track),
-                _of(view, entry.key).verdict["statistics"],
-                self._gain(view, entry.key),
-            )
-            for view in homes
-        ]
+        """Args:
+        document: a digest of all that the entry's document says.
+        """
+        key = entry.key
+        homes, parent = self._homes[key], self._parents.get(key)
+        neighbours, module = _neighbours(homes[0], key), _module(entry, self._roots)
+        metric, cost = homes[0].summary["metric"], homes[0].summary["cost"]
+        gains = [self._gain(view, key) for view in homes]
+        on_tracks = [(view.summary["key"], view.entries[view.places[key]]) for view in homes]
         shown = [
             [(one["key"], one["rank"], one["values"][metric], one["values"][cost]) for one in neighbours],
-            [(one.track["key"], one.entry["rank"], one.entry["on_frontier"], one.gain) for one in standings],
+            [(track, own["rank"], own["on_frontier"]) for track, own in on_tracks], gains,
             None if parent is None else [parent.entry.key, parent.is_stated, sorted(self._settings[parent.entry.key].items())],
             entry.evidence, module,
         ]  # fmt: skip
         inputs = digest_of([self._shared, document, shown])
-        path = f"entries/{entry.key}.html"
+        path = f"entries/{key}.html"
         if not self._writer.is_fresh(path, inputs):
+            standings = [
+                Standing(view.summary, own, measures_of(view.board.track), _statistics(view, key), gain)
+                for view, (_, own), gain in zip(homes, on_tracks, gains, strict=True)
+            ]
             context = EntryContext(standings, neighbours, parent, self._settings, found, module)
             self._writer.write(path, self._render("entry.html.j2", path, **page_values(entry, context)), inputs)
 
@@ -108,6 +108,11 @@ class EntryFiles:
 def _of(view: TrackView, key: str) -> Entry:
     """An entry as it stands on a track."""
     return view.board.entries[view.places[key]]
+
+
+def _statistics(view: TrackView, key: str) -> RungVerdict:
+    """What a track's test says of an entry."""
+    return _of(view, key).verdict["statistics"]
 
 
 def _curves(entry: Entry, roots: Sequence[pathlib.Path]) -> list[curves.Curve]:

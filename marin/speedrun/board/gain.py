@@ -7,6 +7,7 @@ towards the origin is somewhat better than that in between, so that a gain acros
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from marin.speedrun.board.entries import Entry
 from marin.speedrun.board.pareto import pareto_frontier
@@ -31,15 +32,28 @@ class Gain:
     factor: float | None
 
 
-def rivals_of(track: Track, entries: Sequence[Entry]) -> list[Entry]:
+class Rival(NamedTuple):
+    """An entry with its cost, which is positive, and what it is ranked by."""
+
+    cost: float
+    quality: float
+    entry: Entry
+
+
+def rivals_of(track: Track, entries: Sequence[Entry]) -> list[Rival]:
     """The entries of a track that another can be measured by: the frontier, and what would be on it if one of these were not there."""
     on = [entry for entry in entries if entry.on_frontier]
     rest = [entry for entry in entries if entry.rank is not None and not entry.on_frontier]
     points = [(entry.values[track.cost], track.standing(entry.values)[0]) for entry in rest]
-    return on + [entry for entry, is_next in zip(rest, pareto_frontier(points), strict=True) if is_next]
+    on += [entry for entry, is_next in zip(rest, pareto_frontier(points), strict=True) if is_next]
+    return [
+        Rival(cost, track.standing(entry.values)[0], entry)
+        for entry in on
+        if (cost := entry.values[track.cost]) is not None and cost > 0
+    ]
 
 
-def gain_of(track: Track, rivals: Sequence[Entry], entry: Entry) -> Gain | None:
+def gain_of(track: Track, rivals: Sequence[Rival], entry: Entry) -> Gain | None:
     """What an entry gains; None without a rank or a cost, and on tracks whose cost is bounded or is the rank itself.
 
     Args:
@@ -49,19 +63,15 @@ def gain_of(track: Track, rivals: Sequence[Entry], entry: Entry) -> Gain | None:
     if track.objective != "pareto" or entry.rank is None or own_cost is None or own_cost <= 0:
         return None
     own = track.standing(entry.values)[0]
-    others = [
-        (cost, track.standing(other.values)[0], other)
-        for other in rivals
-        if other.key != entry.key and (cost := other.values[track.cost]) is not None and cost > 0
-    ]
-    as_good = [(cost, quality, other) for cost, quality, other in others if quality <= own]
+    others = [rival for rival in rivals if rival.entry.key != entry.key]
+    as_good = [rival for rival in others if rival.quality <= own]
     if not as_good:
         return Gain(None, None, None)
-    cost, quality, dearer = min(as_good, key=lambda one: one[:2])
-    below = [one for one in others if one[0] < cost]
+    cost, quality, dearer = min(as_good, key=lambda rival: rival[:2])
+    below = [rival for rival in others if rival.cost < cost]
     if not below:
         return Gain(None, dearer, cost / own_cost)
-    lower_cost, worse, cheaper = min(below, key=lambda one: (one[1], one[0]))
+    lower_cost, worse, cheaper = min(below, key=lambda rival: (rival.quality, rival.cost))
     part = (worse - own) / (worse - quality)
     return Gain(cheaper, dearer, lower_cost * math.exp(part * math.log(cost / lower_cost)) / own_cost)
 
