@@ -112,6 +112,8 @@ def test_upload_that_ends_waits_for_those_that_are_still_on_their_way(
         page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.accept()))
         page.route("**/uploads?name=mixed.jsonl*", lambda route: held.append(route))
         page.get_by_role("button", name="New dataset").click()
+        # A person sees it when the script is there; Playwright would choose before that, and the second choice replace the first.
+        page.get_by_label("Upload files of the pool").wait_for()
         page.get_by_label("Upload files of the pool").set_input_files(files["mixed"])
         page.get_by_label("Upload files of the pool").set_input_files(files["pool"])  # more for the same list
         page.get_by_label("Upload examples", exact=True).set_input_files(files["examples"])
