@@ -80,7 +80,7 @@ class DatashopRunnerConfig:
     second_annotator_model_name: another model that grades the same sample: the report says how far the two agree.
     classifier: what learns the labels and scores the pool.
     threshold, keep_fraction: which documents are kept: those that score at least this, or the best fraction.
-    eval_sets: contamination is reported against these, and overlapping documents are dropped.
+    eval_sets: contamination is reported against these, and overlapping documents are dropped: files, folders or document sets.
     deduplicate: "exact", "fuzzy" or "none".
     planted_sources: documents of the pool from these sources are known to be wanted: the report says how many were found.
     vocab_size: of the byte-level BPE that is trained on the pool for the token cache.

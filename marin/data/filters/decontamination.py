@@ -8,9 +8,10 @@ n-grams (0: any); the reason names the set, the detail the item and the words. W
 
 import contextlib
 import functools
+import hashlib
 import posixpath
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
@@ -19,9 +20,9 @@ import numpy as np
 from marin.data.batches import document_batches
 from marin.data.documents import Document, Dropped
 from marin.data.filters.ngram_index import NgramIndex, OverlapSettings
-from marin.data.inputs import find_inputs
+from marin.data.inputs import find_inputs, format_of
 from marin.data.scratch import Arrays, Scratch, string_arrays
-from marin.data.shards import DocumentSet, Shard, transform_shards
+from marin.data.shards import DocumentSet, Shard, is_document_set, transform_shards
 from marin.data.words import BLOCK_CHARS, words_between, words_of
 from marin.errors import ConfigError
 from marin.execution.step import ExecutorStep, Input, placement, this_output_path
@@ -38,8 +39,9 @@ _OVERLAP = OverlapSettings()
 class ContaminationConfig:
     """Args:
     documents: a document set.
-    evaluation: name and place of each evaluation set: a file is one set; a folder is a set for each file below it, named
-        "{name}/{file}", such as "core/arc_easy" for {"core": "core_eval_bundle/eval_data"}.
+    evaluation: name and place of each evaluation set: a file is one set, and so is a document set, such as a step writes; any
+        other folder is a set for each file below it, named "{name}/{file}", such as "core/arc_easy" for
+        {"core": "core_eval_bundle/eval_data"}.
     overlap: which n-grams are looked for.
     num_workers: processes; 0 is one a processor.
     """
@@ -128,7 +130,7 @@ def _scanned(config: ContaminationConfig) -> Iterator[tuple[Scratch, dict[str, A
     sets = _sets(config.evaluation)
     settings = {
         "overlap": asdict(config.overlap),
-        "evaluation": {name: files.sha256_file(path) for name, path in sets.items()},
+        "evaluation": {name: _digest(paths) for name, paths in sets.items()},
     }
     index = NgramIndex(sets, config.overlap)
     source = DocumentSet.open(str(config.documents))
@@ -140,21 +142,35 @@ def _scanned(config: ContaminationConfig) -> Iterator[tuple[Scratch, dict[str, A
         yield scratch, settings
 
 
-def _sets(evaluation: Mapping[str, Input]) -> dict[str, str]:
-    """The file of each set by the set's name."""
+def _sets(evaluation: Mapping[str, Input]) -> dict[str, tuple[str, ...]]:
+    """The files of each set by the set's name."""
     if not evaluation:
         raise ConfigError("config field `evaluation` is empty: name at least one evaluation set")
-    sets: dict[str, str] = {}
-    for name, path in evaluation.items():
-        found = find_inputs([str(path)]).files
-        for file in found:
-            stem = posixpath.basename(file.name).split(".")[0]
-            is_whole = posixpath.basename(file.path) == posixpath.basename(str(path))  # a file was named, and no folder
-            full = name if is_whole else f"{name}/{stem}"
+    sets: dict[str, tuple[str, ...]] = {}
+    for name, place in evaluation.items():
+        for full, paths in _sets_at(name, str(place)):
             if full in sets:
-                raise ConfigError(f"two evaluation sets are called {full!r}, {sets[full]} and {file.path}: rename one")
-            sets[full] = file.path
+                raise ConfigError(
+                    f"two evaluation sets are called {full!r}, {sets[full][0]} and {paths[0]}: rename one"
+                )
+            sets[full] = paths
     return sets
+
+
+def _sets_at(name: str, path: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    if format_of(path)[0] is None and is_document_set(path):
+        yield name, tuple(shard.path for shard in DocumentSet.open(path).shards)
+        return
+    for file in find_inputs([path]).files:
+        stem = posixpath.basename(file.name).split(".")[0]
+        is_whole = posixpath.basename(file.path) == posixpath.basename(path)  # a file was named, and no folder
+        yield name if is_whole else f"{name}/{stem}", (file.path,)
+
+
+def _digest(paths: Sequence[str]) -> str:
+    """Of the files of a set, as `digest_of_shards` has it where there are several."""
+    digests = [files.sha256_file(path) for path in paths]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
 def _overlaps_of(shard: Shard, index: NgramIndex) -> Arrays:

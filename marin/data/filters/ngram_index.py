@@ -66,9 +66,11 @@ class IndexedSet:
 class NgramIndex:
     """N-grams of all sets. Item k of all sets counted together is item `k - first_items[s]` of set s."""
 
-    def __init__(self, paths: Mapping[str, str], settings: OverlapSettings):
+    def __init__(self, paths: Mapping[str, Sequence[str]], settings: OverlapSettings):
         """Reads the files.
 
+        Args:
+            paths: of each set's files.
         Raises:
             DataError: a file cannot be read, or no set has an item that is long enough.
         """
@@ -77,8 +79,8 @@ class NgramIndex:
         items: list[np.ndarray] = []
         sizes: set[int] = set()
         first_items = [0]
-        for name, path in paths.items():
-            found = _set_ngrams([path], settings)
+        for name, files_of_set in paths.items():
+            found = _set_ngrams(files_of_set, settings)
             unique, num_sharing = np.unique(found.hashes, return_counts=True)
             instructions = unique[num_sharing > settings.max_items]
             kept = ~np.isin(found.hashes, instructions)

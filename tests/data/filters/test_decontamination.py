@@ -9,10 +9,12 @@ from marin.data.filters.decontamination import (
     DecontaminateConfig,
     contamination_report_step,
     decontaminate,
+    decontaminate_step,
     report_contamination,
 )
 from marin.data.filters.ngram_index import NgramIndex, OverlapSettings, texts_of_item
 from marin.data.shards import write_shards
+from marin.data.sources import import_step
 from marin.data.words import words_of
 from marin.errors import ConfigError, DataError
 from marin.execution import Executor, ExecutorMainConfig
@@ -119,6 +121,20 @@ def test_decontaminate_gives_the_same_bytes_for_any_number_of_workers(tmp_path):
     assert one == two
 
 
+def test_step_that_writes_documents_is_one_evaluation_set_of_all_of_them(tmp_path):
+    (tmp_path / "exam.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in (QUESTION, *TEXTS[-2:])))
+    (tmp_path / "pool.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    exam = import_step("exam", str(tmp_path / "exam.jsonl"), shard_bytes=60)
+    clean = decontaminate_step("pool", import_step("pool", str(tmp_path / "pool.jsonl")), {"exam": exam}, overlap=SMALL)
+    Executor(ExecutorMainConfig(prefix=str(tmp_path / "store"))).run([clean])
+    (shards,) = (tmp_path / "store" / "documents").glob("exam-*/documents")
+    assert len(list(shards.iterdir())) > 1
+    (out,) = (tmp_path / "store" / "decontaminated").glob("pool-*")
+    (found,) = json.loads((out / "contamination.json").read_text())["sets"].items()
+    assert (found[0], found[1]["items"], found[1]["items_found"]) == ("exam", 3, 3)
+    assert [d.text for d in read_documents(str(out))] == [TEXTS[number] for number in (0, 2, 3, 4, 5, 6)]
+
+
 def test_contamination_report_step_writes_only_the_report(tmp_path):
     sets = {name: InputName.hardcoded(path) for name, path in evaluation(tmp_path).items()}
     step = contamination_report_step("mine", InputName.hardcoded(corpus(tmp_path, TEXTS)), sets, overlap=SMALL)
@@ -136,7 +152,7 @@ def test_ngram_index_finds_what_a_plain_search_finds(tmp_path):
     items = [" ".join(generator.choices(vocabulary, k=generator.randrange(1, 9))) for _ in range(30)]
     (tmp_path / "s.txt").write_text("\n".join(items) + "\n")
     settings = OverlapSettings(size=4, shortest=3, max_items=10**6)
-    index = NgramIndex({"s": str(tmp_path / "s.txt")}, settings)
+    index = NgramIndex({"s": [str(tmp_path / "s.txt")]}, settings)
     texts = [" ".join(generator.choices(vocabulary, k=40)) for _ in range(20)]
     words = words_of(texts)
     found = {}
@@ -181,7 +197,7 @@ def test_texts_of_item_of_odd_rows_do_not_fail():
 def test_evaluation_sets_without_long_items_are_refused(tmp_path):
     (tmp_path / "short.txt").write_text("two words\n")
     with pytest.raises(DataError, match=r"short have no item.*lower `shortest`"):
-        NgramIndex({"short": str(tmp_path / "short.txt")}, OverlapSettings())
+        NgramIndex({"short": [str(tmp_path / "short.txt")]}, OverlapSettings())
 
 
 def test_evaluation_sets_that_are_not_there_are_refused(tmp_path):
