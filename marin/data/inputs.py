@@ -2,7 +2,8 @@
 
 A path names a file, a folder (every file below it with a known ending, in order of its path; hidden files and folders
 and a disk's `lost+found` are not looked at), or a pattern with `*`, `**`, `?` or `[...]`. Links to files and folders are
-followed. It may be a URL of any store that fsspec knows; http URLs name single files.
+followed; a file that several of its names lead to is read once. It may be a URL of any store that fsspec knows; http URLs
+name single files.
 
 A file's name in document ids is its path below the folder, or below the part of the pattern before its first special
 character; for a single file it is the last part of its path. So ids do not depend on where a corpus lies.
@@ -63,10 +64,16 @@ class InputFile:
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """The files of a source in order, and the names of files in its folders whose ending is not known."""
+    """The files of a source in order.
+
+    Args:
+        unknown: names of files in its folders whose ending is not known.
+        again: other names, by links, of files among `files`: the one without links is read, else the first.
+    """
 
     files: tuple[InputFile, ...]
     unknown: tuple[str, ...]
+    again: tuple[InputFile, ...] = ()
 
 
 def find_inputs(paths: Sequence[str]) -> Inputs:
@@ -102,16 +109,51 @@ def find_inputs(paths: Sequence[str]) -> Inputs:
     if not found:
         seen = ", ".join(unknown[:5])
         raise DataError(f"{', '.join(paths)}: there is no file of a known format (found: {seen}): use {KNOWN_ENDINGS}")
-    return Inputs(tuple(found.values()), tuple(unknown))
+    once, again = _once(list(found.values()))
+    return Inputs(tuple(once), tuple(unknown), tuple(again))
+
+
+def _once(found: Sequence[InputFile]) -> tuple[list[InputFile], list[InputFile]]:
+    """The files, each under one name, and the other names."""
+    folders: dict[str, str] = {}
+    reals = [_real(file.path, folders) for file in found]
+    names: dict[str, str] = {}
+    for file, real in zip(found, reals, strict=True):
+        has_no_link = real.endswith(f"/{file.name}")
+        if real not in names or (has_no_link and not real.endswith(f"/{names[real]}")):
+            names[real] = file.name
+    once: list[InputFile] = []
+    again: list[InputFile] = []
+    for file, real in zip(found, reals, strict=True):
+        (once if names[real] == file.name else again).append(file)
+    return once, again
+
+
+def _real(path: str, folders: dict[str, str]) -> str:
+    """Where a file of this machine lies, without links; `folders` keeps what was asked of each folder."""
+    if not files.is_local(path):
+        return path
+    local = str(files.local_path(path))
+    if os.path.islink(local):
+        return os.path.realpath(local)
+    folder, name = os.path.split(local)
+    if folder not in folders:
+        folders[folder] = os.path.realpath(folder)
+    return os.path.join(folders[folder], name)
 
 
 def say_left_out(inputs: Inputs, stage: str) -> None:
-    """Prints which files are not read, as nobody knows their format."""
-    if not inputs.unknown:
+    """Prints which files are not read: nobody knows their format, or they are read under another name."""
+    _say(stage, "as of no known format", inputs.unknown)
+    _say(stage, "as another name of a file that is read", [file.name for file in inputs.again])
+
+
+def _say(stage: str, why: str, names: Sequence[str]) -> None:
+    if not names:
         return
-    shown = ", ".join(inputs.unknown[:5]) + (", ..." if len(inputs.unknown) > 5 else "")
-    counted = "1 file" if len(inputs.unknown) == 1 else f"{len(inputs.unknown):,} files"
-    print(f"{stage}: left out as of no known format: {counted} ({shown})", flush=True)
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    counted = "1 file" if len(names) == 1 else f"{len(names):,} files"
+    print(f"{stage}: left out {why}: {counted} ({shown})", flush=True)
 
 
 def format_of(name: str) -> tuple[str | None, str]:

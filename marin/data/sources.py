@@ -191,7 +191,8 @@ def _with_table(
     """The outputs; after the last one a table of what each file gave is written to `path`."""
     yield from outputs
     # Before the set is finished, so whoever finds a finished set finds this too.
-    files.write_json(path, {"files": reading.table(), "left_out": list(inputs.unknown)})
+    left_out = [*inputs.unknown, *(file.name for file in inputs.again)]
+    files.write_json(path, {"files": reading.table(), "left_out": left_out})
 
 
 def _all_outputs(inputs: Inputs, config: ImportConfig, reading: Reading) -> Iterator[Document | Dropped]:

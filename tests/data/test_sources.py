@@ -203,7 +203,8 @@ def test_import_of_a_folder_of_links_reads_what_they_lead_to_and_no_circle(tmp_p
     write(tmp_path / "elsewhere" / "below" / "b.txt", b"text")
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "linked").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "corpus" / "one.txt").symlink_to(tmp_path / "elsewhere" / "a.txt")
+    write(tmp_path / "one", b"text")
+    (tmp_path / "corpus" / "one.txt").symlink_to(tmp_path / "one")
     (tmp_path / "elsewhere" / "below" / "circle").symlink_to(tmp_path / "corpus")
     found = find_inputs([f"{tmp_path}/{pattern}"])
     assert [file.name for file in found.files] == names
@@ -212,6 +213,20 @@ def test_import_of_a_folder_of_links_reads_what_they_lead_to_and_no_circle(tmp_p
     if pattern == "corpus":
         with pytest.raises(DataError, match=r"broken\.txt cannot be looked up"):
             imported([tmp_path / "corpus"])
+
+
+@pytest.mark.parametrize("asked", ["corpus", "corpus/**/*.txt"])
+def test_import_of_a_file_that_two_names_lead_to_reads_it_once_and_says_so(tmp_path, capsys, monkeypatch, asked):
+    write(tmp_path / "place" / "corpus" / "b" / "x.txt", b"x")
+    write(tmp_path / "place" / "corpus" / "b" / "y.txt", b"y")
+    (tmp_path / "place" / "corpus" / "a").symlink_to("b")  # before it by name
+    (tmp_path / "place" / "corpus" / "z.txt").symlink_to("b/y.txt")
+    (tmp_path / "work").symlink_to("place")  # ids do not depend on where a corpus lies
+    monkeypatch.chdir(tmp_path / "work")
+    assert [document.id for document in imported([asked])] == ["b/x.txt", "b/y.txt"]
+    assert (
+        "left out as another name of a file that is read: 3 files (a/x.txt, a/y.txt, z.txt)" in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize("asked", ["disk", "disk/**/*.txt"])

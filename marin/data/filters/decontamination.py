@@ -161,7 +161,8 @@ def _sets_at(name: str, path: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     if format_of(path)[0] is None and is_document_set(path):
         yield name, tuple(shard.path for shard in DocumentSet.open(path).shards)
         return
-    for file in find_inputs([path]).files:
+    inputs = find_inputs([path])
+    for file in (*inputs.files, *inputs.again):  # a file that has two names is two sets
         stem = posixpath.basename(file.name).split(".")[0]
         is_whole = posixpath.basename(file.path) == posixpath.basename(path)  # a file was named, and no folder
         yield name if is_whole else f"{name}/{stem}", (file.path,)
