@@ -7,8 +7,10 @@ import re
 import pytest
 
 from marin.errors import ConfigError
+from marin.evaluation.chat.task import TaskScore
 from marin.finetuning.made import MAKERS, make, questions, training_conversations
 from marin.finetuning.made.spelling import spelled
+from marin.finetuning.made.tasks import MADE_TASKS, made_task
 from marin.finetuning.made.words import draw_word, english_words, is_held_out
 
 
@@ -104,3 +106,15 @@ def test_unknown_kind_or_split_is_refused():
         make("poetry", "train", 0)
     with pytest.raises(ConfigError, match="'train'"):
         make("spelling", "dev", 0)
+
+
+@pytest.mark.parametrize("limit", [1, 5, 16, 100, -1])
+@pytest.mark.parametrize("name", MADE_TASKS)
+def test_model_that_always_gives_the_most_common_answer_is_not_better_than_that(name, limit):
+    every = made_task(name)
+    (answer, count), *_ = collections.Counter(question.answer for question in every.questions).most_common(1)
+    task = every.first(limit)
+    right = sum(question.answer == answer for question in task.questions)
+    score = TaskScore(name, right, len(task.questions), task.baseline)
+    assert score.interval[0] <= score.baseline and score.centered == 0
+    assert every.baseline == count / len(every.questions)

@@ -3,8 +3,9 @@
     centered = (accuracy - baseline) / (1 - baseline)
     ChatCORE = the mean of `centered` over the tasks
 
-where the baseline is what guessing gets: 1 / choices for multiple choice, 0 for answers in words. ChatCORE is a name for all of
-`CHATCORE_TASKS` together, with all of their questions; over fewer it is partial, and says so.
+where the baseline is what guessing gets: 1 / choices for multiple choice, 0 for answers in words, or for made questions how
+often the one answer is right that is the most common. ChatCORE is a name for all of `CHATCORE_TASKS` together, with all of
+their questions; over fewer it is partial, and says so.
 """
 
 import dataclasses
@@ -43,16 +44,33 @@ class ChatTask:
     Args:
         baseline: the accuracy of guessing.
         grade: whether a reply is right; None where a letter is chosen by its logit.
+        guess: the answer that guessing always gives, where it is one; else "".
     """
 
     name: str
     baseline: float
     questions: Sequence[Question]
     grade: Callable[[Question, str], bool] | None = None
+    guess: str = ""
+
+    @staticmethod
+    def with_guess(
+        name: str, questions: Sequence[Question], grade: Callable[[Question, str], bool], guess: str
+    ) -> "ChatTask":
+        """The task whose baseline is how often `guess` is right."""
+        return ChatTask(name, _share(questions, guess), questions, grade, guess)
 
     def first(self, limit: int | None) -> "ChatTask":
-        """The task with its first `limit` questions; None or -1 for all."""
-        return self if limit in (None, -1) else dataclasses.replace(self, questions=self.questions[:limit])
+        """The task with its first `limit` questions; None or -1 for all. A guess is held against the questions that are asked."""
+        if limit in (None, -1):
+            return self
+        asked = self.questions[:limit]
+        baseline = _share(asked, self.guess) if self.guess else self.baseline
+        return dataclasses.replace(self, questions=asked, baseline=baseline)
+
+
+def _share(questions: Sequence[Question], answer: str) -> float:
+    return sum(question.answer == answer for question in questions) / len(questions)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +100,8 @@ class TaskScore:
 
     @property
     def centered(self) -> float:
-        return (self.accuracy - self.baseline) / (1.0 - self.baseline)
+        """0 where guessing is always right, as of a single question, and so nothing can be above it."""
+        return (self.accuracy - self.baseline) / (1.0 - self.baseline) if self.baseline < 1 else 0.0
 
     def as_json(self) -> dict[str, Any]:
         """All but the records."""

@@ -32,8 +32,8 @@ def made_task(name: str, size: int = _DEFAULT_SIZE) -> ChatTask:
         raise ConfigError(f"there is no made task {name!r}: use {', '.join(MADE_TASKS)}")
     kind, grade = GRADES[name]
     asked = [asked_of(each) for each in questions(kind, size)]
-    most_common = collections.Counter(question.answer for question in asked).most_common(1)[0][1]
-    return ChatTask(name, most_common / len(asked), asked, grade)
+    most_common = collections.Counter(question.answer for question in asked).most_common(1)[0][0]
+    return ChatTask.with_guess(name, asked, grade, most_common)
 
 
 def asked_of(made: Made) -> Question:
