@@ -198,6 +198,7 @@ def test_document_that_does_not_fit_is_passed_over_and_does_not_end_the_sample(t
 
     if kind == "set":
         assert sampled([100] * 3 + [2_000] + [100] * 17) == [7, 11, 15, 19]
+        assert sampled([2_000, 100, 5_000, 300]) == [1, 3]  # a seventh of all is not one document
     else:
         assert sampled([100, 2_000, 300, 700, 100]) == [0, 2, 4]
         assert sampled([950, 100, 50]) == [0]  # nine tenths are there: no more is read

@@ -148,7 +148,8 @@ def write_tokenizer(config: TokenizerSettings, documents: Iterator[Document], wh
 def sample(documents: str, max_bytes: int) -> Iterator[Document]:
     """At most `max_bytes` of text: evenly spread documents of a document set, or the first ones of a file.
 
-    A document that does not fit is passed over, until nine tenths are taken.
+    A document that does not fit is passed over, until nine tenths are taken. Where none of the evenly spread ones fits, the
+    first ones of the set are taken that do.
 
     Raises:
         DataError: no document fits.
@@ -156,7 +157,22 @@ def sample(documents: str, max_bytes: int) -> Iterator[Document]:
     share = 1.0
     if is_set_path(documents):
         share = min(1.0, max_bytes / max(DocumentSet.open(documents).num_bytes, 1))
-    size = num_taken = 0
+    for share_of_pass in dict.fromkeys((share, 1.0)):
+        num_taken = 0
+        for document in _fitting(documents, max_bytes, share_of_pass):
+            num_taken += 1
+            yield document
+        if num_taken:
+            return
+    raise DataError(
+        f"{documents}: no document fits into the {max_bytes:,} bytes of text that are read (`max_bytes`): part its text into"
+        " shorter documents, or raise that limit"
+    )
+
+
+def _fitting(documents: str, max_bytes: int, share: float) -> Iterator[Document]:
+    """Of evenly spread documents, `share` of all, those that fit together."""
+    size = 0
     for index, document in enumerate(read_documents(documents)):
         if int((index + 1) * share) == int(index * share):
             continue
@@ -165,13 +181,8 @@ def sample(documents: str, max_bytes: int) -> Iterator[Document]:
             if size >= 0.9 * max_bytes:
                 return
             continue
-        size, num_taken = size + room, num_taken + 1
+        size += room
         yield document
-    if not num_taken:
-        raise DataError(
-            f"{documents}: no document fits into the {max_bytes:,} bytes of text that are read (`max_bytes`): part its text into"
-            " shorter documents, or raise that limit"
-        )
 
 
 def check_settings(config: TokenizerSettings) -> None:
