@@ -47,6 +47,13 @@ def test_run_on_a_memory_store_commits_and_is_read_where_it_lies(tmp_path: pathl
     assert files.read_bytes(files.join(place, "data")) == b"firstfirst"
 
 
+def test_step_that_was_renamed_is_served_from_its_earlier_path_where_that_is_given(tmp_path: pathlib.Path) -> None:
+    executor = Executor(ExecutorMainConfig(prefix=str(tmp_path / "store")))
+    (earlier,) = executor.run([ExecutorStep("old", write_remotely, RemoteConfig())])
+    renamed = ExecutorStep("new", write_remotely, RemoteConfig(), override_output_path=earlier.output_path)
+    assert [result.kind for result in executor.run([renamed]).values()] == ["skipped"]
+
+
 def test_output_removed_by_hand_from_a_memory_store_is_made_again(tmp_path: pathlib.Path) -> None:
     executor = Executor(ExecutorMainConfig(prefix=f"memory://{tmp_path}"))
     one = ExecutorStep("one", write_remotely_until_stopped, RemoteConfig())

@@ -208,6 +208,16 @@ def test_a_speedrun_moved_to_other_resources_keeps_its_outputs(resources: Resour
     assert [graph.node(new).output_path for new in moved] == [GRAPH.node(old).output_path for old in STEPS]
 
 
+def test_a_renamed_speedrun_has_another_path_and_takes_up_the_earlier_run_where_it_is_given_its_path() -> None:
+    train = GRAPH.node(STEPS[0])
+    moved = default_speedrun("renamed", speedrun_config)
+    assert Graph(moved, "/prefix").node(moved[0]).output_path == train.output_path.replace("hello_world", "renamed")
+    earlier = train.output_path.removeprefix("/prefix/")
+    moved = default_speedrun("renamed", speedrun_config, override_output_path=earlier)
+    found = Graph(moved, "/prefix").node(moved[0])
+    assert (found.output_path, found.fingerprint) == (train.output_path, train.fingerprint)
+
+
 @dataclasses.dataclass(frozen=True)
 class UsersConfig:
     rate: float = 0.1
