@@ -10,6 +10,8 @@ import pytest
 from marin.data.documents import Document
 from marin.data.shards import DocumentSet, write_shards
 
+from .annotated import document
+
 WANTED_WORDS = ("borrow", "lifetime", "trait", "cargo", "crate", "unsafe", "ownership", "macro")
 OTHER_WORDS = tuple(f"word{number}" for number in range(300))
 
@@ -47,6 +49,15 @@ def write_labels(
     labelled = sum(label is not None for _, label in pairs)
     summary = {"scale": list(scale), "num_documents": len(pairs), "num_labelled": labelled}
     (folder / "labels.json").write_text(json.dumps(summary | {"num_unparsed": len(pairs) - labelled}))
+
+
+@pytest.fixture
+def sample(tmp_path: pathlib.Path) -> str:
+    """Sixty documents to label."""
+    write_shards(
+        str(tmp_path / "sample"), [document(i) for i in range(60)], stage="test", settings={}, shard_bytes=2000
+    )
+    return str(tmp_path / "sample")
 
 
 @pytest.fixture

@@ -1,64 +1,24 @@
 """Labels from a scripted endpoint: one for each document, through every fault, paid for once, within the budget."""
 
-import json
 import os
 import pathlib
-import random
 import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-import scripted_endpoint
-from scripted_endpoint import Received, Reply, ScriptedEndpoint, error, grader, serving
+from scripted_endpoint import Received, Reply, error, grader, serving
 
 from marin.data.documents import Document
 from marin.data.shards import write_shards
-from marin.datashop.annotate import AnnotateConfig, annotate, estimate_cost, try_prompt
+from marin.datashop.annotate import annotate, estimate_cost, try_prompt
 from marin.datashop.answer_cache import open_cache
 from marin.datashop.asking import Standing, ask
 from marin.datashop.question import Answer, Question, grading_question
 from marin.errors import BudgetError, DataError, EndpointError, StorageError
 from marin.storage import files
 
-PROMPT = "How good is this {page}?\n\n{example}\n\nEnd with Final Score: and 0 to 5."
-
-
-def document(index: int) -> Document:
-    return Document(f"d{index}", f"Text {index} with quality={index % 6} in it. " + "word " * (index % 40), "test")
-
-
-@pytest.fixture
-def sample(tmp_path: pathlib.Path) -> str:
-    write_shards(
-        str(tmp_path / "sample"), [document(i) for i in range(60)], stage="test", settings={}, shard_bytes=2000
-    )
-    return str(tmp_path / "sample")
-
-
-def config_for(endpoint: ScriptedEndpoint, sample: str, tmp_path: pathlib.Path, **fields: Any) -> AnnotateConfig:
-    given = {"model": "grader", "prompt": PROMPT, "concurrency": 8, "timeout": 20.0, "cache": str(tmp_path / "cache")}
-    return AnnotateConfig(
-        **given | {"sample": sample, "endpoint": endpoint.url, "output_path": str(tmp_path / "labels")} | fields
-    )
-
-
-def rows_of(config: AnnotateConfig) -> list[dict[str, Any]]:
-    text = (pathlib.Path(config.output_path) / "labels.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
-
-
-def summary_of(config: AnnotateConfig) -> dict[str, Any]:
-    return dict(files.read_json(config.output_path + "/labels.json"))
-
-
-def check_one_right_label_each(config: AnnotateConfig, num_documents: int = 60) -> None:
-    found = [(row["id"], row["label"]) for row in rows_of(config)]
-    assert found == [(f"d{i}", float(i % 6)) for i in range(num_documents)]
+from .annotated import PROMPT, check_one_right_label_each, config_for, document, rows_of, summary_of
 
 
 def test_every_document_gets_its_label_in_the_order_of_the_sample(sample: str, tmp_path: pathlib.Path) -> None:
@@ -393,108 +353,6 @@ def test_endpoint_that_is_always_busy_is_named_while_it_is_waited_for(sample: st
         with pytest.raises(EndpointError, match="slow down"):
             annotate(config)
     assert files.read_json(config.output_path + "/progress.json")["why_silent"] == "HTTP 429 X: slow down"
-
-
-CHILD = """
-import sys
-from marin.datashop.annotate import AnnotateConfig, annotate
-from marin.errors import clean_exit
-sample, url, cache, output = sys.argv[1:]
-with clean_exit():
-    annotate(AnnotateConfig(sample=sample, prompt={prompt!r}, model="grader", endpoint=url, cache=cache, output_path=output, concurrency=8))
-"""
-
-
-def start_child(config: AnnotateConfig) -> "subprocess.Popen[bytes]":
-    arguments = [str(config.sample), str(config.endpoint), str(config.cache), config.output_path]
-    command = [sys.executable, "-c", CHILD.format(prompt=PROMPT), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-
-
-def test_kill_and_second_run_pay_for_nothing_twice_but_what_was_under_way(sample: str, tmp_path: pathlib.Path) -> None:
-    killed = threading.Event()
-
-    def slow(received: Received) -> Reply:
-        # The rest is answered after the kill, so that the child cannot end before it.
-        return Reply(grader(received).text, wait=0.1, held=lambda: received.number >= 24 and not killed.is_set())
-
-    with serving(slow) as endpoint:
-        config = config_for(endpoint, sample, tmp_path)
-        child = start_child(config)
-        scripted_endpoint.until(lambda: len(endpoint.delivered) >= 20)
-        child.kill()
-        child.communicate()
-        killed.set()
-        assert child.returncode == -signal.SIGKILL
-        annotate(config)
-    check_one_right_label_each(config)
-    perhaps = summary_of(config)["perhaps_paid"]["requests"]
-    twice = [key for key, count in endpoint.charged.items() if count > 1]
-    assert len(twice) <= perhaps <= 8  # the bound that is stated is true, and no more than were in flight
-    assert len(endpoint.charged) == 60  # what an endpoint charges that honours the idempotency key
-    assert sum(endpoint.charged.values()) == 60 + len(twice)
-
-
-def run_and_kill(config: AnnotateConfig, endpoint: ScriptedEndpoint, chance: random.Random) -> None:
-    child = start_child(config)
-    limit = len(endpoint.received) + chance.randrange(1, 12)
-    scripted_endpoint.until(lambda: len(endpoint.received) >= limit or child.poll() is not None)
-    time.sleep(chance.uniform(0, 0.1))
-    child.kill()
-    child.communicate()
-
-
-@pytest.mark.slow
-def test_many_kills_at_random_points_pay_for_nothing_twice_but_what_was_under_way(
-    sample: str, tmp_path: pathlib.Path
-) -> None:
-    chance = random.Random(0)
-    with serving(lambda received: Reply(grader(received).text, wait=chance.uniform(0, 0.2))) as endpoint:
-        config = config_for(endpoint, sample, tmp_path)
-        for _ in range(8):
-            run_and_kill(config, endpoint, chance)
-        annotate(config)
-    check_one_right_label_each(config)
-    extra = sum(endpoint.charged.values()) - len(endpoint.charged)
-    assert len(endpoint.charged) == 60 and extra <= summary_of(config)["perhaps_paid"]["requests"] <= 8 * 8
-
-
-def test_second_run_at_the_same_time_waits_and_pays_nothing(sample: str, tmp_path: pathlib.Path) -> None:
-    with serving(lambda received: Reply(grader(received).text, wait=0.05)) as endpoint:
-        config = config_for(endpoint, sample, tmp_path)
-        child = start_child(config)
-        scripted_endpoint.until(lambda: len(endpoint.received) >= 5)
-        other = config_for(endpoint, sample, tmp_path, output_path=str(tmp_path / "other"))
-        annotate(other)
-        assert child.communicate(timeout=60)[0] is not None and child.returncode == 0
-    check_one_right_label_each(config)
-    check_one_right_label_each(other)
-    assert len(endpoint.received) == 60
-
-
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_stop_by_signal_keeps_what_is_under_way(
-    number: signal.Signals, status: int, sample: str, tmp_path: pathlib.Path
-) -> None:
-    signalled = threading.Event()
-
-    def slow(received: Received) -> Reply:
-        return Reply(grader(received).text, wait=0.3, held=lambda: received.number >= 16 and not signalled.is_set())
-
-    with serving(slow) as endpoint:
-        config = config_for(endpoint, sample, tmp_path)
-        child = start_child(config)
-        scripted_endpoint.until(lambda: len(endpoint.delivered) >= 10)
-        child.send_signal(number)
-        signalled.set()
-        said = child.communicate(timeout=60)[0].decode()
-        assert child.returncode == status, said
-        assert "waiting up to 10 s" in said and "run the same command again" in said and "Traceback" not in said
-        before = len(endpoint.received)
-        assert before < 60
-        annotate(config)
-    check_one_right_label_each(config)
-    assert len(endpoint.received) == 60 and set(endpoint.charged.values()) == {1}
 
 
 def test_trial_shows_answers_and_costs_and_is_not_paid_for_again(sample: str, tmp_path: pathlib.Path) -> None:
