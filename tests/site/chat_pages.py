@@ -8,6 +8,12 @@ from typing import Any
 from chat_server import NAME
 
 ANSWERS = "**/v1/chat/completions"
+HOSTILE = (
+    "# Title\n\nA **bold** and *soft* `<b>code</b>` word.\n\n- one\n- two\n\n```html\n<script>document.title='hit'</script>\n```\n"
+    "> quoted\n\n<img src=x onerror=\"document.title='hit'\"> <script>document.title='hit'</script>\n\n"
+    "[bad](javascript:document.title='hit') [data](data:text/html,hi) [good](https://example.org/a?b=1)\n\n3. third\n\n"
+    "| <b>a</b> | b | c | d | e | f |\n|---|---|---|---|---|---|\n| <img src=x onerror=\"document.title='hit'\"> | figures | of | many | columns | here |\n"
+)
 
 
 @contextlib.contextmanager
