@@ -14,13 +14,18 @@ def _runs(source: random.Random, n: int, sd: float) -> Sample:
     return sample_of([source.gauss(0.0, sd) for _ in range(n)])
 
 
-def _contest_rate(noise: Noise | None, runs: tuple[int, ...], *, contests: int, entries: int, seed: int) -> float:
-    """Records after the first, as a part of all entries after the first, each with a number of runs drawn from `runs`."""
+def _contest_rate(
+    noise: Noise | None, runs: tuple[int, ...], *, contests: int, entries: int, seed: int, first: int | None = None
+) -> float:
+    """Records after the first, as a part of all entries after the first, each with a number of runs drawn from `runs`.
+
+    `first` is how many runs the first entry has, where that is not drawn.
+    """
     source = random.Random(seed)
     sd = 1.0 if noise is None else noise.sd
     false = 0
     for _ in range(contests):
-        record = _runs(source, source.choice(runs), sd)
+        record = _runs(source, first or source.choice(runs), sd)
         for _ in range(entries - 1):
             entry = _runs(source, source.choice(runs), sd)
             if beats(entry, record, higher_is_better=True, noise=noise).passes(0.01):
@@ -50,16 +55,39 @@ def test_contests_without_a_noise_model_have_less_than_one_percent_of_false_reco
     assert _contest_rate(None, (3, 5), contests=100, entries=25, seed=2) < 0.01
 
 
+@pytest.mark.parametrize("runs", [(2,), (3, 5), (1, 2, 3, 5)])
+def test_contests_that_begin_with_one_run_have_less_than_one_percent_of_false_records(runs: tuple[int, ...]) -> None:
+    """Without a noise model, so that the one run is judged by the spread of those that challenge it."""
+    assert _contest_rate(None, runs, contests=300, entries=25, seed=6, first=1) < 0.01
+
+
+@pytest.mark.parametrize(("runs", "other_spread"), [(2, 1.0), (3, 1.0), (10, 1.0), (3, 1 / 3)])
+def test_one_run_is_beaten_by_equal_ones_in_one_percent_where_it_differs_no_more_than_they_do(
+    runs: int, other_spread: float
+) -> None:
+    source = random.Random(9)
+    passed = sum(
+        beats(_runs(source, runs, 1.0), _runs(source, 1, other_spread), higher_is_better=True, noise=None).passes(0.01)
+        for _ in range(8000)
+    )
+    assert passed / 8000 < 0.0133  # three standard errors above
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("noise", "runs"),
-    [(CORE_NOISE, (1, 2, 5)), (BITS_NOISE, (1,)), (BITS_NOISE, (1, 2, 5)), (None, (3, 5)), (None, (10,))],
-)
+    ("noise", "runs", "first"),
+    [
+        (CORE_NOISE, (1, 2, 5), None), (BITS_NOISE, (1,), None), (BITS_NOISE, (1, 2, 5), None), (None, (3, 5), None),
+        (None, (10,), None), (None, (2,), 1), (None, (2, 3, 5), 1), (None, (10,), 1),
+    ],
+)  # fmt: skip
 def test_many_contests_of_equal_entries_have_less_than_one_percent_of_false_records(
-    noise: Noise | None, runs: tuple[int, ...]
+    noise: Noise | None, runs: tuple[int, ...], first: int | None
 ) -> None:
-    rate = _contest_rate(noise, runs, contests=10_000, entries=20, seed=3)
-    print(f"{noise and noise.sd}, {runs} runs: false records {rate:.3%} of 190,000 entries")
+    rate = _contest_rate(noise, runs, contests=10_000, entries=20, seed=3, first=first)
+    print(
+        f"{noise and noise.sd}, {runs} runs, {first or 'as many'} at first: false records {rate:.3%} of 190,000 entries"
+    )
     assert rate < 0.01
 
 

@@ -171,6 +171,35 @@ def test_two_single_runs_have_the_degrees_of_freedom_of_the_one_noise_model_that
     assert found.p_value == pytest.approx(scipy.stats.t.sf(2.0 / (0.5 * math.sqrt(2)), 9), rel=1e-6)
 
 
+@settings(max_examples=60)
+@given(_VALUES, st.floats(-100, 100), st.booleans())
+def test_one_run_without_a_noise_model_is_challenged_by_the_spread_of_the_challengers_runs(
+    values: list[float], other: float, higher: bool
+) -> None:
+    """As in the two-sample test with a pooled deviation, to which one run adds nothing."""
+    assume(reference.stdev(values) > 1e-3)
+    found = beats(sample_of(values), sample_of([other]), higher_is_better=higher, noise=None)
+    expected = scipy.stats.ttest_ind(values, [other], equal_var=True, alternative="greater" if higher else "less")
+    assert found.p_value == pytest.approx(expected.pvalue, rel=1e-5, abs=1e-10)
+    assert "one run" in (found.assumed or "")
+
+
+def test_of_two_single_runs_without_a_noise_model_neither_beats_the_other_nor_does_one_run_beat_several() -> None:
+    one, several = sample_of([9.0]), sample_of([1.0, 2.0, 3.0])
+    for record in (sample_of([1.0]), several):
+        found = beats(one, record, higher_is_better=True, noise=None)
+        assert found.p_value is None and "run it with more seeds" in (found.reason or "")
+
+
+def test_a_record_of_equal_values_can_be_beaten_and_counts_as_one_run_and_a_stated_mean_as_its_runs() -> None:
+    challenger = sample_of([9.0, 9.5, 10.0])
+    for record, n in ((sample_of([8.0, 8.0, 8.0, 8.0]), 1), (sample_of([8.0], stated_runs=4), 4)):
+        found = beats(challenger, record, higher_is_better=True, noise=None)
+        error = 0.5 * math.sqrt(1 / 3 + 1 / n)
+        assert (found.standard_error, found.df) == (pytest.approx(error), 2)
+        assert found.p_value == pytest.approx(scipy.stats.t.sf(1.5 / error, 2))
+
+
 @pytest.mark.parametrize(("ours", "theirs"), [(1, 1), (3, 1), (2, 3)])
 def test_equal_runs_pass_no_more_often_than_p_where_the_noise_was_measured_from_few_runs(
     ours: int, theirs: int
@@ -217,15 +246,16 @@ def test_p_of_the_best_of_several_and_missing_seeds() -> None:
 # --- plans --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("against", [None, 8])
+@pytest.mark.parametrize("against", [None, 1, 8])
 def test_planned_runs_reach_the_power_by_simulation_and_one_fewer_does_not(against: int | None) -> None:
-    plan = plan_runs(2.0, sd=1.0, p_value=0.01, power=0.8, against=against)
+    effect = 4.0 if against == 1 else 2.0
+    plan = plan_runs(effect, sd=1.0, p_value=0.01, power=0.8, against=against)
     source = random.Random(5)
 
     def power(n: int) -> float:
         passed = 0
         for _ in range(1500):
-            ours = sample_of([source.gauss(2.0, 1.0) for _ in range(n)])
+            ours = sample_of([source.gauss(effect, 1.0) for _ in range(n)])
             if against is None:
                 found = beats_bound(ours, 0.0, higher_is_better=True, noise=None)
             else:

@@ -286,6 +286,25 @@ def test_records_of_a_pareto_track_are_better_than_the_record_of_their_day_by_mo
 # --- copies -------------------------------------------------------------------------------------------------------
 
 
+def test_one_run_that_stands_first_on_a_track_without_a_noise_model_is_beaten_by_three_that_show_it() -> None:
+    def runs(name: str, bits: list[float], day: int) -> list[Row]:
+        train = {"train_batch_size": 8, "num_train_steps": 50}
+        return [
+            _row(f"{name}/seed_{seed}", bits=value, cost=1e19 * day + seed * 1e15, day=day, tokenized_dataset="tokenized/dclm", seed=seed,
+                 train_config=train | {"seed": seed})
+            for seed, value in enumerate(bits)
+        ]  # fmt: skip
+
+    rows = [*runs("first", [1.50], 1), *runs("also-one", [1.40], 2), *runs("by-chance", [1.48, 1.43, 1.57], 3)]
+    board = build_board([*rows, *runs("clear", [1.40, 1.41, 1.405], 4)]).track("other-paloma-c4-en")
+    found = {entry.name.partition("/")[0]: entry for entry in board.entries}
+    said = {name: str(entry.verdict["statistics"].findings) for name, entry in found.items()}
+    assert {name for name, entry in found.items() if entry.is_record} == {"first", "clear"}
+    assert "cannot be told from chance: one run without a noise model" in said["also-one"]
+    assert "not shown" in said["by-chance"]
+    assert "one run is taken to have the spread of these 3" in said["clear"]
+
+
 def test_a_copied_result_with_another_device_or_author_is_held_and_the_earlier_stands() -> None:
     time = {"training_time": 31.42247619945556, "training_hardware_flops": 31.42247619945556 * 312e12}
     first = _row("hello", day=1, **time)

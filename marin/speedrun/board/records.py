@@ -133,6 +133,7 @@ def _claim(track: Track, test: Test, named: str) -> Claim:
     else:
         errors = test.difference / test.standard_error if test.standard_error else float("inf")
         text = f"{head}, {errors:.2f} standard errors, {_p(test.p_value)}: {'shown' if shown else 'not shown'} at p < {track.p_value:g}"
+        text += f" ({test.assumed})" if test.assumed else ""
     return Claim(test.p_value, shown, text)
 
 

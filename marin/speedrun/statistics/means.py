@@ -3,7 +3,8 @@
 One rule throughout. The standard deviation of a sample is the larger of what its own runs show and what the track's noise
 model says; its degrees of freedom are those of both. Where the runs and the model have the same spread, the larger of the two
 is at least their pooled estimate, so a test at p passes by chance at most as often as p, from one run on. Without a noise model
-there are only the sample's own runs, and one run can show nothing.
+there are only the sample's own runs, and one run can show nothing. It can be beaten: what does not say its spread is taken to have that of
+the runs that challenge it. One run that challenges has nothing to lend, so that of two single runs neither beats the other.
 
 Runs that lie further apart than the noise model lets them, which chance does to one sample in a hundred, are not of its kind. They are
 judged by themselves alone, and are the noise model of what they are compared with. Otherwise the model's degrees of freedom, infinitely
@@ -72,7 +73,8 @@ class Test:
     standard_error: float | None
     df: float | None
     p_value: float | None
-    reason: str | None = None
+    reason: str | None = None  # why it cannot be said
+    assumed: str | None = None  # what is believed of the spread beside what the runs and the noise model say
 
     __test__ = False  # not one of pytest's
 
@@ -160,13 +162,28 @@ def beats(candidate: Sample, record: Sample, *, higher_is_better: bool, noise: N
         first, *more = of_its_own
         noise = None if more or first.sd is None else Noise(first.sd, first.n, "the runs of the other")
     ours, theirs = (deviation(one, None if one in of_its_own else noise) for one in (candidate, record))
-    if ours is None or theirs is None:
-        return Test(difference, None, None, None, _why_untestable(candidate if ours is None else record))
+    if ours is None:
+        return Test(difference, None, None, None, _why_untestable(candidate))
+    if theirs is None:
+        return _with_lent_spread(difference, candidate, record, ours)
     a, b = ours[0] ** 2 / candidate.n, theirs[0] ** 2 / record.n
     rest = a * a / ours[1] + b * b / theirs[1]
     shared = 0.0 if noise is None else noise.df
     together = math.inf if math.isinf(shared) else ours[1] + theirs[1] - shared
     return _test(difference, math.sqrt(a + b), min(together, math.inf if rest == 0 else (a + b) ** 2 / rest))
+
+
+def _with_lent_spread(difference: float, candidate: Sample, record: Sample, spread: tuple[float, float]) -> Test:
+    """The pooled test where the record says nothing of its spread, of which all that is known is then the candidate's.
+
+    Under equal spreads the difference over its error is Student's t with the candidate's degrees of freedom, also where the record is
+    one run. Only a record is lent a spread: a candidate can be run with more seeds, and one lucky run of a wide spread would gain by it.
+    """
+    # Runs of the same value are copies or rounded: as much as one run.
+    n = 1 if record.sd is not None else record.n
+    found = _test(difference, spread[0] * math.sqrt(1 / candidate.n + 1 / n), spread[1])
+    runs = "one run is" if record.n < 2 else f"{record.n} runs are"
+    return dataclasses.replace(found, assumed=f"the other's {runs} taken to have the spread of these {candidate.n}")
 
 
 def _test(difference: float, error: float, df: float) -> Test:

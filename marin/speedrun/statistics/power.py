@@ -43,12 +43,11 @@ class _Claim:
         extra = math.inf if self.known else max(0, (self.noise_runs or 1) - 1)
         ours, theirs = 1 / runs, 0.0 if self.against is None else 1 / self.against
         df = runs - 1 + extra
-        if self.against is not None and not self.known:  # as in Welch's test
-            rest = self.against - 1 + extra
-            welch = 0.0 if df <= 0 or rest <= 0 else (ours + theirs) ** 2 / (ours**2 / df + theirs**2 / rest)
-            df = min(welch, df + rest - extra)
         if df <= 0:
             return 0.0
+        rest = 0 if self.against is None or self.known else self.against - 1 + extra
+        if rest > 0:  # as in Welch's test; one run without a noise model is lent the spread of these
+            df = min((ours + theirs) ** 2 / (ours**2 / df + theirs**2 / rest), df + rest - extra)
         shift = self.effect / (self.sd * math.sqrt(ours + theirs))
         if extra == 0:
             return t_power(shift, df, self.p_value)
@@ -78,7 +77,7 @@ def plan_runs(
     claim = _Claim(effect, sd, p_value, noise_runs, known, against)
     if claim.power(MOST_RUNS) < power:
         why = (
-            f"the record's own {against} run{'s' if against != 1 else ''} leave too much doubt"
+            f"the record's own {against} {'runs leave' if against != 1 else 'run leaves'} too much doubt"
             if against
             else "the effect is too small"
         )
