@@ -192,12 +192,15 @@ def _results_in(directory: pathlib.Path) -> "list[RunInfo]":
 
 
 def _author(args: argparse.Namespace) -> "Author | None":
+    from marin.speedrun import web_address
     from marin.speedrun.results import Author
 
     if args.author is None:
         if args.affiliation is not None or args.url is not None:
             raise ConfigError("--affiliation and --url are of an author: give --author too")
         return None
+    if args.url and (problem := web_address.problem_of(args.url)):
+        raise ConfigError(f"--url {args.url!r} {problem}, or leave it out")
     return Author(name=args.author, affiliation=args.affiliation or "", url=args.url)
 
 

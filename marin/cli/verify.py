@@ -183,7 +183,7 @@ def _show(path: str, problem: str | None, verdicts: "list[tuple[RunInfo, Verdict
         table.add_column(width=7)
         table.add_column(overflow="fold")
         for rung in verdict.rungs:
-            mark, style = _MARKS[rung.outcome]
+            mark, style = _MARKS.get(rung.word, (rung.word, "bold red"))
             lines = Text()
             for finding in rung.findings[:_MOST_SHOWN]:
                 sign, color = _SIGNS[finding.severity]

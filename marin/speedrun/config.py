@@ -11,6 +11,7 @@ from marin.errors import ConfigError, HardwareError
 from marin.execution.step import ExecutorStep
 from marin.models.lm import LmConfig
 from marin.resources import GpuConfig, Resources
+from marin.speedrun import web_address
 from marin.speedrun.dataset import SpeedrunDataset, describe_dataset
 from marin.speedrun.run_info_text import flop_notes, run_info_text
 from marin.training.config import SimpleTrainConfig
@@ -160,7 +161,7 @@ class SpeedrunConfig:
         """Refuses to start what could not be submitted or cannot run here, before data is fetched or anything trained.
 
         Raises:
-            ConfigError: if the author is still the template's placeholder.
+            ConfigError: if the author is still the template's placeholder, or the author's page is no web address.
             HardwareError: if the config asks for GPUs that this machine does not have, and is to run on it.
         """
         for field in ("name", "affiliation", "url"):
@@ -170,6 +171,9 @@ class SpeedrunConfig:
                     f"`author.{field}` is still the placeholder {value}: write yours into the file (a dry run works without),"
                     " or start from `marin init NAME`, which fills it in"
                 )
+        url = None if self.author is None else self.author.url
+        if url and (problem := web_address.problem_of(url)):
+            raise ConfigError(f"`author.url` {url!r} {problem}, or None")
         if _PLACEHOLDER.search(self.description):
             print("note: the description is still the template's placeholder; write it before you submit")
         resources = self.resources

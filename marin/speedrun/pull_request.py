@@ -159,7 +159,7 @@ def _verdicts(runs: Sequence[tuple[RunInfo, Verdict]]) -> str:
     lines = []
     for number, (_, verdict) in enumerate(runs):
         reached = verdict.level or "no rung"
-        rungs = ", ".join(f"{rung.rung} {rung.outcome}" for rung in verdict.rungs)
+        rungs = ", ".join(f"{rung.rung} {rung.word}" for rung in verdict.rungs)
         lines.append(f"- run {number}: reached {reached} ({rungs})")
         for rung in verdict.rungs:
             for finding in rung.findings:

@@ -58,6 +58,15 @@ class RungVerdict(BaseModel):
     outcome: Outcome
     findings: tuple[Finding, ...] = ()
 
+    @property
+    def is_malformed(self) -> bool:
+        """Whether something is wrong with the form: it fails no rung, and is to be put right before anybody relies on it."""
+        return any(found.rung == "submission" and found.severity == "error" for found in self.findings)
+
+    @property
+    def word(self) -> str:
+        return "to mend" if self.outcome == "open" and self.is_malformed else self.outcome
+
 
 @functools.cache
 def _unchecked(rung: Rung) -> RungVerdict:
@@ -105,10 +114,7 @@ class Verdict(BaseModel):
     @property
     def sound(self) -> bool:
         """Whether nothing is to be put right: no rung failed, and nothing is wrong with the form."""
-        form = (finding for rung in self.rungs for finding in rung.findings if finding.rung == "submission")
-        return all(rung.outcome != "failed" for rung in self.rungs) and all(
-            finding.severity != "error" for finding in form
-        )
+        return not any(rung.outcome == "failed" or rung.is_malformed for rung in self.rungs)
 
     @functools.cached_property
     def counts(self) -> bool:

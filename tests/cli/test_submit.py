@@ -196,6 +196,14 @@ def test_submit_puts_a_name_to_runs_that_have_none(place: Place, capsys):
     assert (run / "speedrun_results.json").read_bytes() == before
 
 
+def test_submit_under_a_page_without_its_scheme_says_what_to_write_before_it_gathers(place: Place):
+    (run,) = place.add_runs(Plan())
+    _unsigned(run)
+    with pytest.raises(ConfigError, match="--url 'example.org/me' .* write https://example.org/me, or leave it out"):
+        place.submit("--run", str(run), "--author", "Ada Example", "--url", "example.org/me")
+    assert not (place.directory / "speedrun_results.json").exists()
+
+
 def test_submit_of_a_run_that_was_not_scored_says_so(place: Place, capsys):
     (run,) = place.add_runs(Plan())
     (info,) = load_results(run / "speedrun_results.json")

@@ -48,6 +48,23 @@ def test_verify_of_a_failing_rung_ends_with_status_1(
     assert "FAILED" in shown and "corrected:" in shown and "not sound" in shown
 
 
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("example.org/me?a=1", "it does not say https:// in front: write https://example.org/me?a=1, or null"),
+        ("@me", "give one that begins with https://, or null"),
+        ("https://\u0440\u0430y.example", "its host mixes Cyrillic and Latin letters"),
+    ],
+)
+def test_verify_of_an_authors_page_that_is_no_web_address_says_what_to_write(
+    submission: pathlib.Path, capsys: pytest.CaptureFixture[str], url: str, words: str
+) -> None:
+    set_figure(submission, "author.url", url)
+    assert dispatch(["verify", str(submission)]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "parsed to mend x author.url" in shown and words in shown and "not sound" in shown
+
+
 def test_verify_as_json_holds_rungs_findings_and_level(
     submission: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,5 +1,6 @@
 """Bad input: one message that says what, where and what next; status 2; no traceback; nothing lost, nothing half done."""
 
+import dataclasses
 import importlib.metadata
 import json
 import math
@@ -214,6 +215,20 @@ def test_speedrun_config_field_of_a_wrong_type_is_refused_by_name(field: str, va
     with pytest.raises(ConfigError) as refused:
         SpeedrunConfig(**(fields | {field: value}))
     assert f"`{field}`" in str(refused.value)
+
+
+def test_author_whose_page_is_no_web_address_is_told_before_anything_is_trained() -> None:
+    config = SpeedrunConfig(
+        author=Author("Ada", "Independent", url="example.org/ada"),
+        description="A test.",
+        model_config=llama_nano,
+        train_config=_train_config(),
+        tokenized_dataset=python_docs_tokenized,
+    )
+    with pytest.raises(ConfigError, match="`author.url` 'example.org/ada' .* write https://example.org/ada, or None"):
+        config.check_before_run()
+    config = dataclasses.replace(config, author=Author("Ada", "Independent", url="https://example.org/ada"))
+    config.check_before_run()
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     for name, notice in (("doubted", "challenge.json"), ("taken_back", "withdrawn.json")):
         write_results(root / name / "speedrun_results.json", _scored(1.7, description=name))
         (root / name / notice).write_text(json.dumps({"reason": f"why {name}", "by": "Grace", "date": "2026-02-02"}))
+    me = Author(name="Eve", affiliation="", url="example.org/eve")
+    write_results(root / "bare_link" / "speedrun_results.json", _scored(1.8, author=me))
     later = _scored(
         1.55,
         train_config={"learning_rate": 0.02},
@@ -113,6 +115,11 @@ def test_entry_of_the_gpt2_track_shows_what_its_change_does_at_other_depths(page
     assert "CORE by task CORE is the mean" in words
     assert "copa 100 0.5000 0.0000" in words and "boolq 3,270 0.5000 −0.3158" in words
     assert "CORE by task" not in _words(pages, "deep-d20")
+
+
+def test_entry_whose_authors_page_is_no_web_address_says_that_this_is_to_mend(pages: pathlib.Path) -> None:
+    words = _words(pages, "bare-link")
+    assert "parsed to mend error author.url" in words and "write https://example.org/eve" in words
 
 
 def test_row_of_a_list_says_that_its_runs_and_its_code_are_elsewhere(tmp_path: pathlib.Path) -> None:

@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
+from marin.speedrun import web_address
 from marin.speedrun.results import RunInfo, plain_name
 from marin.speedrun.verdict import Finding, Severity
 
@@ -147,13 +148,13 @@ def mixed_scripts(text: str) -> tuple[str, str] | None:
 
 def _check_links(info: RunInfo) -> Iterator[Finding]:
     for field, link in (("author.url", info.author.url), ("wandb_run_link", info.wandb_run_link)):
-        found = re.fullmatch(r"https?://([\w.\-]+)(:\d+)?([/?#]\S*)?", link or "", re.IGNORECASE)
-        if link and (found is None or mixed_scripts(found[1]) is not None):
-            yield _found(
-                "error",
-                field,
-                f"{field} {_escaped(link)} is no web address: give one that begins with https://, or null",
-            )
+        if not link:
+            continue
+        problem = web_address.problem_of(link)
+        if problem is None and (mixed := mixed_scripts(web_address.host_of(link) or "")) is not None:
+            problem = f"is no web address: its host mixes {mixed[1]} letters, so it looks like another. Give yours"
+        if problem is not None:
+            yield _found("error", field, f"{field} {_escaped(link)} {problem}, or null")
 
 
 def _check_all(info: RunInfo) -> Iterator[Finding]:
