@@ -123,6 +123,29 @@ def test_a_name_covers_no_other_line_and_is_cleaned_alike_with_and_without_scrip
         assert problems == []
 
 
+@pytest.mark.parametrize("width", [375, 1440])
+def test_every_line_of_a_name_begins_beside_its_box_as_the_heading_does(
+    browser: Any, names_address: str, width: int
+) -> None:
+    with opened(browser, names_address, width) as (page, problems):
+        page.goto(TRACK)
+        page.wait_for_selector("#board .pick input")
+        names = page.evaluate("""[...document.querySelectorAll("#board tbody .c-name")].map((cell) => ({
+          box: cell.querySelector(".pick input").getBoundingClientRect().right,
+          lines: [...cell.querySelectorAll("a, .mark, .sub")].flatMap((part) => [...part.getClientRects()])
+            .filter((line) => line.width > 0).map((line) => line.left),
+        }))""")
+        heading = page.evaluate("""() => {
+          const range = document.createRange();
+          range.selectNodeContents(document.querySelector("#board thead .c-name button"));
+          return range.getBoundingClientRect().left;
+        }""")
+        assert max(len(name["lines"]) for name in names) > 2
+        for name in names:
+            assert min(name["lines"]) == pytest.approx(heading, abs=1) and min(name["lines"]) > name["box"]
+        assert problems == []
+
+
 def test_a_name_of_one_long_word_leaves_the_other_columns_in_sight(
     browser: Any, names_address: str, names_site: pathlib.Path
 ) -> None:

@@ -28,6 +28,7 @@ class Table {
     this.chosen = (this.state.get("pick") ?? "").split(",").filter((key) => this.places.has(key)).slice(0, 8);
     this.built = [];
     this.builtPage = Number(/\.page-(\d+)\.html$/.exec(location.pathname)?.[1] ?? 1);
+    table.classList.add("choosing"); // a place for the boxes, which no entry has without scripts
     this.makeTools();
     this.makeHeads();
     this.makeChart();
