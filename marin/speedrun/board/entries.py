@@ -7,10 +7,10 @@ list say too little for that, and stand alone. A seed counts once, however often
 import dataclasses
 import hashlib
 import math
-import re
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
+from marin.speedrun.board.file_names import Named, file_of, names_in_files, place_of
 from marin.speedrun.board.rows import Row
 from marin.speedrun.statistics.means import Spread, spread_of
 from marin.speedrun.tracks import COST_NAMES, METRICS, Track, slug
@@ -20,7 +20,6 @@ _VALUES = (*METRICS, *COST_NAMES, "mfu")
 _OF_A_SET = ("bits_per_byte", "loss")
 
 _KEY_DIGITS = 16  # hexadecimal: with half as many an author could find two entries of his own with one key
-_NUMBER = re.compile(r"#\d+$")  # of a run in a file of several
 
 Evidence = dict[tuple[str, str], tuple[dict[str, Any], ...]]
 
@@ -80,17 +79,22 @@ def changed(entry: Entry, **fields: Any) -> Entry:
     return made
 
 
-def entries_of(track: Track, rows: Iterable[Row], evidence: Evidence | None = None) -> list[Entry]:
+def entries_of(
+    track: Track, rows: Iterable[Row], evidence: Evidence | None = None, named: Named | None = None
+) -> list[Entry]:
     """The entries that rows of a track make, without ranks, in an order fixed by their content.
 
     Args:
         evidence: what each author's families reach at every depth; shown by tracks that ask for it.
+        named: `names_in_files` of all rows, where these are not all: an entry has one name on all of its tracks.
     """
+    rows = list(rows)
+    named = names_in_files(rows) if named is None else named
     groups: dict[tuple[str | None, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(_identity(track, row), []).append(row)
     shown = (evidence or {}) if track.other_depths else {}
-    entries = [_entry(track, identity, members, shown) for identity, members in groups.items()]
+    entries = [_entry(track, identity, members, shown, named) for identity, members in groups.items()]
     return sorted(_with_others(entries), key=lambda entry: (entry.name, entry.key))
 
 
@@ -120,7 +124,7 @@ def _with_others(entries: list[Entry]) -> list[Entry]:
 def _identity(track: Track, row: Row) -> tuple[str | None, ...]:
     # Runs of one file belong together, and so do those of one family that say which seed they had or that one program made.
     alone = row.seed is None and not row.repeated
-    group = _NUMBER.sub("", row.run_name) if alone else _group_of(row)
+    group = file_of(row.run_name) if alone else _group_of(row)
     own = (row.run_name, row.digest) if row.configuration is None else (group, row.configuration)
     return own if track.data.evaluation_set is None else (*own, row.evaluation_set, row.evaluation_digest)
 
@@ -131,14 +135,17 @@ def _hardware_of(rows: Sequence[Row]) -> str | None:
     return f"{named[0]} and others" if len(named) > 1 else named[0] if named else None
 
 
-def _entry(track: Track, identity: tuple[str | None, ...], members: list[Row], evidence: Evidence) -> Entry:
+def _entry(
+    track: Track, identity: tuple[str | None, ...], members: list[Row], evidence: Evidence, names: Named
+) -> Entry:
     rows = _distinct_runs(members)
     first = rows[0]
-    name = _common_name(rows)
-    named = "\0".join(map(str, (name, *identity))).encode("utf-8", "surrogatepass")
+    common = _common_name(rows)
+    name = _shown_name(common, first, names) if names else common
+    named = "\0".join(map(str, (common, *identity))).encode("utf-8", "surrogatepass")
     values = _values_of(rows)
     return _new_entry(
-        key=f"{slug(name, 'entry')}-{hashlib.sha256(named).hexdigest()[:_KEY_DIGITS]}",
+        key=f"{slug(common, 'entry')}-{hashlib.sha256(named).hexdigest()[:_KEY_DIGITS]}",
         track=track.key,
         name=name,
         author=first.author,
@@ -161,7 +168,7 @@ def _entry(track: Track, identity: tuple[str | None, ...], members: list[Row], e
 
 def _group_of(row: Row) -> str:
     """The directory above the run's own; of a run of a file that lies in none, the file. One's runs are not joined by those below it."""
-    return row.run_name.rpartition("/")[0] or f"{_NUMBER.sub('', row.run_name)}#"
+    return row.run_name.rpartition("/")[0] or f"{file_of(row.run_name)}#"
 
 
 def _distinct_runs(members: list[Row]) -> list[Row]:
@@ -188,10 +195,16 @@ def _of_one_seed(rows: list[Row]) -> list[Row]:
 def _common_name(rows: list[Row]) -> str:
     if len(rows) == 1:
         return rows[0].run_name
-    names = sorted({_NUMBER.sub("", row.run_name) for row in rows})
+    names = sorted({file_of(row.run_name) for row in rows})
     if len(names) == 1:
         return names[0]
     return names[0].rpartition("/")[0] or names[0]
+
+
+def _shown_name(common: str, first: Row, names: Named) -> str:
+    place = place_of(first)
+    # Runs of several directories have a name of their own.
+    return common if place is None or file_of(common) != file_of(first.run_name) else names.get(place, common)
 
 
 def _values_of(rows: list[Row]) -> dict[str, float | None]:
@@ -305,4 +318,4 @@ def family_of(row: Row) -> str:
 
 def submission_of(name: str) -> str:
     """What a run or an entry is named after: its name without the last part, or without its number in a file of several."""
-    return name.rpartition("/")[0] or _NUMBER.sub("", name)
+    return name.rpartition("/")[0] or file_of(name)

@@ -13,6 +13,7 @@ from marin.garbage import without_collecting
 from marin.speedrun.board.arrivals import Arrivals
 from marin.speedrun.board.copies import Arrival, hold_copied_results, merge_copies, note_repeats, unknown_arrival
 from marin.speedrun.board.entries import Entry, Evidence, changed, entries_of, evidence_at_depths
+from marin.speedrun.board.file_names import Named, names_in_files
 from marin.speedrun.board.pareto import pareto_frontier
 from marin.speedrun.board.records import Came, placed, timeline, unknown_time
 from marin.speedrun.board.row_store import RowStore
@@ -109,7 +110,8 @@ def build_tracks(
             members.setdefault(track, []).append(row)
     first = len(tracks)
     evidence = evidence_at_depths(rows)
-    boards = [rank_track(track, found, evidence, came) for track, found in members.items()]
+    named = names_in_files(rows)
+    boards = [rank_track(track, found, evidence, came, named) for track, found in members.items()]
     return tuple(boards[:first] + sorted(boards[first:], key=lambda board: board.track.key))
 
 
@@ -121,10 +123,14 @@ def _other_track(row: Row) -> Track:
 
 
 def rank_track(
-    track: Track, rows: Iterable[Row], evidence: Evidence | None = None, came: Came = unknown_time
+    track: Track,
+    rows: Iterable[Row],
+    evidence: Evidence | None = None,
+    came: Came = unknown_time,
+    named: Named | None = None,
 ) -> TrackBoard:
     """Entries of a track, ranked by its objective: those that its gates or their verdict exclude follow, without a rank."""
-    entries = entries_of(track, rows, evidence)
+    entries = entries_of(track, rows, evidence, named)
     records, judged = timeline(track, entries, came)
     counts = {entry.key: entry.counts for entry in entries}
     figures = {entry.key: track.standing(entry.values) for entry in entries}
