@@ -288,7 +288,8 @@ def other_track(
         metric_version: where it is not the first, whose figures stand apart from it.
     """
     suffix = "" if evaluation_digest is None else f"-{slug(evaluation_digest[:8], 'unnamed')}"
-    title = f"Other runs: {evaluation_set if evaluation_set != NOT_EVALUATED else 'not evaluated'}"
+    is_scored = evaluation_set != NOT_EVALUATED or metric == "bits_per_byte"
+    title = f"Other runs: {evaluation_set if is_scored else 'no evaluation set'}"
     measured = [METRICS[metric].name] if metric_version is None else [METRICS[metric].name, metric_version]
     # What tells tracks apart is in their titles: pages and their readers know them by these.
     apart = [] if metric == "bits_per_byte" else [" ".join(measured)]

@@ -361,8 +361,8 @@ def test_versions_of_core_are_not_ranked_among_each_other() -> None:
     ]
     boards = [board for board in build_board(rows).tracks if board.entries]
     assert {board.track.title: [(entry.name, entry.rank) for entry in board.entries] for board in boards} == {
-        "Other runs: not evaluated (CORE)": [("v1-0.25", 1), ("v1-0.2", 2)],
-        "Other runs: not evaluated (CORE v2)": [("v2-0.27", 1)],
+        "Other runs: no evaluation set (CORE)": [("v1-0.25", 1), ("v1-0.2", 2)],
+        "Other runs: no evaluation set (CORE v2)": [("v2-0.27", 1)],
     }
 
 
