@@ -122,6 +122,11 @@ def test_entry_whose_authors_page_is_no_web_address_says_that_this_is_to_mend(pa
     assert "parsed to mend error author.url" in words and "write https://example.org/eve" in words
 
 
+def test_long_name_of_a_setting_breaks_between_its_words(pages: pathlib.Path) -> None:
+    (path,) = [path for path in (pages / "entries").iterdir() if path.name.startswith("three-faster-rate")]
+    assert "learning_<wbr>rate" in path.read_text()
+
+
 def test_row_of_a_list_says_that_its_runs_and_its_code_are_elsewhere(tmp_path: pathlib.Path) -> None:
     build_site([], [LEADERBOARD], tmp_path / "site")
     words = _words(tmp_path / "site", "nanochat-5")

@@ -353,6 +353,15 @@ def test_entries_are_chosen_and_compared_up_to_eight(browser: Any, address: str)
         assert problems == []
 
 
+def test_what_was_chosen_stands_in_one_line_on_a_phone(browser: Any, address: str) -> None:
+    with opened(browser, address, 375) as (page, problems):
+        page.goto(TRACK)
+        for place in range(2):
+            page.locator("#board .pick input").nth(place).check()
+        assert page.locator(".basket").bounding_box()["height"] < 60
+        assert problems == []
+
+
 def test_what_was_chosen_and_which_page_is_shown_outlast_the_pages_of_a_table(
     browser: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
