@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from marin.speedrun.board.rows import Row
 
 _NUMBER = re.compile(r"#(\d+)$")
-_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
+_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K"))
 
 Named = Mapping[tuple[int, str, str], str]
 
