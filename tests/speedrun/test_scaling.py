@@ -79,6 +79,7 @@ def test_another_unit_of_cost_changes_no_projection(factor: float) -> None:
     ("points", "words", "parameters"),
     [
         (_curve(0.4, 0.2, 0.6, points=1), "a line needs two", 0),
+        ([Point("a", 1.8e14, 0.94), Point("b", 1.9e14, 1.06), Point("c", 2.1e14, 0.98)], "did no better", 0),
         (_curve(0.4, 0.2, 0.6, points=4), "cannot support three parameters", 2),
         ([*_curve(0.4, 0.2, 0.6, points=4), *_curve(0.4, 0.2, 0.6, points=4)], "cannot support three parameters", 2),
         (_curve(0.4, 0.2, 0.6, points=8, noise=0.02), "interval", 3),

@@ -45,14 +45,13 @@ def fit_family(family: str, points: Sequence[Point], budget: float) -> ScalingFi
         raise ValueError(f"family {family}: costs and qualities must be positive and finite")
     budgets = num_budgets(costs.tolist())
     if budgets < 2:
-        nothing = f"{budgets} budget: a line needs two"
-        return ScalingFit(
-            family, points, 0, 1.0, None, None, None, None, None, None, None, budget, None, None, nothing
-        )  # fmt: skip
+        return _no_fit(family, points, budget, f"{budgets} budget: a line needs two")
     unit = float(np.exp(np.mean(np.log(costs))))
     parameters = 3 if budgets >= FEWEST_BUDGETS else 2
     x = np.log(costs / unit)
     best = _fit(x, qualities[None, :], parameters)
+    if best[1][0] <= 0:  # of two parameters alone: runs of one size that took different times, say
+        return _no_fit(family, points, budget, "the larger budgets did no better, so there is no curve to project")
     predicted = _predict(best, x)[0]
     relative = (qualities - predicted) / predicted
     spread = float(np.sum((qualities - qualities.mean()) ** 2))
@@ -85,6 +84,10 @@ def fit_family(family: str, points: Sequence[Point], budget: float) -> ScalingFi
         refusal=None,
     )
     return dataclasses.replace(fit, refusal=_refusal(fit, budgets, costs))
+
+
+def _no_fit(family: str, points: tuple[Point, ...], budget: float, why: str) -> ScalingFit:
+    return ScalingFit(family, points, 0, 1.0, None, None, None, None, None, None, None, budget, None, None, why)
 
 
 def _refusal(fit: ScalingFit, budgets: int, costs: Float[np.ndarray, "N"]) -> str | None:
