@@ -3,6 +3,7 @@
 import pathlib
 from typing import Any
 
+from marin.site.leaderboard.differences import find_parents, settings_of
 from marin.speedrun.board.entries import submission_of
 from marin.speedrun.board.leaderboard import collect
 from marin.speedrun.results import Author, RunInfo, dump_results
@@ -74,3 +75,17 @@ def test_a_size_that_joins_a_file_changes_names_and_no_address(tmp_path: pathlib
     both = _entries(tmp_path, *_seeds(0, 8_100_000), *_seeds(3, 130_000_000))
     assert set(alone) == {"idea"} and set(both) == {"idea/8.1M", "idea/130M"}
     assert alone["idea"] == both["idea/8.1M"]
+
+
+def test_a_size_of_a_file_is_found_as_a_parent_by_the_name_of_a_run_too(tmp_path: pathlib.Path) -> None:
+    _names(tmp_path, *_seeds(0, 8_100_000), _run(3, 130_400_000))
+    later = {"run_completion_timestamp": "2026-02-02 00:00:00 UTC"}
+    for child, parent in (("by_run", "idea#4"), ("by_file", "idea"), ("by_name", "idea/130M")):
+        place = tmp_path / child / "speedrun_results.json"
+        place.parent.mkdir()
+        place.write_bytes(dump_results([_run(1, 8_100_000, parent=parent, **later)]))
+    entries = {entry.name: entry for entry in collect([tmp_path]).tracks[0].entries}
+    found = find_parents(entries.values(), {entry.key: settings_of(entry) for entry in entries.values()})
+    parents = {name: found[entries[name].key] for name in ("by_run", "by_file", "by_name")}
+    assert all(parent.is_stated for parent in parents.values())
+    assert [parent.entry.name for parent in parents.values()] == ["idea/130M"] * 3

@@ -3,10 +3,11 @@
 import dataclasses
 import json
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from marin.speedrun.board.entries import Entry
+from marin.speedrun.board.file_names import file_of
 
 _CANDIDATES = 8
 _MAX_SETTINGS = 600
@@ -61,6 +62,17 @@ def _json_text(value: Any) -> str:
     return str(value) if type(value) is int else json.dumps(value, sort_keys=True)
 
 
+def _by_name(ordered: Sequence[Entry]) -> dict[str, Entry]:
+    """Entries by what a results file may call its parent: an entry's key or name, a run's, its file's; of several the first."""
+    runs = [(row.run_name, entry) for entry in reversed(ordered) for row in entry.rows]
+    return {
+        **{file_of(name): entry for name, entry in runs},
+        **dict(runs),
+        **{entry.name: entry for entry in reversed(ordered)},
+        **{entry.key: entry for entry in ordered},
+    }
+
+
 def _stated_parent(entry: Entry) -> object:
     """What the first run's file names as its parent."""
     return entry.rows[0].details.get("parent") if _may_state_parent(entry) else None
@@ -86,7 +98,7 @@ def find_parents(entries: Iterable[Entry], settings: Mapping[str, Mapping[str, s
     if not any(settings.values()) and not any(_may_state_parent(entry) for entry in entries):  # rows of lists
         return {}
     ordered = sorted(entries, key=lambda entry: (entry.date or "", entry.name, entry.key))
-    by_name = {entry.name: entry for entry in reversed(ordered)} | {entry.key: entry for entry in ordered}
+    by_name = _by_name(ordered)
     recent: defaultdict[object, deque[Entry]] = defaultdict(lambda: deque(maxlen=_CANDIDATES))
     items = {entry.key: frozenset(settings[entry.key].items()) for entry in ordered}
     parents: dict[str, Parent] = {}
