@@ -19,7 +19,7 @@ from marin.gpt2.command import (
     top_k_of,
 )
 from marin.gpt2.places import Places
-from marin.gpt2.stages import process_index, report_section, run_stage, stage
+from marin.gpt2.stages import process_index, report_section, run_stage, seen_by_others, stage
 from marin.resources import CpuOnlyConfig
 
 if TYPE_CHECKING:  # what imports JAX is imported where it is used, as `--help` does not need it
@@ -149,16 +149,17 @@ def main() -> None:
 
     places = Places.of(flags.base_dir)
     keep_off_wandb_unless_named(flags.run)
-    if flags.task == "gsm8k" and flags.download and process_index() == 0:  # all processes write to one place
-        for source in (GSM8K_TRAIN, GSM8K_TEST):
-            download(source, places.task_data)
-    begin = places.find_run(flags.source, flags.model_tag)
-    origin = Origin.open(begin, flags.model_step)
-    config = make_config(flags, places, origin, begin.name)
-    run = places.checkpoints("rl", begin.name)
-    if process_index() == 0:
-        print(f"{flags.task}: {begin.name} goes on from its step {origin.checkpoint.step:,}, into {run}")
-    output = run_stage(places, stage("chat_rl", train_rl, config, places, run), FIGURES_FILE)
+    with seen_by_others(places):
+        if flags.task == "gsm8k" and flags.download and process_index() == 0:  # all processes write to one place
+            for source in (GSM8K_TRAIN, GSM8K_TEST):
+                download(source, places.task_data)
+        begin = places.find_run(flags.source, flags.model_tag)
+        origin = Origin.open(begin, flags.model_step)
+        config = make_config(flags, places, origin, begin.name)
+        run = places.checkpoints("rl", begin.name)
+        if process_index() == 0:
+            print(f"{flags.task}: {begin.name} goes on from its step {origin.checkpoint.step:,}, into {run}")
+        output = run_stage(places, stage("chat_rl", train_rl, config, places, run), FIGURES_FILE)
     if output is None:
         return
     started = f"{flags.source} {begin.name}, step {origin.checkpoint.step}"

@@ -22,7 +22,7 @@ from marin.gpt2.command import (
     run_name,
 )
 from marin.gpt2.places import Places
-from marin.gpt2.stages import process_index, report_section, run_stage, stage
+from marin.gpt2.stages import process_index, report_section, run_stage, seen_by_others, stage
 from marin.resources import CpuOnlyConfig
 
 if TYPE_CHECKING:  # what imports JAX is imported where it is used, as `--help` does not need it
@@ -232,12 +232,13 @@ def main() -> None:
     base = places.find_run("base", flags.model_tag)
     origin = Origin.open(base, flags.model_step)
     config = make_config(flags, places, origin, base.name)  # refuses what it can before anything is fetched
-    if flags.takes_public:
-        fetch_public(places)
     run = places.checkpoints("sft", base.name)
-    if process_index() == 0:
-        print(f"finetuning {base.name} from its step {origin.checkpoint.step:,}, into {run}")
-    output = run_stage(places, stage("chat_sft", train_sft, config, places, run), FIGURES_FILE)
+    with seen_by_others(places):
+        if flags.takes_public:
+            fetch_public(places)
+        if process_index() == 0:
+            print(f"finetuning {base.name} from its step {origin.checkpoint.step:,}, into {run}")
+        output = run_stage(places, stage("chat_sft", train_sft, config, places, run), FIGURES_FILE)
     if output is None:
         return
     report_section(

@@ -14,6 +14,7 @@ from marin.errors import PreviousStepFailedError
 from marin.execution import attempts
 from marin.execution.graph import Graph, Node
 from marin.execution.plan import Action, decide, plan, targets_of
+from marin.execution.presence import Watch
 from marin.execution.step import ExecutorStep
 from marin.execution.task import StepTask, make_task
 from marin.storage import lease
@@ -30,6 +31,7 @@ def follow(
     index: int,
     leads: Callable[[], bool],
     *,
+    watch: Watch | None = None,
     run_only: Sequence[str] | None = None,
     force_run_failed: bool = True,
 ) -> None:
@@ -37,13 +39,17 @@ def follow(
 
     Args:
         leads: whether process 0 waits for the others. That a step is running says less: an earlier program may still be at it.
+        watch: for process 0, which may end without a word in any step's ledger.
         run_only, force_run_failed: as process 0 has them: for a step that it leaves out the others would wait for ever.
+    Raises:
+        PreviousStepFailedError: process 0 has let go of a step before the others could take part in it.
+        ExecutionError: process 0 is gone, or never came.
     """
     graph = Graph(steps, prefix)
     decisions = plan(graph, targets_of(graph, run_only), force_run_failed=force_run_failed)
     runs = [node for node, decision in decisions.items() if decision.action in (Action.RUN, Action.WAIT)]
     for node in runs:
-        if runs_together(node.step.config) and _wait_for_start(node, index, leads):
+        if runs_together(node.step.config) and _wait_for_start(node, index, leads, watch):
             task = make_task(node, graph)
             task.fn(task.config_for(node.output_path))
 
@@ -69,11 +75,12 @@ def known_as_alone(name: str, config: object) -> Iterator[None]:
         step_of_one.reset(token)
 
 
-def _wait_for_start(step: Node | StepTask, index: int, leads: Callable[[], bool]) -> bool:
+def _wait_for_start(step: Node | StepTask, index: int, leads: Callable[[], bool], watch: Watch | None = None) -> bool:
     """Whether process 0 is at the step; False where it is done already.
 
     Raises:
         PreviousStepFailedError: process 0 has come to the step, or found that it cannot, and has let it go.
+        ExecutionError: process 0 is gone, or never came.
     """
     first, looks, announced = _number_let_go(step), 0, False
     while True:
@@ -89,6 +96,8 @@ def _wait_for_start(step: Node | StepTask, index: int, leads: Callable[[], bool]
                 f"process 0 has ended step `{step.name}` before the others could take part in it: what it printed last says"
                 " why. Mend the cause and start all processes again with the same command"
             )
+        if watch is not None:
+            watch.look(step.name)
         if not announced:
             announced = True
             print(f"process {index} waits for process 0 to begin {step.name}", file=sys.stderr)

@@ -11,6 +11,7 @@ interrupted one continues (where its config's class says `marin_resumable = True
 refused, with every difference, rather than written over.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -27,7 +28,7 @@ from marin.gpt2.places import Places
 from marin.gpt2.sections import note_time, report_section
 from marin.storage import files
 
-__all__ = ["process_index", "refuse_other_settings", "report_section", "run_stage", "stage"]
+__all__ = ["process_index", "refuse_other_settings", "report_section", "run_stage", "seen_by_others", "stage"]
 
 _DIFFERENCES_SHOWN = 12
 
@@ -62,11 +63,18 @@ def run_stage(places: Places, step: ExecutorStep, leaves: str = "") -> Path | No
     if index > 0:
         from marin.parallel import distributed  # imports JAX, which stages that train nothing do not need
 
-        follow([step], places.base, index, distributed.leads)
+        follow(
+            [step],
+            places.base,
+            index,
+            distributed.leads,
+            watch=distributed.watch_process_0(places.base, os.environ),
+        )
         return None
-    refuse_other_settings(places, step)
     started = time.monotonic()
-    results = Executor(ExecutorMainConfig(prefix=places.base), description=step.name).run([step])
+    with seen_by_others(places):
+        refuse_other_settings(places, step)
+        results = Executor(ExecutorMainConfig(prefix=places.base), description=step.name).run([step])
     if any(result.kind == "ran" for result in results.values()):
         note_time(places, step.name, time.monotonic() - started)
     output = Path(graph.node(step).output_path)
@@ -93,12 +101,25 @@ def process_index() -> int:
     Raises:
         ConfigError: the environment says something that cannot be.
     """
-    # The module imports JAX, which stages that train nothing do not need.
-    if not any(name in os.environ for name in ("RANK", "WORLD_SIZE", "MARIN_PROCESS_ID", "SLURM_STEP_NUM_TASKS")):
+    if not _may_be_several():
         return 0
     from marin.parallel import distributed
 
     return distributed.process_index(os.environ)
+
+
+def seen_by_others(places: Places) -> contextlib.AbstractContextManager[None]:
+    """For what process 0 does before others join it in a stage: they wait, and end where it does."""
+    if not _may_be_several():
+        return contextlib.nullcontext()
+    from marin.parallel import distributed
+
+    return distributed.show_process_0(places.base, os.environ)
+
+
+def _may_be_several() -> bool:
+    """Whether it takes a closer look to know: the module for that imports JAX, which stages that train nothing do not need."""
+    return any(name in os.environ for name in ("RANK", "WORLD_SIZE", "MARIN_PROCESS_ID", "SLURM_STEP_NUM_TASKS"))
 
 
 def _refuse_other_settings(node: Node, prefix: str) -> None:

@@ -28,6 +28,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from marin.errors import ConfigError, HardwareError, MarinError, leave
+from marin.execution import presence
 from marin.execution.following import step_of_one
 from marin.hardware import why_no_device
 from marin.nn.axes import BATCH_AXES
@@ -211,6 +212,38 @@ def process_index(environment: Mapping[str, str]) -> int:
     if processes is not None and processes.how == "SLURM":
         return _number(environment, "SLURM_PROCID", least=0)
     return 0 if processes is None or processes.index is None else processes.index
+
+
+def name_of_start(environment: Mapping[str, str]) -> str | None:
+    """What all processes that were started with this one have in common; None for one that is alone.
+
+    Of an address it is the port, as process 0 may name its own host otherwise than the others do.
+    """
+    processes = processes_of(environment)
+    if processes is None or processes.count == 1:
+        return None
+    if processes.coordinator is None:
+        return "-".join(
+            ["slurm", *(environment[name] for name in ("SLURM_JOB_ID", "SLURM_STEP_ID") if name in environment)]
+        )
+    return f"port-{processes.coordinator.rpartition(':')[2]}-of-{processes.count}"
+
+
+def watch_process_0(prefix: str, environment: Mapping[str, str]) -> presence.Watch | None:
+    """Watches for process 0 of the start that this process is of; None for one that is alone."""
+    start = name_of_start(environment)
+    if start is None:
+        return None
+    timeout = _number(environment, _TIMEOUT, least=1, missing=300)
+    return presence.Watch(presence.directory_of(prefix, start), timeout, f"raise {_TIMEOUT}")
+
+
+def show_process_0(prefix: str, environment: Mapping[str, str]) -> contextlib.AbstractContextManager[None]:
+    """In this, the others of its start see that process 0 is there; nothing for another process, or one that is alone."""
+    start = name_of_start(environment)
+    if start is None or process_index(environment) > 0:
+        return contextlib.nullcontext()
+    return presence.shown(presence.directory_of(prefix, start))
 
 
 def is_main() -> bool:

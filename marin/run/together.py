@@ -6,6 +6,7 @@ Process 0 is the executor: it runs every step. The others run none by themselves
 process 0 is at it, and train with it. All of them must see the same prefix.
 """
 
+import contextlib
 import importlib.util
 import os
 import runpy
@@ -14,8 +15,9 @@ from collections.abc import Sequence
 
 from marin.errors import ConfigError, clean_exit
 from marin.execution import executor
-from marin.execution.flags import parse_flags
+from marin.execution.flags import ExecutorMainConfig, parse_flags
 from marin.execution.following import follow
+from marin.execution.presence import Watch
 from marin.execution.step import ExecutorStep
 from marin.flags import Parser
 from marin.parallel import distributed
@@ -34,11 +36,28 @@ def main(arguments: Sequence[str]) -> None:
             raise ConfigError(
                 f"there is no module {arguments[0]!r}: name one, such as experiments.speedrun.hello_world.main"
             )
-        index = distributed.process_index(os.environ)
         sys.argv = list(arguments)
+        with _part_of_this_process(arguments[1:]):
+            runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+
+
+def _part_of_this_process(arguments: Sequence[str]) -> contextlib.AbstractContextManager[None]:
+    """What the experiment is to run in: process 0 shows that it is there, the others follow it instead of running steps.
+
+    It begins before the experiment is imported, as that may fail in one of the processes.
+    """
+    index, environment = distributed.process_index(os.environ), os.environ
+    if distributed.name_of_start(environment) is None:
+        return contextlib.nullcontext()
+    if {"-h", "--help"} & set(arguments) or (flags := parse_flags(arguments)).dry_run:
         if index > 0:
-            executor.intercept.set(lambda steps, description: _follow(steps, description, index))
-        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+            executor.intercept.set(lambda steps, description: None)
+        return contextlib.nullcontext()
+    prefix = resolve_prefix(flags.prefix)
+    if index > 0:
+        watch = distributed.watch_process_0(prefix, environment)
+        executor.intercept.set(lambda steps, description: _follow(steps, prefix, flags, index, watch))
+    return distributed.show_process_0(prefix, environment)
 
 
 def _is_missing(module: str) -> bool:
@@ -48,18 +67,19 @@ def _is_missing(module: str) -> bool:
         return True
 
 
-def _follow(steps: Sequence[ExecutorStep], description: str | None, index: int) -> None:
+def _follow(
+    steps: Sequence[ExecutorStep], prefix: str, flags: ExecutorMainConfig, index: int, watch: Watch | None
+) -> None:
     """Takes part in the training steps of the experiment, as process `index`."""
-    flags = parse_flags(sys.argv[1:], description)
-    if not flags.dry_run:
-        follow(
-            steps,
-            resolve_prefix(flags.prefix),
-            index,
-            distributed.leads,
-            run_only=flags.run_only,
-            force_run_failed=flags.force_run_failed,
-        )
+    follow(
+        steps,
+        prefix,
+        index,
+        distributed.leads,
+        watch=watch,
+        run_only=flags.run_only,
+        force_run_failed=flags.force_run_failed,
+    )
 
 
 if __name__ == "__main__":

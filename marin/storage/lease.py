@@ -111,6 +111,12 @@ def worker_id() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
+def this_process() -> Holder:
+    """This process as the holder of something; its worker id ends in a number that is drawn at each call."""
+    pid = os.getpid()
+    return Holder(f"{worker_id()}:{secrets.token_hex(8)}", _now(), machine(), pid, _process_start(pid))
+
+
 class Lease:
     """The lease of one step; a context manager that releases on leaving, unless there was a commit.
 
@@ -344,10 +350,8 @@ def _highest(ledger: str) -> int:
 
 
 def _record(kind: Kind, payload: Mapping[str, Any] | None = None) -> bytes:
-    """A record of this process that equals no other: its worker id ends in a number drawn for it."""
-    own = worker_id()
-    holder = Holder(f"{own}:{secrets.token_hex(8)}", _now(), machine(), os.getpid(), _process_start(os.getpid()))
-    return json.dumps({"kind": kind, **dataclasses.asdict(holder), "payload": dict(payload or {})}).encode()
+    """A record of this process that equals no other."""
+    return json.dumps({"kind": kind, **dataclasses.asdict(this_process()), "payload": dict(payload or {})}).encode()
 
 
 def _parse(number: int, data: bytes) -> State:

@@ -9,6 +9,7 @@ import pytest
 
 from marin.errors import PreviousStepFailedError, StepFailedError
 from marin.execution import Executor, ExecutorMainConfig, ExecutorStep, following, this_output_path
+from marin.execution.flags import parse_flags
 from marin.run import together
 
 ran_by: list[str] = []
@@ -96,9 +97,9 @@ def test_a_helper_does_not_wait_for_a_step_that_process_0_leaves_out(why, tmp_pa
 def test_experiment_on_several_processes_tells_the_others_what_process_0_leaves_out(monkeypatch, tmp_path):
     """As where `torchrun ... --run_only other` is typed: every process reads the same flags."""
     monkeypatch.setattr(following, "_POLL", 0.01)
-    monkeypatch.setattr("sys.argv", ["main", "--prefix", str(tmp_path), "--run_only", "other"])
     steps = [ExecutorStep("trained", work, Together()), ExecutorStep("other", use, Use("x"))]
-    helper = threading.Thread(target=together._follow, args=(steps, None, 1), daemon=True)
+    flags = parse_flags(["--run_only", "other"])
+    helper = threading.Thread(target=together._follow, args=(steps, str(tmp_path), flags, 1, None), daemon=True)
     helper.start()
     helper.join(30)
     assert not helper.is_alive()
