@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from marin.errors import ConfigError, clean_exit
 from marin.execution import executor
 from marin.execution.flags import ExecutorMainConfig, parse_flags
-from marin.execution.following import follow
+from marin.execution.following import follow, runs_together
+from marin.execution.graph import Graph
+from marin.execution.plan import targets_of
 from marin.execution.presence import Watch
 from marin.execution.step import ExecutorStep
 from marin.flags import Parser
@@ -54,6 +56,9 @@ def _part_of_this_process(arguments: Sequence[str]) -> contextlib.AbstractContex
             executor.intercept.set(lambda steps, description: None)
         return contextlib.nullcontext()
     prefix = resolve_prefix(flags.prefix)
+    if flags.check:
+        executor.intercept.set(lambda steps, description: _check(steps, description, prefix, flags, index))
+        return contextlib.nullcontext()
     if index > 0:
         watch = distributed.watch_process_0(prefix, environment)
         executor.intercept.set(lambda steps, description: _follow(steps, prefix, flags, index, watch))
@@ -80,6 +85,27 @@ def _follow(
         run_only=flags.run_only,
         force_run_failed=flags.force_run_failed,
     )
+
+
+def _check(
+    steps: Sequence[ExecutorStep], description: str | None, prefix: str, flags: ExecutorMainConfig, index: int
+) -> None:
+    """Has process 0 check the steps, which the others have no part in.
+
+    Raises:
+        ConfigError: several processes would have to run one of them.
+    """
+    graph = Graph(steps, prefix)
+    checked = targets_of(graph, flags.run_only) if flags.run_only else graph.nodes
+    together = [node.name for node in checked if runs_together(node.step.config)]
+    if together:
+        raise ConfigError(
+            f"`--check` runs steps in one process, and step `{together[0]}` is one that several train, whose log holds times, so"
+            " that its bytes always differ: name the steps to check with `--run_only`"
+        )
+    if index == 0:
+        executor.intercept.set(None)
+        executor.executor_main(steps, description)
 
 
 if __name__ == "__main__":

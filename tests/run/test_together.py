@@ -27,17 +27,23 @@ class Config:
         if os.environ.get("FAILS") == "check":
             raise ConfigError("the first is refused")
 
-def work(config):
-    pass
+@dataclasses.dataclass(frozen=True)
+class Alone:
+    output_path: str = this_output_path()
 
-executor_main(steps=[ExecutorStep("trained", work, Config())])
+def work(config):
+    if isinstance(config, Config):
+        from marin.parallel import distributed
+        distributed.start()
+
+executor_main(steps=[ExecutorStep("trained", work, Config()), ExecutorStep("other", work, Alone())])
 """
 
 
 def start(
     folder: Path, repository: Path, environment: dict[str, str], *flags: str, **variables: str
 ) -> list[tuple[int, str]]:
-    """Exit status and messages of the two processes, the first of them first."""
+    """Exit status and all output of the two processes, the first of them first."""
     (folder / "experiment.py").write_text(EXPERIMENT)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -50,7 +56,7 @@ def start(
             cwd=folder,
             env=shared | {"MARIN_PROCESS_ID": str(index)},
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
         )
         for index in (1, 0)
@@ -60,7 +66,7 @@ def start(
     finally:
         for process in started:
             process.kill()
-    return [(process.returncode, err) for process, (_, err) in zip(started, said, strict=True)][::-1]
+    return [(process.returncode, text) for process, (text, _) in zip(started, said, strict=True)][::-1]
 
 
 @pytest.mark.slow
@@ -70,3 +76,17 @@ def test_a_helper_ends_where_process_0_is_refused_before_any_step(fails, tmp_pat
     assert first[0] != 0 and "the first" in first[1]
     assert second[0] == 2 and second[1].count("error: ") == 1
     assert "error: process 0 has ended, and step `trained`" in second[1]
+
+
+@pytest.mark.slow
+def test_check_on_several_processes_is_refused_at_once_for_a_step_that_they_train_and_else_left_to_the_first(
+    tmp_path, repository, plain_environment
+):
+    done = start(tmp_path, repository, plain_environment)
+    assert [status for status, _ in done] == [0, 0], done
+    # Less time than they would wait for each other, if they did.
+    for status, said in start(tmp_path, repository, plain_environment, "--check", MARIN_START_TIMEOUT="300"):
+        assert status == 2 and said.count("error: ") == 1 and "step `trained` is one that several train" in said
+    first, second = start(tmp_path, repository, plain_environment, "--check", "--run_only", "other")
+    assert (first[0], second[0]) == (0, 0), (first, second)
+    assert "same other: a second run made the same bytes" in first[1] and "other" not in second[1]
