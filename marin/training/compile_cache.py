@@ -3,6 +3,9 @@
 Whoever can write such a cache can run code on the machine that reads it, so it lies in a directory that only its owner
 can enter, never under a shared prefix. Programs compiled for one processor may crash another, and XLA's key for them
 does not name it, so that machines which share a home directory get a directory for each kind of processor.
+
+Each of them is kept below a size (`MARIN_COMPILE_CACHE_GIB`): at a start the programs go that nobody has used for the longest time.
+JAX has a bound of its own, which fails on entries that were written without it.
 """
 
 import contextlib
@@ -23,14 +26,21 @@ import jax
 import zstandard
 
 from marin import hardware
-from marin.errors import StorageError, leave_at_once_after_a_stop
+from marin.errors import ConfigError, StorageError, leave_at_once_after_a_stop
 from marin.storage import files
 
 _KNOWN = "whole.json"  # size and time of each entry that was found whole
+_LIMIT = "MARIN_COMPILE_CACHE_GIB"
+_DEFAULT_LIMIT = 5.0
 
 
 def use_compile_cache() -> Path | None:
-    """Turns the cache on and returns where it lies; None, and a warning, if no private directory can be had."""
+    """Turns the cache on and returns where it lies; None, and a warning, if no private directory can be had.
+
+    Raises:
+        ConfigError: the size to keep it below is no such number.
+    """
+    limit = _limit()
     if not jax.distributed.is_initialized():  # processes of one run wait for each other at their end
         leave_at_once_after_a_stop()
     root = os.path.expanduser(
@@ -49,7 +59,7 @@ def use_compile_cache() -> Path | None:
         return _without(path, "others can write there")
     if not os.access(path, os.W_OK):
         return _without(path, "no permission to write there")
-    _remove_broken_entries(path)
+    _remove_oldest_entries(path, _remove_broken_entries(path), limit)
     jax.config.update("jax_compilation_cache_dir", str(path))
     # Small programs too: on CPU a run has dozens of them, and a resumed one starts 3 seconds sooner.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -79,24 +89,69 @@ def unkept() -> Iterator[None]:
         jax.config.update(name, usual)
 
 
-def _remove_broken_entries(path: Path) -> None:
+def _limit() -> float:
+    """Up to how many bytes are kept."""
+    text = os.environ.get(_LIMIT)
+    try:
+        gib = float(text) if text else _DEFAULT_LIMIT
+    except ValueError:
+        gib = math.nan
+    if not gib >= 0:  # nor is NaN
+        raise ConfigError(
+            f"the environment variable {_LIMIT} is {text!r}: expected how many GiB of compiled programs to keep, such as 5, or inf"
+        )
+    return gib * 2**30
+
+
+def _remove_broken_entries(path: Path) -> dict[str, os.stat_result]:
     """Removes entries that a kill or a full disk cut short: JAX would warn of them at every start and never mend them.
 
     Those that were whole before are known by their size and time: a cache grows to gigabytes, and each start looks here.
+    Returns what is left. Another process may remove entries at the same time.
     """
     known = _read_known(path / _KNOWN)
-    whole = {}
-    with contextlib.suppress(OSError):
-        for entry in path.glob("*-cache"):
-            info = entry.stat()
-            stamp = [info.st_size, info.st_mtime_ns]
-            if known.get(entry.name) == stamp or _decompresses(entry.read_bytes()):
-                whole[entry.name] = stamp
+    whole, left = {}, {}
+    for name, info in _entries(path):
+        stamp = [info.st_size, info.st_mtime_ns]
+        with contextlib.suppress(OSError):
+            if known.get(name) == stamp or _decompresses(_read_unnoted(path / name)):
+                whole[name], left[name] = stamp, info
             else:
-                entry.unlink()
+                (path / name).unlink()
     if whole != known:
         with contextlib.suppress(StorageError):
             files.write_json(str(path / _KNOWN), whole)
+    return left
+
+
+def _read_unnoted(path: Path) -> bytes:
+    """The content of an entry, without a use of it being noted where the system can do so."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NOATIME", 0))) as stream:
+        return stream.read()
+
+
+def _entries(path: Path) -> Iterator[tuple[str, os.stat_result]]:
+    with contextlib.suppress(OSError), os.scandir(path) as found:
+        for entry in found:
+            if entry.name.endswith("-cache"):
+                with contextlib.suppress(OSError):
+                    yield entry.name, entry.stat()
+
+
+def _remove_oldest_entries(path: Path, entries: dict[str, os.stat_result], limit: float) -> None:
+    """Removes entries until the others have at most `limit` bytes, first those that were not used for the longest time.
+
+    Linux notes a use once a day by default, which is enough; where it notes none, an entry is as old as its file.
+    """
+    excess = sum(info.st_size for info in entries.values()) - limit
+    if excess <= 0:
+        return
+    for name, info in sorted(entries.items(), key=lambda entry: max(entry[1].st_atime_ns, entry[1].st_mtime_ns)):
+        with contextlib.suppress(OSError):
+            (path / name).unlink()
+        excess -= info.st_size
+        if excess <= 0:
+            return
 
 
 def _read_known(path: Path) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """The compile cache: private to its user, and free of what a kill leaves in it."""
 
+import os
 import pwd
+import random
 import signal
 import stat
 import subprocess
@@ -11,6 +13,7 @@ import zlib
 import pytest
 import zstandard
 
+from marin.errors import ConfigError
 from marin.training import compile_cache
 
 
@@ -84,6 +87,64 @@ def test_compile_cache_reads_an_entry_again_only_where_it_has_changed(cache, mon
     (cache / "whole.json").write_bytes(b"no JSON")
     compile_cache.use_compile_cache()
     assert other.exists()
+
+
+def an_entry(cache, name, day, *, used=None):
+    """A whole entry of about 1 KiB that was written on one day and used on another."""
+    path = cache / f"{name}-cache"
+    path.write_bytes(zstandard.compress(random.Random(name).randbytes(1000)))
+    os.utime(path, (86400 * (used or day), 86400 * day))
+    return path
+
+
+def test_compile_cache_above_its_size_loses_what_was_not_used_for_the_longest_time(cache, monkeypatch):
+    written = {
+        name: an_entry(cache, name, day, used=used) for name, day, used in (("a", 1, 9), ("b", 2, 2), ("c", 3, 3))
+    }
+    compile_cache.use_compile_cache()
+    assert all(path.exists() for path in written.values())  # of the default size they are far
+    monkeypatch.setenv("MARIN_COMPILE_CACHE_GIB", str(2500 / 2**30))
+    compile_cache.use_compile_cache()
+    assert [name for name, path in written.items() if path.exists()] == ["a", "c"]
+    compile_cache.use_compile_cache()
+    assert [name for name, path in written.items() if path.exists()] == ["a", "c"]
+    monkeypatch.setenv("MARIN_COMPILE_CACHE_GIB", "0")
+    compile_cache.use_compile_cache()
+    assert not list(cache.glob("*-cache"))
+
+
+@pytest.mark.parametrize("size", ["many", "-1", "nan"])
+def test_compile_cache_of_a_size_that_cannot_be_is_refused(size, monkeypatch):
+    monkeypatch.setenv("MARIN_COMPILE_CACHE_GIB", size)
+    with pytest.raises(ConfigError, match=f"MARIN_COMPILE_CACHE_GIB is '{size}'"):
+        compile_cache.use_compile_cache()
+
+
+def test_compile_cache_that_processes_tidy_at_once_ends_at_its_size_without_a_word(
+    tmp_path, repository, plain_environment
+):
+    environment = plain_environment | {"PYTHONPATH": str(repository), "MARIN_COMPILE_CACHE": str(tmp_path)}
+    environment["MARIN_COMPILE_CACHE_GIB"] = str(100_500 / 2**30)
+    code = "from marin.training.compile_cache import use_compile_cache; input(); print(use_compile_cache())"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", code], env=environment, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for _ in range(3)
+    ]  # fmt: skip
+    cache = tmp_path / compile_cache._processor()
+    cache.mkdir(mode=0o700)
+    for number in range(300):
+        an_entry(cache, f"{number:03}", number + 1)
+    (cache / "cut-cache").write_bytes(b"cut short")
+    for process in processes:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    said = [process.communicate(timeout=60) for process in processes]
+    assert said == [(f"{cache}\n", "")] * 3
+    kept = sorted(path.name for path in cache.glob("*-cache"))
+    assert 0 < len(kept) <= 100 and kept == [f"{number:03}-cache" for number in range(300 - len(kept), 300)]
 
 
 def test_programs_that_are_not_kept_leave_nothing_in_the_cache(tmp_path, repository, plain_environment):
