@@ -231,8 +231,10 @@ def _loop(
             saves = jax.process_count() == 1 and not last and done != saved_step
 
             def save_beside() -> None:
+                nonlocal last_save, saved_step
                 with contextlib.suppress(Exception):  # the save after the next step says what is wrong
                     saver.save(state, done)
+                    last_save, saved_step = time.monotonic(), done
 
             beside = stop.meanwhile(save_beside) if saves else contextlib.nullcontext()
             with clock.pause(each.name, done - 1), ambient(setup.mesh), beside:
@@ -267,7 +269,7 @@ def _loop(
                 profiler.stop(step)
             for each in due.measured:
                 measure(each, done, last=due.last)
-            if due.saves:
+            if due.saves and done != saved_step:  # it may have been saved beside what was measured
                 save(state, done, wait=due.ends)
                 last_save, saved_step = time.monotonic(), done
             if due.exports:

@@ -3,19 +3,22 @@
 import errno
 import os
 import shutil
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from marin.errors import CheckpointError
+from marin.errors import CheckpointError, clean_exit
 from marin.nn import Precision
 from marin.nn.trees import named_leaves
 from marin.parallel import Parallelism
 from marin.storage import files
 from marin.tracking import RunRecord
 from marin.training import checkpoint as checkpoints
-from marin.training.loop import train_lm
+from marin.training.checkpoint_writer import CheckpointWriter
+from marin.training.loop import Measurement, train_lm
 from marin.training.placement import InitialProgram
 
 
@@ -86,3 +89,27 @@ def test_training_that_goes_on_on_other_devices_says_that_bits_may_differ(make_c
     assert len(two.model.lm_head.weight_IO.sharding.device_set) == 2
     for name, value in named_leaves(eight).items():
         np.testing.assert_allclose(named_leaves(two)[name], value, rtol=2e-3, atol=2e-4, err_msg=name)
+
+
+def test_a_state_that_was_saved_within_an_evaluation_is_not_saved_again(make_config, monkeypatch):
+    """Other measurements and a checkpoint may be due after the same step, and to write the state can take minutes."""
+    config = make_config(num_train_steps=5, steps_per_eval=3, steps_per_export=3)
+    saves, save = [], CheckpointWriter.save
+
+    def counted(self, state, step):
+        saves.append(step)
+        save(self, state, step)
+
+    def evaluate(model, limit):
+        os.kill(os.getpid(), signal.SIGTERM)
+        deadline = time.monotonic() + 60
+        while not checkpoints.list_checkpoints(Path(config.output_path) / "checkpoints"):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return {}
+
+    monkeypatch.setattr(CheckpointWriter, "save", counted)
+    with pytest.raises(SystemExit), clean_exit():
+        train_lm(config, evaluate, [Measurement("samples", every=3, measure=lambda model, done: {})])
+    assert saves == [3, 4]
+    assert [saved["step"] for saved in RunRecord.open(config.output_path).of("checkpoint")] == [3, 4]
