@@ -84,6 +84,25 @@ def test_attention_of_a_prime_number_of_positions_a_device_is_the_reference_in_a
     assert set(re.findall(r"length=(\d+)", program)) == {"3"}  # 11 positions, 4 at once
 
 
+def test_gradients_of_keys_and_values_in_bfloat16_are_no_worse_for_many_blocks_of_queries():
+    """Each block adds to them: added up in bfloat16 they are off by 0.7 %, rounded once by 0.2 %."""
+    draw = np.random.default_rng(2)
+    shapes = [(1, 1024, heads, WIDTH) for heads in (2, 1, 1, 2)]
+    q, k, v, out_grad = (jnp.asarray(1 + draw.normal(size=shape), jnp.bfloat16) for shape in shapes)
+
+    def grads(*arrays):
+        *inputs, of_out = arrays
+        return jax.vjp(functools.partial(attention, segment_ids_BT=None, block_size=4), *inputs)[1](of_out)
+
+    with ambient(make_mesh({"sequence": 2})):
+        found = jax.jit(grads)(q, k, v, out_grad)
+        exact = jax.jit(grads)(*(array.astype(jnp.float32) for array in (q, k, v, out_grad)))
+    for one, other in zip(found[1:], exact[1:], strict=True):
+        assert one.dtype == jnp.bfloat16
+        error = np.linalg.norm(one.astype(np.float32) - other) / np.linalg.norm(other)
+        assert error < 0.003, error
+
+
 def test_each_device_scores_its_own_queries_only():
     q, k, v, segments, _ = _arguments(2)
     with ambient(make_mesh({"sequence": 4})):
