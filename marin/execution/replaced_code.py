@@ -54,6 +54,14 @@ def replaced_code() -> list[str]:
     return found if more <= 0 else [*found[:_MOST_NAMED], f"{more} more"]
 
 
+def read_sources() -> None:
+    """Reads and compiles Marin's files as far as they are imported, which is most of the time of `replaced_code`, for that to use."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and name.partition(".")[0] == "marin" and not _is_user(file):
+            _source(_real(file))
+
+
 def _replaced_names() -> Iterator[str]:
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] not in _PACKAGES:

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from marin.execution.replaced_code import read_sources
 from marin.models.lm import shapes_of
 from marin.parallel import distributed
 from marin.parallel.mesh import ambient, num_batch_shards, replicated
@@ -56,6 +57,8 @@ def compile_steps(setup: RunSetup, first_state: Callable[[], TrainState]) -> tup
     compilation = choose_compilation(config, setup.shapes) if saved is None else Compilation.from_json(saved)
     compilation = Compilation.from_json(distributed.of_main(compilation.as_json()))
     making = in_the_making(first_state, in_thread=config.train.resources.platform == "cpu" and jax.process_count() == 1)
+    if distributed.is_main():  # not before, as what is fastest was measured
+        beside("sources", read_sources)
     sizes = config.train.batch_schedule.sizes(setup.first_step, config.train.num_train_steps)
     traced_flops = None
     if saved is None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import pytest
 
 from marin import hardware
-from marin.execution.replaced_code import _Source, replaced_code
+from marin.execution.replaced_code import _Source, _source, read_sources, replaced_code
 from marin.tracking import run_record
 
 
@@ -64,6 +64,20 @@ def test_code_that_no_file_of_marin_has_is_found(newly_replaced, monkeypatch):
     monkeypatch.setattr(hardware.lookup_device, "__code__", changed["lookup_device"].__code__)
     monkeypatch.setattr(run_record, "MOST_HELD", 2**30)
     assert newly_replaced() == {"marin.hardware.lookup_device", "marin.tracking.run_record.MOST_HELD"}
+
+
+def test_files_that_were_read_before_are_not_read_again_and_what_was_changed_since_is_found(
+    newly_replaced, monkeypatch
+):
+    _source.cache_clear()
+    read_sources()
+    read = _source.cache_info().misses
+    assert read > 10
+    changed: dict[str, object] = {"__name__": "changed"}
+    exec(compile("def lookup_device(name):\n    return None\n", hardware.__file__, "exec"), changed)
+    monkeypatch.setattr(hardware.lookup_device, "__code__", changed["lookup_device"].__code__)
+    assert newly_replaced() == {"marin.hardware.lookup_device"}
+    assert _source.cache_info().misses == read
 
 
 def test_what_python_calls_at_every_function_or_import_is_found(newly_replaced, monkeypatch):
