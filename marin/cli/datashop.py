@@ -80,9 +80,12 @@ def run(args: argparse.Namespace) -> int:
         )
 
     steps, description, file = steps_of(args.config)
-    provenance.script.set(file)
     sys.argv = [f"marin datashop run {shlex.quote(args.config)}", *args.flags]
-    executor_main(steps=steps, description=description)
+    started = provenance.script.set(file)
+    try:
+        executor_main(steps=steps, description=description)
+    finally:
+        provenance.script.reset(started)
     return 0
 
 

@@ -12,6 +12,7 @@ import pytest
 from marin.cli import datashop
 from marin.cli.main import dispatch
 from marin.errors import ConfigError
+from marin.execution import provenance
 
 
 @pytest.mark.parametrize(
@@ -89,6 +90,7 @@ def test_help_behind_a_config_names_the_command_that_was_typed(
     with pytest.raises(SystemExit):
         dispatch(["datashop", "run", "my wish.py", "--help"])
     assert capsys.readouterr().out.startswith("usage: marin datashop run 'my wish.py' [FLAGS]\n")
+    assert provenance.script.get() is None  # or whatever this process ran next would be recorded as that config's
 
 
 def test_record_of_a_run_names_its_config_and_the_commit_of_that(tmp_path: pathlib.Path) -> None:
