@@ -24,7 +24,7 @@ from marin.data.inputs import find_inputs, format_of
 from marin.data.scratch import Arrays, Scratch, string_arrays
 from marin.data.shards import DocumentSet, Shard, is_document_set, transform_shards
 from marin.data.words import BLOCK_CHARS, words_between, words_of
-from marin.errors import ConfigError
+from marin.errors import ConfigError, DataError
 from marin.execution.step import ExecutorStep, Input, placement, this_output_path
 from marin.storage import files
 
@@ -53,6 +53,21 @@ class ContaminationConfig:
     overlap: OverlapSettings = _OVERLAP
     output_path: str = this_output_path()
     num_workers: int = placement(default=0)
+
+    def check_before_run(self, *, on_this_machine: bool) -> None:
+        """Looks for the evaluation sets that no step makes, as what comes before may take hours, or be paid for.
+
+        Raises:
+            ConfigError: one is not there, or two have one name.
+        """
+        places = {name: place for name, place in self.evaluation.items() if isinstance(place, str)}
+        local = {name: place for name, place in places.items() if on_this_machine and files.is_local(place)}
+        if not local:
+            return
+        try:
+            _sets(local)
+        except DataError as error:
+            raise ConfigError(f"an evaluation set cannot be read: {error}") from error
 
 
 @dataclass(frozen=True)

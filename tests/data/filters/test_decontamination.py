@@ -135,6 +135,16 @@ def test_step_that_writes_documents_is_one_evaluation_set_of_all_of_them(tmp_pat
     assert [d.text for d in read_documents(str(out))] == [TEXTS[number] for number in (0, 2, 3, 4, 5, 6)]
 
 
+def test_evaluation_set_that_is_not_there_is_refused_before_any_step_has_run(tmp_path):
+    (tmp_path / "corpus.txt").write_text("some words of a small corpus")
+    documents = import_step("corpus", [str(tmp_path / "corpus.txt")])
+    exam = {"exam": str(tmp_path / "exma.jsonl")}
+    for step in (decontaminate_step("all", documents, exam), contamination_report_step("all", documents, exam)):
+        with pytest.raises(ConfigError, match=r"an evaluation set cannot be read: .*exma\.jsonl"):
+            Executor(ExecutorMainConfig(prefix=str(tmp_path / "store"))).run([step])
+    assert not (tmp_path / "store" / "documents").exists()
+
+
 def test_contamination_report_step_writes_only_the_report(tmp_path):
     sets = {name: InputName.hardcoded(path) for name, path in evaluation(tmp_path).items()}
     step = contamination_report_step("mine", InputName.hardcoded(corpus(tmp_path, TEXTS)), sets, overlap=SMALL)
