@@ -8,7 +8,7 @@ import csv
 import io
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from marin.site import wording
@@ -140,18 +140,18 @@ def newest(entries: Sequence[EntrySummary]) -> list[EntrySummary]:
 
 def bibtex(entries: Sequence[EntrySummary], title: str) -> str:
     """One `@misc` an entry. The address is left to who publishes the site: BibTeX names the page's path."""
-    return "\n".join(_reference(entry, title) for entry in entries)
-
-
-def cited(entry: EntrySummary) -> tuple[Any, ...]:
-    """What an entry's reference says, which its figures and its rank are no part of."""
-    return tuple([entry[name] for name in _CITED])  # type: ignore[literal-required]
+    return "\n".join(_reference(cited(entry), title) for entry in entries)
 
 
 _CITED = ("name", "author", "date", "run_links", "key", "git_commits")
 
 
-def _reference(entry: EntrySummary, title: str) -> str:
+def cited(entry: EntrySummary) -> dict[str, Any]:
+    """All that an entry's reference is made from, which its figures and its rank are no part of."""
+    return {name: entry[name] for name in _CITED}  # type: ignore[literal-required]
+
+
+def _reference(entry: Mapping[str, Any], title: str) -> str:
     fields = {
         "title": "{" + _tex(f"{entry['name']} (Marin speedrun, {title})") + "}",
         "author": "{" + _tex(entry["author"] or "unknown") + "}",  # double braces keep a name whole
