@@ -13,15 +13,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from marin import hardware
-from marin.nn.axes import ambient_axes
+from marin.nn.triton import call_triton, has_triton
 
 FORWARD, BACKWARD = jnp.float8_e4m3fn, jnp.float8_e5m2
 _TINY = 1e-30  # a tensor of zeros has a scale too
 # Rows and columns that one block of threads takes, and its warps: the fastest of four on an H200.
 _TILE, _WARPS = 128, 8
-# JAX has announced that it will take Pallas' way to Triton away: later versions are left to XLA until somebody has looked.
-_LAST_JAX = (0, 12)
 
 
 class Fp8(NamedTuple):
@@ -123,37 +120,27 @@ def _both_ways(tensor_NI: Float[Array, "N I"], dtype: Any) -> tuple[Fp8, Fp8]:
 
 
 def _has_kernel(tensor_NI: Array) -> bool:
-    """Whether the kernel can take this matrix here: whole tiles, on one NVIDIA GPU, since XLA cannot divide it over several."""
-    if ambient_axes() or not hardware.is_nvidia_gpu(jax.local_devices()[0]):
-        return False
+    """Whether the kernel can take this matrix here: whole tiles, whose places are counted in 32 bits."""
     whole = all(size % _TILE == 0 for size in tensor_NI.shape)
-    known = hardware.version_of(jax.__version__) <= _LAST_JAX
-    return whole and known and tensor_NI.size < 2**31  # places are counted in 32 bits
+    return whole and tensor_NI.size < 2**31 and has_triton()
 
 
 def _turn(tensor_NI: Array, inverse_1: Array, dtype: Any, *, interpret: bool = False) -> tuple[Array, Array]:
-    # Pallas takes 0.5 s to import, and only GPUs need it.
-    from jax.experimental import pallas
-    from jax.experimental.pallas import triton
-
     num_rows, width = tensor_NI.shape
-    out = jax.ShapeDtypeStruct((num_rows, width), dtype), jax.ShapeDtypeStruct((width, num_rows), dtype)
-    run = pallas.pallas_call(
+    values_NI, values_IN = call_triton(
         functools.partial(_turn_tile, dtype=dtype),
+        tensor_NI,
+        inverse_1,
         grid=(num_rows // _TILE, width // _TILE),
-        in_specs=[
-            pallas.BlockSpec((_TILE, _TILE), lambda row, column: (row, column)),
-            pallas.BlockSpec((1,), lambda row, column: (0,)),
-        ],
+        in_specs=[((_TILE, _TILE), lambda row, column: (row, column)), ((1,), lambda row, column: (0,))],
         out_specs=[
-            pallas.BlockSpec((_TILE, _TILE), lambda row, column: (row, column)),
-            pallas.BlockSpec((_TILE, _TILE), lambda row, column: (column, row)),
+            ((_TILE, _TILE), lambda row, column: (row, column)),
+            ((_TILE, _TILE), lambda row, column: (column, row)),
         ],
-        out_shape=out,
-        compiler_params=triton.CompilerParams(num_warps=_WARPS, num_stages=2),
+        out_shape=[jax.ShapeDtypeStruct(shape, dtype) for shape in ((num_rows, width), (width, num_rows))],
+        num_warps=_WARPS,
         interpret=interpret,
     )
-    values_NI, values_IN = run(tensor_NI, inverse_1)
     return values_NI, values_IN
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from marin.data.rows import Batch
 from marin.models.llama import LlamaConfig
-from marin.nn import Precision, fp8, weighted_cross_entropy
+from marin.nn import Precision, fp8, triton, weighted_cross_entropy
 from marin.training.state import StepConfig, loss_of_rows
 
 _TURN = fp8._turn
@@ -76,7 +76,7 @@ def test_kernel_is_taken_for_whole_tiles_on_one_nvidia_gpu(monkeypatch):
     assert not has_kernel(256, 130)
     assert not has_kernel(2**16, 2**15)  # places are counted in 32 bits
     with monkeypatch.context() as patch:
-        patch.setattr(fp8, "ambient_axes", lambda: {"data": 2})
+        patch.setattr(triton, "ambient_axes", lambda: {"data": 2})
         assert not has_kernel(256, 128)
     with monkeypatch.context() as patch:
         patch.setattr(jax, "__version__", "0.13.0")
