@@ -243,11 +243,9 @@ def _packed_gradients(
 
 def _few_rows_at_once(rows: int, run: Callable[..., Any], *arrays: Array) -> Any:
     """What `run` makes of the arrays, `rows` of their rows after the other; all at once where there are no more."""
-    if rows == len(arrays[0]):
-        return run(*arrays)
-    parts = [array.reshape(-1, rows, *array.shape[1:]) for array in arrays]
-    made = jax.lax.map(lambda part: run(*part), parts)
-    return jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), made)
+    # Written out: a loop within a choice keeps the choice off the GPU's own launches, and it waits for a processor that reads the ids.
+    made = [run(*(array[first : first + rows] for array in arrays)) for first in range(0, len(arrays[0]), rows)]
+    return made[0] if len(made) == 1 else jax.tree.map(lambda *parts: jnp.concatenate(parts), *made)
 
 
 def _packed_rows(q_BTHC: Array, k_BTKC: Array) -> int:

@@ -336,7 +336,10 @@ def choices_of(program):
 def test_rows_packed_a_few_at_a_time_leave_the_backward_pass_nothing_and_are_computed_again(monkeypatch):
     monkeypatch.setattr(attention_cudnn, "_WORKSPACE", MOST_PACKED * 4 * TOKENS * 16 * 8)
     program = gradient(monkeypatch, False)
-    assert kernels_of(program, FORWARD) == 3 + 1
+    # Two ways beside it, and each of two rows forward and again backward.
+    assert kernels_of(program, FORWARD) == 2 + 2 * 2
+    # A loop in one of its branches would keep the choice off the GPU's own launches.
+    assert not re.search(r"\b(while|scan)\[", str(program))
     (_, forward), _ = choices_of(program)
     assert forward == [(2, TOKENS, 4, 16), (2, 4, TOKENS)]
 
