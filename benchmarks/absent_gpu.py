@@ -105,7 +105,7 @@ def _pretending(name: str) -> Iterator[None]:
     """What chooses between kernels sees this device."""
     from jax._src.cudnn import fused_attention_stablehlo
 
-    device = unittest.mock.Mock(platform="gpu", device_kind=f"NVIDIA {name}", compute_capability="9.0")
+    device = unittest.mock.Mock(platform="gpu", device_kind=f"NVIDIA {name}", compute_capability="9.0", core_count=132)
     device.client.platform_version = "cuda"
     with contextlib.ExitStack() as stack:
         stack.enter_context(unittest.mock.patch.object(jax, "default_backend", return_value="gpu"))

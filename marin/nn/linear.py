@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from marin.nn.axes import SEQUENCE, ambient_axes, lay_out_activations, replicate
+from marin.nn.weight_gradients import leaves_cores_idle, product
 from marin.nn.wide_sums import rows_of, shifted
 
 
@@ -28,7 +29,7 @@ class Linear(eqx.Module):
         # As one matrix of all positions: on CPU the weight's gradient, a contraction over [B, T], takes XLA 1.6 times as
         # long when the two stay apart (2 AVX-512 cores, width 192). Where both are divided they cannot become one.
         flat = x if SEQUENCE in ambient_axes() else x.reshape(-1, x.shape[-1])
-        y = flat @ self.weight_IO
+        y = product(flat, self.weight_IO) if leaves_cores_idle(flat, self.weight_IO) else flat @ self.weight_IO
         if self.bias_O is not None:
             y = shifted(y, self.bias_O.reshape((1,) * (y.ndim - 1) + (-1,)))
         y = y.reshape(*x.shape[:-1], -1)
