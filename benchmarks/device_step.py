@@ -23,6 +23,7 @@ mean losses over the last twentieth. Aims on an H200: 40, 45, 50 and 55 % for 13
 import argparse
 import dataclasses
 import functools
+import itertools
 import os
 import statistics
 import sys
@@ -156,12 +157,27 @@ class Program:
         self._step = compile_traced(trace_program(step, self._state, batch_shapes(preset)), way)
         self.traced_flops_per_token = traced_flops(preset.model, args.vocabulary, step_config).training
 
+    def begin(self, batch: Batch) -> Any:
+        """The loss of one step, which need not have ended."""
+        self._state, metrics = self._step(self._state, batch)
+        return metrics["loss"]
+
     def take(self, batch: Batch) -> tuple[float, float]:
         """Seconds of one step, and its loss."""
         start = time.perf_counter()
-        self._state, metrics = self._step(self._state, batch)
-        loss = float(metrics["loss"])
+        loss = float(self.begin(batch))
         return time.perf_counter() - start, loss
+
+    def take_many(self, batches: Iterator[Batch], count: int) -> list[float]:
+        """Seconds of each of so many steps, of which each begins before the one before it has ended, as in training."""
+        ends, running = [], self.begin(next(batches))
+        for _ in range(count + 1):
+            following = self.begin(next(batches))
+            float(running)
+            ends.append(time.perf_counter())
+            running = following
+        float(running)
+        return [end - start for start, end in itertools.pairwise(ends)]
 
     def profile(self, batch: Batch, directory: str | None) -> None:
         """One more step, with a trace of it where a directory is given."""
@@ -219,7 +235,7 @@ def show_mfu(size: str, preset: Preset, args: argparse.Namespace) -> None:
     program = Program(preset, args, bf16())
     batches = made_batches(preset, args)
     program.take(next(batches))
-    seconds = statistics.median(program.take(next(batches))[0] for _ in range(args.repetitions))
+    seconds = statistics.median(program.take_many(batches, args.repetitions))
     tokens = preset.train_batch_size * preset.model.seq_len
     show = figures(preset, args, args.repetitions)
     show(f"mfu_{size}", mfu(preset, args, seconds), "share of peak",
