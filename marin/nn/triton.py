@@ -14,11 +14,15 @@ from marin.nn.axes import ambient_axes
 
 # JAX has announced that it will take Pallas' way to Triton away: later versions are left to XLA until somebody has looked.
 _LAST_JAX = (0, 12)
+_AMPERE = 8.0  # before it there is no bfloat16
 
 
 def has_triton() -> bool:
     """Whether kernels can run here: on one NVIDIA GPU, since XLA cannot divide them over several, and with a JAX that is known."""
-    if ambient_axes() or not hardware.is_nvidia_gpu(jax.local_devices()[0]):
+    if ambient_axes():
+        return False
+    device = jax.local_devices()[0]
+    if not hardware.is_nvidia_gpu(device) or float(device.compute_capability) < _AMPERE:
         return False
     return hardware.version_of(jax.__version__) <= _LAST_JAX
 

@@ -69,7 +69,7 @@ def test_kernel_is_taken_for_whole_tiles_on_one_nvidia_gpu(monkeypatch):
         return fp8._has_kernel(jax.ShapeDtypeStruct(shape, jnp.bfloat16))
 
     assert not has_kernel(256, 128)  # a processor
-    device = unittest.mock.Mock(platform="gpu")
+    device = unittest.mock.Mock(platform="gpu", compute_capability="9.0")
     device.client.platform_version = "PJRT C API\ncuda 13000"
     monkeypatch.setattr(jax, "local_devices", lambda: [device])
     assert has_kernel(256, 128)

@@ -95,7 +95,7 @@ def test_kernel_is_taken_for_whole_blocks_in_bfloat16_on_one_nvidia_gpu(monkeypa
         return has_loss_kernel(jax.ShapeDtypeStruct(shape, dtype))
 
     assert not taken(16, 256, 128_256)  # a processor
-    device = unittest.mock.Mock(platform="gpu")
+    device = unittest.mock.Mock(platform="gpu", compute_capability="9.0")
     device.client.platform_version = "PJRT C API\ncuda 13000"
     monkeypatch.setattr(jax, "local_devices", lambda: [device])
     assert taken(16, 256, 128_256)
@@ -103,6 +103,9 @@ def test_kernel_is_taken_for_whole_blocks_in_bfloat16_on_one_nvidia_gpu(monkeypa
     assert not taken(16, 256, 50_257)
     assert not taken(1, 9, 128_256)
     assert not taken(16, 1024, 2**18)  # places are counted in 32 bits
+    with monkeypatch.context() as patch:
+        patch.setattr(device, "compute_capability", "7.5")  # a T4, which has no bfloat16
+        assert not taken(16, 256, 128_256)
     monkeypatch.setattr(triton, "ambient_axes", lambda: {"data": 2})
     assert not taken(16, 256, 128_256)
 
