@@ -18,7 +18,10 @@ _AMPERE = 8.0  # before it there is no bfloat16
 
 
 def has_triton() -> bool:
-    """Whether kernels can run here: on one NVIDIA GPU, since XLA cannot divide them over several, and with a JAX that is known."""
+    """Whether kernels can run here, with a JAX that is known.
+
+    On one NVIDIA GPU, or on each of several within `jax.shard_map`: XLA cannot divide them.
+    """
     if ambient_axes():
         return False
     device = jax.local_devices()[0]

@@ -10,6 +10,7 @@ import pytest
 
 from marin.nn import loss, loss_kernel, triton, weighted_cross_entropy
 from marin.nn.loss_kernel import by_kernel, has_loss_kernel, reference
+from marin.parallel.mesh import ambient, make_mesh
 
 CAPS = [None, 15.0]
 
@@ -57,9 +58,9 @@ def arguments():
     return x, head, jax.random.randint(keys[2], (2, 48), 0, 256), jax.random.uniform(keys[3], (2, 48))
 
 
-def gradients(x, head, target, weight, softcap):
+def gradients(x, head, target, weight, softcap, block=32):
     def total(x, head):
-        return sum(weighted_cross_entropy(x, head, target, weight, 32, softcap, 1e-3))
+        return sum(weighted_cross_entropy(x, head, target, weight, block, softcap, 1e-3))
 
     return jax.grad(total, (0, 1))(x, head)
 
@@ -70,6 +71,17 @@ def test_gradients_of_the_loss_are_those_without_the_kernel(kernel, monkeypatch,
     assert kernel.called
     monkeypatch.setattr(loss, "has_loss_kernel", lambda logits: False)
     for one, other in zip(with_it, gradients(*arguments(), softcap), strict=True):
+        np.testing.assert_allclose(np.asarray(one, np.float32), np.asarray(other, np.float32), rtol=0.02, atol=2e-3)
+
+
+def test_each_of_several_devices_runs_it_on_its_own_logits(kernel, monkeypatch):
+    """XLA cannot divide a kernel, but the loss of several devices is divided before it comes to one."""
+    with ambient(make_mesh({"data": 2})):
+        with_it = jax.jit(functools.partial(gradients, softcap=None, block=16))(*arguments())
+        assert {call.args[0].shape for call in kernel.call_args_list} == {(1, 16, 256)}
+        monkeypatch.setattr(loss, "has_loss_kernel", lambda logits: False)
+        without = jax.jit(functools.partial(gradients, softcap=None, block=16))(*arguments())
+    for one, other in zip(with_it, without, strict=True):
         np.testing.assert_allclose(np.asarray(one, np.float32), np.asarray(other, np.float32), rtol=0.02, atol=2e-3)
 
 
