@@ -79,8 +79,10 @@ def test_each_of_several_devices_runs_it_on_its_own_logits(kernel, monkeypatch):
     with ambient(make_mesh({"data": 2})):
         with_it = jax.jit(functools.partial(gradients, softcap=None, block=16))(*arguments())
         assert {call.args[0].shape for call in kernel.call_args_list} == {(1, 16, 256)}
+        kernel.reset_mock()
         monkeypatch.setattr(loss, "has_loss_kernel", lambda logits: False)
         without = jax.jit(functools.partial(gradients, softcap=None, block=16))(*arguments())
+    assert not kernel.called
     for one, other in zip(with_it, without, strict=True):
         np.testing.assert_allclose(np.asarray(one, np.float32), np.asarray(other, np.float32), rtol=0.02, atol=2e-3)
 
