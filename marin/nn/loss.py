@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int
 
 from marin.nn.axes import BATCH_AXES, SEQUENCE, TENSOR, ambient_axes, dividing
 from marin.nn.fp8 import BACKWARD, FORWARD, Fp8, contract, to_fp8
-from marin.nn.loss_kernel import has_loss_kernel, logits_gradient
+from marin.nn.loss_kernel import has_loss_kernel, logits_gradient, softmax_gradient
 from marin.nn.precision import wide_einsum
 
 Block = tuple[Array, Array, Array]
@@ -189,12 +189,13 @@ def _forward_with_gradients(
             return (total + jnp.stack([nats, penalty]), grad_head_DV), grad_x_BtD
         if head_DV8 is None and has_loss_kernel(rounded):
             grad_logits = logits_gradient(rounded, *softmax, softcap)
-            grad_x_BtD = jnp.einsum("btv,dv->btd", grad_logits, head_DV)
-        elif head_DV8 is None:
-            grad_logits = _logits_gradient(logits, slope, softmax, vocab).astype(x_BtD.dtype)
+        else:
+            target_Bt1, weight_Bt1 = target_Bt[..., None], weight_Bt[..., None]
+            grad_logits = softmax_gradient(logits, slope, top, scale, target_Bt1, weight_Bt1, vocab)
+        if head_DV8 is None:
+            grad_logits = grad_logits.astype(x_BtD.dtype)
             grad_x_BtD = jnp.einsum("btv,dv->btd", grad_logits, head_DV)
         else:
-            grad_logits = _logits_gradient(logits, slope, softmax, vocab)
             # A softmax is at most 1, and so is a cap's slope: nothing has to be looked for.
             largest = jnp.max(jnp.abs(weight_Bt * (1.0 + jnp.abs(2.0 * z_loss * log_z))))
             grad_x_BtD = _times_head(grad_logits, head_DV8, largest, x_BtD.dtype)
@@ -308,14 +309,6 @@ class _Softmax(NamedTuple):
     scale: Float[Array, "B t 1"]
     target: Int[Array, "B t"]
     weight: Float[Array, "B t"]
-
-
-def _logits_gradient(
-    logits: Array, slope: Array | None, softmax: _Softmax, vocab: Int[Array, "1 1 V"]
-) -> Float[Array, "B t V"]:
-    grad = jnp.exp(logits - softmax.top) * softmax.scale
-    grad -= jnp.where(softmax.target[..., None] == vocab, softmax.weight[..., None], 0.0)
-    return grad if slope is None else grad * slope
 
 
 def _add_in_chunks(

@@ -99,5 +99,17 @@ def _computed(
     if softcap is not None:
         bounded = jnp.tanh(given * (1.0 / softcap))
         given, slope = softcap * bounded, 1.0 - bounded * bounded
-    made = jnp.exp(given - top) * scale - jnp.where(columns == target, weight, 0.0)
-    return (made if slope is None else made * slope).astype(logits.dtype)
+    return softmax_gradient(given, slope, top, scale, target, weight, columns).astype(logits.dtype)
+
+
+def softmax_gradient(
+    capped: Array, slope: Array | None, top: Array, scale: Array, target: Array, weight: Array, columns: Array
+) -> Array:
+    """The gradient of float32 logits before their cap; the other arrays are spread over them.
+
+    Args:
+        slope: of the cap; None where there is none.
+        columns: the number in the vocabulary of each logit of a token.
+    """
+    grad = jnp.exp(capped - top) * scale - jnp.where(target == columns, weight, 0.0)
+    return grad if slope is None else grad * slope
