@@ -48,6 +48,8 @@ MOST_PACKED = 16
 """Documents in a row for which the packed layout has places: each costs time and memory, whether it is there or not."""
 # Bytes that the packed layout's backward pass may take beside its operands and results.
 _WORKSPACE = 4 * 2**30
+# How often the packed kernels stand in a layer's program, each of which takes its time to compile; beyond it there is a loop.
+_MOST_WRITTEN = 4
 
 
 def why_not_cudnn(q_BTHC: Array, v_BTKC: Array, *, has_segments: bool, has_sink: bool) -> str | None:
@@ -243,6 +245,10 @@ def _packed_gradients(
 
 def _few_rows_at_once(rows: int, run: Callable[..., Any], *arrays: Array) -> Any:
     """What `run` makes of the arrays, `rows` of their rows after the other; all at once where there are no more."""
+    if len(arrays[0]) > _MOST_WRITTEN * rows:
+        parts = [array.reshape(-1, rows, *array.shape[1:]) for array in arrays]
+        made = jax.lax.map(lambda part: run(*part), parts)
+        return jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), made)
     # Written out: a loop within a choice keeps the choice off the GPU's own launches, and it waits for a processor that reads the ids.
     made = [run(*(array[first : first + rows] for array in arrays)) for first in range(0, len(arrays[0]), rows)]
     return made[0] if len(made) == 1 else jax.tree.map(lambda *parts: jnp.concatenate(parts), *made)

@@ -238,8 +238,10 @@ def test_documents_are_hidden_by_a_bias_where_this_gpu_or_jax_cannot_pack(monkey
 
 @pytest.mark.parametrize("heads", [(2, 2), (4, 2)], ids=str)
 @pytest.mark.parametrize("rows", [1, 2])
-def test_rows_are_packed_a_few_at_a_time_where_memory_is_short(monkeypatch, rows, heads):
+@pytest.mark.parametrize("written", [4, 1], ids=["written out", "loop"])
+def test_rows_are_packed_a_few_at_a_time_where_memory_is_short(monkeypatch, rows, heads, written):
     on_a_gpu(monkeypatch)
+    monkeypatch.setattr(attention_cudnn, "_MOST_WRITTEN", written)
     num_heads, num_kv_heads = heads
     of_a_row = MOST_PACKED * num_heads * TOKENS * WIDTH * (4 if num_heads == num_kv_heads else 8)
     monkeypatch.setattr(attention_cudnn, "_WORKSPACE", rows * of_a_row)
@@ -342,6 +344,14 @@ def test_rows_packed_a_few_at_a_time_leave_the_backward_pass_nothing_and_are_com
     assert not re.search(r"\b(while|scan)\[", str(program))
     (_, forward), _ = choices_of(program)
     assert forward == [(2, TOKENS, 4, 16), (2, 4, TOKENS)]
+
+
+def test_parts_of_many_rows_are_a_loop_so_that_a_program_stays_small(monkeypatch):
+    monkeypatch.setattr(attention_cudnn, "_WORKSPACE", MOST_PACKED * 4 * TOKENS * 16 * 8)
+    monkeypatch.setattr(attention_cudnn, "_MOST_WRITTEN", 1)
+    program = gradient(monkeypatch, False)
+    assert kernels_of(program, FORWARD) == 2 + 2
+    assert re.search(r"\b(while|scan)\[", str(program))
 
 
 @pytest.mark.parametrize(("choice", "times"), [(True, 2), ("products", 1), (False, 1)])
